@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
 MAX_DEPTH: Final = 200
 """Levels of arrays and objects: pydantic's own limit, and well within the stack of a thread that validates."""
 _NESTED: Final = frozenset({dict, list})
-_MAY_BE_HUGE: Final = re.compile(
-    rb"[0-9]{300}|[0-9][eE]\+?[0-9]{3}"
-)  # or an innocent text: then only more is looked at
+_SHAPES: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 
 
@@ -30,7 +27,7 @@ def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
     """The payload as plain values. Raises JsonPayloadError. `real` converts numbers with a fraction or an exponent, and may
     raise errors of its own.
     """
-    decoder = _decoder(real or _finite) if real or _MAY_BE_HUGE.search(data) else _DECODER
+    decoder = _decoder(real or _finite) if real or _may_be_huge(data) else _DECODER
     try:
         value = decoder.decode(data.decode(json.detect_encoding(data)))
     except RecursionError:
@@ -40,6 +37,12 @@ def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _too_deep(value):
         raise JsonPayloadError(_TOO_DEEP)
     return value
+
+
+def _may_be_huge(data: bytes) -> bool:
+    """True if there may be a number that no double holds: an exponent of three digits, or 300 digits. A text may look so."""
+    shape = data.translate(_SHAPES, b"+")
+    return b"e000" in shape or b"0" * 300 in shape
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
