@@ -428,6 +428,13 @@ def chained(length: int, keyword: str) -> str:
         ("json", '{"pattern": "(a{1,1000}){1,300}"}', "it is too large: lower the numbers in its `{}`"),
         ("json", '{"anyOf": [{"type": "null"}, {"$ref": "#"}]}', "its schema at $ refers to itself for the same value"),
         ("json", chained(51, "not"), "is a chain of more than 100 schemas for one value"),
+        ("json", chained(3000, "not"), "is a chain of more than 100 schemas for one value"),
+        (
+            "json",
+            '{"$id": "http://127.0.0.1:9/a/", "$ref": "../b"}',
+            "not valid JSON Schema: Resource 'http://127.0.0.1:9/b'",
+        ),
+        ("json", '{"pattern": "\\ud800"}', "not valid JSON Schema: Failed to get UTF-8"),
         ("json", chained(20, "allOf"), "has more than 10000 schemas for one value"),
         ("json", "[" * 100 + "]" * 100, "it is nested more than 64 levels deep"),
         ("json", "[" * 100_000 + "]" * 100_000, "it is nested more than 64 levels deep"),
