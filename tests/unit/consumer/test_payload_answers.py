@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import json
 import math
-import os
-import subprocess
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +18,6 @@ import pytest
 from kodo_consumer import Consumer, Message
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.message_validation import MessageValidator, check_of
-from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load, outlet_of
@@ -29,11 +25,8 @@ from kodo_consumer.producer import Producer
 from kodo_consumer.testing import Harness, MemoryBroker
 from sqlalchemy import create_engine, select
 
-from kodoctl.dev import jars, versions
-from kodoctl.dev.progress import quiet
 from kodoctl.errors import UsageError
 from kodoctl.recall.payload_patch import Edit, NotEditableError
-from tests.brokers.broker import CACHE, VERSION
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.topologies import write
 
@@ -296,29 +289,3 @@ def test_a_record_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     for send in (paths.produced, paths.added):
         with pytest.raises(UsageError, match=r"K716.*nested too deeply for its Avro schema"):
             send({"v": value})
-
-
-def echoed(rows: list[tuple[Any, bytes]]) -> list[str]:
-    """Records of these schemas as Apache Avro for Java has read and written them; `! why` where it could not."""
-    found = jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)
-    source = Path(__file__).parents[2] / "samples" / "AvroEcho.java"
-    lines = [
-        " ".join(base64.b64encode(one).decode() for one in (json.dumps(schema).encode(), data)) for schema, data in rows
-    ]
-    command = ["java", "-cp", ":".join(map(str, found)), str(source)]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True, timeout=240)
-    return done.stdout.splitlines()
-
-
-@pytest.mark.full
-def test_another_implementation_reads_what_is_sent_and_refuses_what_is_refused() -> None:
-    schemas = [record("Root", {"name": "v", "type": kind}) for kind, _, _ in AVRO_TAKEN]
-    sent = [
-        Payloads("avro", schema).encode({"v": value}) for schema, (_, value, _) in zip(schemas, AVRO_TAKEN, strict=True)
-    ]
-    wide = [(record("Root", {"name": "v", "type": kind}), data()) for kind, data in HELD_BY_BYTES[:4]]
-    answers = echoed([*zip(schemas, sent, strict=True), *wide])
-    assert answers[: len(sent)] == [base64.b64encode(data).decode() for data in sent]
-    assert [answer[:2] for answer in answers[len(sent) :]] == ["AA", "! ", "! ", "! "], (
-        "2^31 is read as 0, the rest not at all"
-    )
