@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
 
 from kodo_consumer.core.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
 from kodo_consumer.core.exceptions import InvalidPayloadError
+from kodoctl.protocol.json_payload import JsonPayloadError, read_json
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -24,6 +24,15 @@ else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+
+def json_value(data: bytes) -> Any:
+    """A JSON payload as plain values. Raises InvalidPayloadError."""
+    try:
+        return read_json(data)
+    except JsonPayloadError as problem:
+        rule = str(problem)
+        raise InvalidPayloadError(f"payload is not JSON: {rule}" if rule else "payload is not JSON") from None
 
 
 class Check(Protocol):
@@ -90,10 +99,7 @@ class Message(Generic[T]):
         """
         if self._check is not None:
             return self._check.json(self.data, self._delivery.schema)
-        try:
-            return json.loads(self.data)
-        except (ValueError, RecursionError):
-            raise InvalidPayloadError("payload is not JSON") from None
+        return json_value(self.data)
 
     @property
     def value(self) -> T:

@@ -24,6 +24,7 @@ from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
 from kodoctl.topology.model.subscription import ConcurrencyLimit, LimitLanes, QuotaLimit, RateLimit
 from kodoctl.topology.names import NamespaceName, RouteMoment, TopicName, audit_name, produced_topic, state_name
+from kodoctl.topology.payload_definition import why_unusable
 from kodoctl.topology.route_conditions import condition_of, in_words, share_of, truth
 from kodoctl.topology.slot_ranges import ADAPTIVE_SLOTS, declared_slots, lanes_of, total_slots
 
@@ -131,6 +132,8 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
         draining = " (it is draining)" if level in ground.draining else ""
         detail = f"{topic} takes messages on {', '.join(written)}, not on {level}{draining}"
         raise UsageError(error("K709", "level takes no messages", detail))
+    if bad := list(_bad_schema(topology, topic)):
+        raise InvalidFileError(*bad)
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     return Outlet(
         topic=TopicName(namespace, state_name(topic, Level(level), "", State.READY)).full,
@@ -346,12 +349,24 @@ def _produced_schemas(
     return {topic: schema for topic, schema in schemas.items() if schema is not None}
 
 
-def _unreadable(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
-    """Payload schemas that cannot be read."""
+def _bad_schema(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
+    """Why payloads of this topic cannot be held against its schema."""
     payload = topology.payloads.get(topic)
-    if payload is not None and not isinstance(payload.definition, dict):
-        detail = f"{payload.path}: {payload.problem or 'it is not a map'}"
-        yield error("K705", "payload schema cannot be read", detail, topology.where("topics", topic, "payload"))
+    if payload is None:
+        return
+    problem = payload.problem or why_unusable(payload.type, payload.definition)
+    if not problem and not isinstance(payload.definition, dict):
+        problem = "it is not a map"
+    if problem:
+        where = topology.where("topics", topic, "payload")
+        yield error("K705", "payload schema cannot be used", f"{payload.path}: {problem}", where)
+
+
+def _unreadable(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
+    """What a worker of this topic could not read."""
+    payload = topology.payloads.get(topic)
+    if problem := list(_bad_schema(topology, topic)):
+        yield from problem
     elif payload is not None and payload.type == "avro" and empty_items(payload.definition):
         detail = f"{payload.path}: an array whose items take no bytes: ten bytes could claim any number of them"
         yield error("K756", "payload schema is not safe to read", detail, topology.where("topics", topic, "payload"))

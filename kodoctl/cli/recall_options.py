@@ -11,7 +11,7 @@ import typer
 from kodoctl.cli import command_target
 from kodoctl.cli.options import Format
 from kodoctl.console import Environment
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import InvalidFileError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.secret import Secret
@@ -124,6 +124,13 @@ def file_with(session: Session, path: str, env: str | None, topic: str | None) -
 
 
 def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
-    """The JSON Schema that payloads of a topic are declared with."""
+    """The JSON Schema that payloads of a topic are declared with. Raises InvalidFileError where it cannot be used."""
+    from kodoctl.topology.payload_definition import why_unusable
+
     payload = loaded.payloads.get(topic)
-    return payload.definition if payload is not None and payload.type == "json" else None
+    if payload is None or payload.type != "json":
+        return None
+    if problem := payload.problem or why_unusable(payload.type, payload.definition):
+        where = loaded.where("topics", topic, "payload", "schema")
+        raise InvalidFileError(error("K304", "payload schema that cannot be used", f"{payload.path}: {problem}", where))
+    return payload.definition if isinstance(payload.definition, dict) else None  # else it is `true`

@@ -103,7 +103,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K701": Code("one topology file needed", "Name one file, not a folder of several."),
         "K702": Code("unknown ground topic", "Name one of the ground topics it lists."),
         "K703": Code("unknown subscription", "Name one of the subscriptions it lists."),
-        "K705": Code("payload schema cannot be read", "Fix the schema file; `kodoctl lint` says more."),
+        "K705": Code("payload schema cannot be used", "Fix the schema file; `kodoctl lint` says more."),
         "K707": Code("no handler", "Decorate a function with @consumer.handler before the consumer starts."),
         "K708": Code("cannot read settings", "Fix kodo-consumer.toml, or the KODO_CONSUMER_ variable."),
         "K709": Code("level takes no messages", "Send to one of the levels it lists."),

@@ -102,8 +102,13 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Make the numbers fit: slots that are kept are part of the total and of every maximum around them."),
         "K218": Code("a limit or slots that change nothing",
                      "Take it out, or write the number that should count; the detail names what counts before it."),
+        "K219": Code("a limit below what workers and producers need",
+                     "Raise the limit to the number it names, or expect fewer workers."),
+        "K220": Code("more topics than the namespace may have", "Raise `max_topics` to the number it names."),
         "K221": Code("error texts that nobody would get",
                      "Declare what the detail names, or remove the key: nothing is kept until then."),
+        "K222": Code("encryption that workers do not have",
+                     "Leave `encryption_required` out, or allow it where only clients with keys read and write."),
     },
     "Flow and payloads": {
         "K301": Code("cycle in the message flow", "Break the cycle it shows: a flow is a tree or a DAG."),

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import UsageError, error
+from kodoctl.expressions.evaluator import like
 from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -117,7 +118,8 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
 def _fits(pattern: str, address: Address) -> bool:
     if "*" not in pattern:
         return pattern == address
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), address, re.DOTALL) is not None
+    plain = re.sub(r"([\\%_])", r"\\\1", pattern)
+    return like(address, plain.replace("*", "%"), fold=False)
 
 
 def _known(desired: Desired, live: Live) -> frozenset[Address]:

@@ -8,9 +8,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
+from kodoctl.protocol.json_payload import JsonPayloadError, read_json
 from kodoctl.recall.stored_message import NotJsonError
+from kodoctl.topology.payload_validator import PayloadValidator
 
 Json = Any
 
@@ -19,19 +22,23 @@ class NotEditableError(ValueError):
     """The payload cannot be patched without damage; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Edit:
     """Edit of payloads: `patch` as in its file; `schema`: declared JSON Schema that a patched payload must match, None: any."""
 
     patch: Mapping[str, Json]
     schema: Mapping[str, Json] | None = None
 
+    @cached_property
+    def _validator(self) -> PayloadValidator | None:
+        return None if self.schema is None else PayloadValidator(self.schema)
+
     def apply(self, payload: bytes | None) -> bytes:
         """The patched payload. Raises NotEditableError."""
         document = _exact(payload)
         patched = merge(document, self.patch)
-        if self.schema is not None and (problem := _misfit(patched, self.schema)):
-            raise NotEditableError(f"patched, it no longer fits the declared schema: {problem}")
+        if self._validator is not None and (misfit := self._validator.misfit(patched)):
+            raise NotEditableError(f"patched, it no longer fits the declared schema{misfit}")
         try:
             return json.dumps(patched, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         except (ValueError, RecursionError) as problem:
@@ -54,18 +61,9 @@ def merge(target: Json, patch: Json) -> Json:
 def _exact(payload: bytes | None) -> Json:
     """The payload as JSON, refused where writing it again would change what was not patched."""
     try:
-        text = (payload or b"").decode()
-        return json.loads(text, parse_constant=_no_constant, parse_float=_same_float, object_pairs_hook=_no_repeats)
-    except RecursionError:
-        raise NotEditableError("its JSON is nested too deeply") from None
-    except NotEditableError:
-        raise
-    except ValueError:
-        raise NotEditableError("it is no JSON text") from None
-
-
-def _no_constant(name: str) -> Json:
-    raise NotEditableError(f"{name} is no JSON")
+        return read_json(payload or b"", real=_same_float)
+    except JsonPayloadError as problem:
+        raise NotEditableError(str(problem) or "it is no JSON text") from None
 
 
 def _same_float(text: str) -> float:
@@ -74,26 +72,12 @@ def _same_float(text: str) -> float:
     return float(text)
 
 
-def _no_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise NotEditableError("it holds a key twice")
-    return found
-
-
-def _misfit(document: Json, schema: Mapping[str, Json]) -> str | None:
-    import jsonschema
-
-    problem = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(document)), None)
-    return f"{problem.json_path}: {problem.message}"[:300] if problem else None
-
-
 def read_patch(text: str) -> Mapping[str, Json]:
     """A patch file. Raises NotJsonError: anything but an object would replace whole payloads."""
     try:
-        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
-    except (ValueError, RecursionError) as problem:
-        raise NotJsonError(str(problem)) from None
+        found = read_json(text.encode())
+    except (JsonPayloadError, UnicodeEncodeError) as problem:
+        raise NotJsonError(str(problem) or "it is no JSON text") from None
     if isinstance(found, list) and found and all(isinstance(step, dict) and "op" in step for step in found):
         raise NotJsonError(
             'a JSON Patch (RFC 6902) is not taken: write a merge patch (RFC 7396), such as {"currency": "EUR", "old": null}'

@@ -9,10 +9,12 @@ multiply the attempts, by MAX_ATTEMPTS at most.
 from __future__ import annotations
 
 import re
+import sys
 import warnings
-from functools import cache
+from functools import cache, lru_cache, reduce
 from importlib import import_module
 from itertools import combinations
+from operator import or_
 from typing import Any, Final
 
 MAX_PATTERN: Final = 500  # characters
@@ -27,14 +29,16 @@ _REFUSED: Final = {
     "ASSERT": "looks ahead",
     "ASSERT_NOT": "looks ahead",
 }
-_NOTHING: Final[frozenset[str]] = frozenset()
-Characters = frozenset[str]
+_NOTHING: Final = 0
+Characters = int
+"""A set of characters, all of Unicode: bit n stands for the character of number n."""
 
 
 class _UnsafeError(ValueError):
     """The text is the reason."""
 
 
+@lru_cache(maxsize=256)  # a file is read for each environment, and again when it changes
 def pattern_problem(pattern: str) -> str:
     """Reason why a pattern is refused, as a sentence about it; empty: it is safe."""
     if len(pattern) > MAX_PATTERN:
@@ -90,7 +94,7 @@ class _Walk:
 
     def _choice(self, branches: Any, follow: Characters, *, repeated: bool) -> Characters:
         heads = [self.before(branch, follow, repeated=repeated) for branch in branches]
-        if any(not one.isdisjoint(other) for one, other in combinations(heads, 2)):
+        if any(one & other for one, other in combinations(heads, 2)):
             if repeated:
                 raise _UnsafeError(
                     "has alternatives in a repetition that begin alike: write what they share once, before them"
@@ -98,7 +102,7 @@ class _Walk:
             self._attempts *= len(heads)
             if self._attempts > MAX_ATTEMPTS:
                 raise _UnsafeError("has too many alternatives that begin alike: make several patterns of it")
-        return _NOTHING.union(*heads)
+        return reduce(or_, heads)
 
     def _repeat(self, operator: str, argument: Any, follow: Characters, *, repeated: bool) -> Characters:
         least, most, body = argument
@@ -111,7 +115,7 @@ class _Walk:
         if _can_be_empty(body):
             raise _UnsafeError("repeats what may match nothing")
         ends = heads if operator == "POSSESSIVE_REPEAT" else heads | follow
-        if least != most and operator != "POSSESSIVE_REPEAT" and not heads.isdisjoint(follow):
+        if least != most and operator != "POSSESSIVE_REPEAT" and heads & follow:
             raise _UnsafeError(
                 f"repeats what may also follow the repetition ({_shown(heads & follow)}): make the two differ, as"
                 ' "[^"]*" does where ".*" does not'
@@ -123,14 +127,20 @@ class _Walk:
         """Characters that a part of one character matches, as the engine itself has it."""
         name = f"{operator} {argument}"
         if name not in self._sets:
-            single = _PARSER.SubPattern(_PARSER.State(), [(getattr(_PARSER, operator), argument)])
-            self._sets[name] = frozenset(_COMPILER.compile(single, self._flags).findall(_all_characters()))
+            one = _PARSER.SubPattern(_PARSER.State(), [(getattr(_PARSER, operator), argument)])
+            run = _PARSER.SubPattern(one.state, [(_PARSER.MAX_REPEAT, (1, _PARSER.MAXREPEAT, one))])
+            runs = _COMPILER.compile(run, self._flags).finditer(_all_characters())
+            self._sets[name] = reduce(or_, (_bits(*found.span()) for found in runs), _NOTHING)
         return self._sets[name]
 
 
 @cache
 def _all_characters() -> str:
-    return "".join(map(chr, range(0x10000)))
+    return "".join(map(chr, range(sys.maxunicode + 1)))
+
+
+def _bits(start: int, end: int) -> Characters:
+    return (1 << end) - (1 << start)
 
 
 def _can_be_empty(body: Any) -> bool:
@@ -138,7 +148,8 @@ def _can_be_empty(body: Any) -> bool:
 
 
 def _shown(characters: Characters) -> str:
-    shown = sorted(
-        (one for one in characters if one.isprintable()), key=lambda one: (not one.isalnum(), one)
-    ) or sorted(characters)
-    return f"such as {shown[0]!r}"
+    """The first of them, a letter or digit where there is one."""
+    near = characters & _bits(0, 0x250) or characters  # Latin letters, where there are some
+    numbers = [number for number, bit in enumerate(reversed(f"{near:b}")) if bit == "1"]
+    shown = min(map(chr, numbers), key=lambda one: (not one.isprintable(), not one.isalnum(), one))
+    return f"such as {shown!r}"

@@ -13,6 +13,7 @@ from kodo_consumer.core.envelope import PREFIX, Outgoing, wire_size
 from kodo_consumer.core.exceptions import InvalidPayloadError
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.wire_texts import PropertyValue, property_texts, why_no_text
+from kodo_consumer.message import json_value
 from kodoctl.errors import Diagnostic, UsageError, error
 from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.render.escaping import one_line
@@ -84,11 +85,18 @@ class MessageValidator:
                 data = payload
             else:
                 data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
-            if self._check is not None and data is not None:
-                self._check(json.loads(data) if isinstance(payload, bytes) else payload)
+            if data is not None:
+                self._read(data, is_ours=not isinstance(payload, bytes))
         except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
             raise UsageError(error("K716", "payload refused", one_line(problem))) from None
         return data
+
+    def _read(self, data: bytes, *, is_ours: bool) -> None:
+        """Reads the bytes as a receiver will: whatever is written, one rule decides. Raises InvalidPayloadError."""
+        if self._check is not None:
+            self._check.json(data)
+        elif is_ours:
+            json_value(data)
 
     def missing(self, properties: Mapping[str, object]) -> list[str]:
         """The properties that are required and not there. One that is None is not there."""

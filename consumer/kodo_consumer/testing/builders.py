@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import Delivery, Headers, Level, State
 from kodo_consumer.core.limit_policy import NOBODY
-from kodo_consumer.core.message_validation import carried, message_arguments
+from kodo_consumer.core.message_validation import MessageValidator, carried, message_arguments
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Message
@@ -34,7 +33,7 @@ def message(
     """A message as a handler gets it; a payload that is no bytes is JSON. `place` is level and state, `schema` what
     `message.json()` checks against, `attempt` the number of this handling.
     """
-    data = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
+    data = MessageValidator().encoded(payload)
     number = next(_numbers)
     delivery = Delivery(
         number, f"(0,{number},-1,-1)", data, carried(properties), message_arguments(key=key), "", 0, START_WALL

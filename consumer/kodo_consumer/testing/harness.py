@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
-from kodo_consumer.core.message_validation import carried, message_arguments
+from kodo_consumer.core.message_validation import MessageValidator, carried, message_arguments
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
@@ -121,6 +120,7 @@ class Harness:
         )
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         check, observers = consumer.payload_check, consumer.observers
+        self._form = MessageValidator(check if self.policy.payload_type == "avro" else None)
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, check, observers)
         self.worker.open("harness")
 
@@ -138,11 +138,12 @@ class Harness:
         properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
     ) -> StoredMessage:
-        """A message as a producer would send it; a payload that is no bytes is sent as JSON. What the topology declares is
-        not looked at, so that a test can send what must not be. Raises UsageError for what no message can carry.
+        """A message as a producer would send it, schema or not; a payload that is no bytes is sent as JSON, on an Avro topic
+        as Avro. What the topology declares is not looked at, so that a test can send what must not be. Raises UsageError for
+        what no message can carry.
         """
         topic = next(lane.topic for lane in self.policy.every_lane if lane.level == level and lane.state is State.READY)
-        data = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
+        data = payload if isinstance(payload, bytes | None) else self._form.encoded(payload)
         key = message_arguments(key=key, event_time=event_time)
         return self.broker.send(Outgoing(topic, data, carried(properties), key=key, event_time=event_time))
 

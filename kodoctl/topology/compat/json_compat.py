@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 Schema = Any
@@ -110,7 +111,7 @@ def _bounds(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
     tighter: tuple[tuple[tuple[str, ...], Callable[[Any, Any], bool]], ...] = (
         (_LOWER, lambda now, before: now > before),
         (_UPPER, lambda now, before: now < before),
-        (("multipleOf",), lambda now, before: before % now != 0),
+        (("multipleOf",), lambda now, before: Decimal(str(before)) % Decimal(str(now)) != 0),
         (("uniqueItems",), lambda now, before: now and not before),
     )
     for keys, is_tighter in tighter:

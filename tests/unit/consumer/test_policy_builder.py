@@ -134,6 +134,36 @@ def test_a_payload_schema_that_cannot_be_read_is_refused(tmp_path: Path) -> None
         _policy(tmp_path, "  J: {payload: {type: json, schema: missing.json}, subscriptions: {s: {}}}\n")
 
 
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        ("json", '{"properties": {"a": {"pattern": "(?=x)"}}}', "its pattern (?=x) at $.properties.a cannot be used: it looks ahead"),
+        ("json", '{"$ref": "http://127.0.0.1:9/x"}', "leads out of the file, and nothing is fetched"),
+        ("json", '{"type": 5}', "not valid JSON Schema"), ("json", "[]", "it should be an object"), ("json", "true", "it is not a map"),
+        ("avro", '{"type": "record", "name": "R"}', "a record has no list of `fields`"), ("avro", '"string"', "it is not a map"),
+        ("json", None, "No such file"),
+    ],
+)  # fmt: skip
+def test_a_payload_schema_that_cannot_be_used_is_refused_by_workers_and_producers(
+    tmp_path: Path, kind: str, content: str | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / "o").write_text(content, encoding="utf-8")
+    used = f"payload: {{type: {kind}, schema: o}}, "
+    topology = load(
+        write(
+            tmp_path, f"  J: {{{used}subscriptions: {{s: {{}}}}}}\n  K: {{subscriptions: {{s: {{produces: [J]}}}}}}\n"
+        ),
+        None,
+    )
+    for topic in ("J", "K"):
+        with pytest.raises(KodoctlError, match="K705") as raised:
+            policy_of(topology, topic, "s")
+        assert said in str(raised.value)
+    with pytest.raises(KodoctlError, match="K705"):
+        outlet_of(topology, "J", "L1")
+
+
 def test_concurrency_may_be_found_out(tmp_path: Path) -> None:
     topics = "  J: {subscriptions: {s: {concurrency: adaptive}, r: {concurrency: 5}}}\n"
     found = [_policy(tmp_path, topics, "J", name) for name in "sr"]

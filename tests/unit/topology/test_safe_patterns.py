@@ -32,6 +32,9 @@ REFUSED = {
     r"a*": "can match no character at all",
     r"(": "is no regular expression: missing )",
     r"[[a]": "is no regular expression: ",
+    "(?:[\U0001f300-\U0001faff]+ ?)+!": "repeats what may also follow",
+    "(?i)(?:\U00010400+\U00010428?)+!": "repeats what may also follow",
+    "[^\u0000-\uffff]+\U0001f600": "repeats what may also follow",
     "|".join(f"a{chr(97 + n)}" for n in range(20)).replace("aa", "b"): "too many alternatives that begin alike",
     "a" * (MAX_PATTERN + 1): "has 501 characters",
 }
@@ -50,3 +53,9 @@ def test_a_safe_pattern_is_quick_on_the_worst_texts(pattern: str) -> None:
 @pytest.mark.parametrize(("pattern", "said"), REFUSED.items())
 def test_a_pattern_that_could_take_for_ever_is_refused_with_a_reason(pattern: str, said: str) -> None:
     assert said in pattern_problem(pattern)
+
+
+@pytest.mark.parametrize(("pattern", "said"), REFUSED.items())
+def test_a_rule_holds_for_all_of_unicode(pattern: str, said: str) -> None:
+    astral = pattern.translate(dict(zip(map(ord, "abcdexy"), map(chr, range(0x10400, 0x10407)), strict=True)))
+    assert said.partition(" (such as")[0] in pattern_problem(astral)

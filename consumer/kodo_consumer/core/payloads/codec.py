@@ -7,16 +7,18 @@ names the place and the rule, never the value: reasons travel with dead letters.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from io import BytesIO
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from kodo_consumer.core.exceptions import InvalidPayloadError, Unavailable
+from kodo_consumer.core.payloads.avro_defaults import read_defaults
 from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
-from kodo_consumer.message import Message
+from kodo_consumer.core.payloads.avro_values import Fit, MisfitError, fit_of
+from kodo_consumer.message import Message, json_value
 from kodoctl.errors import ClusterError
+from kodoctl.topology.payload_validator import PayloadValidator
 
 Kind = Literal["json", "avro"]
 SchemaOf = Callable[[str], Mapping[str, Any] | None]
@@ -69,10 +71,7 @@ class Payloads:
         """The payload as plain values, checked against the declared schema; of an Avro topic the record."""
         if self.kind == "avro":
             return self._record(data, schema)
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            raise InvalidPayloadError("payload is not JSON") from None
+        value = json_value(data)
         self(value)
         return value
 
@@ -87,19 +86,16 @@ class Payloads:
             return self._as_model(self._adapter.validate_python, self._record(data, schema))
         if self.schema is not None:
             self.json(data)
-        return self._as_model(self._adapter.validate_json, data)
+            return self._as_model(self._adapter.validate_json, data)
+        value = self._as_model(self._adapter.validate_json, data)
+        json_value(data)  # what the model lets pass: NaN, a key twice
+        return value
 
     def __call__(self, value: Any) -> None:
-        """Holds a JSON value against the declared schema."""
-        if self._validator is None:
-            return
-        try:
-            problem = next(iter(self._validator.iter_errors(value)), None)
-        except RecursionError:
-            raise InvalidPayloadError("payload is nested too deeply for its schema") from None
-        if problem is not None:
-            place = problem.json_path[:_MAX_PLACE]
-            raise InvalidPayloadError(f"payload breaks its schema at {place}: {problem.validator}")
+        """Holds a JSON value, as `json_value` reads it, against the declared schema."""
+        misfit = None if self._validator is None else self._validator.misfit(value)
+        if misfit is not None:
+            raise InvalidPayloadError(f"payload breaks its schema{misfit}")
 
     def encode(self, value: Any) -> bytes:
         """An Avro record as bytes; bytes are looked at and left alone. Raises InvalidPayloadError for what the declared
@@ -112,20 +108,20 @@ class Payloads:
 
         out = BytesIO()
         try:
-            schemaless_writer(out, self._reader, value, strict=True)
+            schemaless_writer(out, self._reader, self._fit(value), strict_allow_default=True)
+        except MisfitError as problem:
+            raise InvalidPayloadError(f"payload does not fit its Avro schema at {problem}") from None
+        except RecursionError:
+            raise InvalidPayloadError("payload is nested too deeply for its Avro schema") from None
         except Exception as problem:  # noqa: BLE001  # its errors have no common base
-            raise InvalidPayloadError(f"payload does not fit its Avro schema: {problem}") from None
+            raise InvalidPayloadError(f"payload does not fit its Avro schema: {type(problem).__name__}") from None
         return out.getvalue()
 
     # ---- JSON
 
     @cached_property
-    def _validator(self) -> Any:
-        if self.schema is None or self.kind == "avro":
-            return None
-        from jsonschema.validators import validator_for
-
-        return validator_for(self.schema)(self.schema)
+    def _validator(self) -> PayloadValidator | None:
+        return None if self.schema is None or self.kind == "avro" else PayloadValidator(self.schema)
 
     # ---- models
 
@@ -150,10 +146,21 @@ class Payloads:
     # ---- Avro
 
     @cached_property
-    def _reader(self) -> Any:
+    def _parsed(self) -> tuple[Any, Fit]:
         from fastavro import parse_schema
 
-        return parse_schema(dict(self.schema or {}))
+        names: dict[str, Any] = {}
+        parsed: Any = parse_schema(dict(self.schema or {}), names)
+        read_defaults(names)
+        return parsed, fit_of(parsed, names)
+
+    @property
+    def _reader(self) -> Any:
+        return self._parsed[0]
+
+    @property
+    def _fit(self) -> Fit:
+        return self._parsed[1]
 
     def _record(self, data: bytes, version: str) -> Any:
         """Read with the schema it was written with, as the declared one says."""
@@ -168,6 +175,12 @@ class Payloads:
             raise InvalidPayloadError(f"payload is not Avro of its schema: {type(problem).__name__}") from None
         if stream.tell() != len(data):
             raise InvalidPayloadError("payload is not Avro of its schema: bytes are left over")
+        try:
+            self._fit(record)
+        except MisfitError as problem:
+            raise InvalidPayloadError(f"payload does not fit its Avro schema at {problem}") from None
+        except RecursionError:
+            raise InvalidPayloadError("payload is nested too deeply for its Avro schema") from None
         return record
 
     def _writer(self, version: str) -> tuple[Callable[..., Any], Any]:

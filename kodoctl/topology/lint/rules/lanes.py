@@ -1,8 +1,11 @@
-"""K103, K104, K204, K208, K214, K215, K221: lanes, weights, waits, limits, error texts that contradict each other."""
+"""K103, K104, K204, K208, K214, K215, K219, K220, K221: lanes, weights, waits, limits, error texts that contradict
+each other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
@@ -11,6 +14,9 @@ from kodoctl.topology.model.subscription import ROUTE_OPERATORS, ConcurrencyLimi
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.units import UNLIMITED
 from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import FamilyTopic
 
 Path = tuple[str | int, ...]
 ORDERED = ("key_shared", "failover", "exclusive")
@@ -193,6 +199,46 @@ def starved(scope: LintScope) -> Iterator[RuleMatch]:
                         " raise it, or lower `lookahead.messages`"
                     )
                     yield RuleMatch(scope.where(expansion, topic, policy), detail, topic.name.local)
+
+
+@rule("K219", Severity.WARNING, "a limit below what workers and producers need")
+def crowded_out(scope: LintScope) -> Iterator[RuleMatch]:
+    """Each worker subscribes to every topic it reads, and has a producer on each topic that it moves messages to."""
+    for expansion in scope.expansions:
+        for topic in expansion.distinct:
+            readers = expansion.readers(topic)
+            for policy, need, what in _seats(topic, [reader.expected_workers for reader in readers]):
+                limit = scope.effective(topic, policy)
+                if limit is not None and limit != UNLIMITED and limit < need:
+                    detail = f"{policy} {limit}: {what} are {need}, and the broker refuses whoever comes last"
+                    yield RuleMatch(scope.where(expansion, topic, policy), detail, topic.name.local)
+
+
+def _seats(topic: FamilyTopic, workers: list[int]) -> Iterator[tuple[str, int, str]]:
+    """Limits of a topic, with what is needed of each and what that is."""
+    total = sum(workers)
+    if topic.state is None:
+        yield "max_producers", total, "the workers"
+        return
+    yield "max_producers", total + 1, "the workers and one more producer"
+    if topic.state is State.DEAD:
+        return
+    yield "max_consumers", total, "the workers of all subscriptions"
+    yield "max_consumers_per_subscription", max(workers, default=0), "the workers of a subscription"
+    yield "max_subscriptions", len(workers), "the subscriptions of the file"
+
+
+@rule("K220", Severity.ERROR, "more topics than the namespace may have")
+def too_many_topics(scope: LintScope) -> Iterator[RuleMatch]:
+    """An apply would create some of them, fail at the others, and fail again at each resume."""
+    for name, (expansion, namespace) in scope.namespaces.items():
+        limit = namespace.policies.get("max_topics")
+        if limit is None or limit == UNLIMITED:
+            continue
+        need = sum(topic.resource.partitions or 1 for topic in scope.topics.values() if topic.name.namespace == name)
+        if limit < need:
+            detail = f"{name}: max_topics {limit}, and the files declare {need}, each partition counted"
+            yield RuleMatch(expansion.topology.where("namespace_policies", "max_topics"), detail)
 
 
 @rule("K214", Severity.WARNING, "isolation that never looks at its least number")

@@ -5,13 +5,14 @@ payloads that do something else than they say.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Severity
 from kodoctl.topology.compat import compatibility
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.topology import NEVER
 from kodoctl.topology.names import Level, State
+from kodoctl.topology.payload_definition import is_schema, why_unusable
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
@@ -24,7 +25,7 @@ _NOTHING_LANDS = "with `keep: never` no payload lands, so nothing is masked: lea
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
 def payloads(scope: LintScope) -> Iterator[RuleMatch]:
     """The file exists, is valid JSON Schema or Avro, and is compatible with the one before it (where that is known)."""
-    judged: dict[int, str | None] = {}
+    judged: dict[int, str] = {}
     for expansion, path, _ in scope.grounds():
         ground = str(path[1])
         payload = expansion.topology.payloads.get(ground)
@@ -32,7 +33,7 @@ def payloads(scope: LintScope) -> Iterator[RuleMatch]:
             continue
         where = expansion.topology.where(*path, "payload", "schema")
         if id(payload) not in judged:
-            judged[id(payload)] = payload.problem or what_is_wrong(payload.type, payload.definition)
+            judged[id(payload)] = payload.problem or why_unusable(payload.type, payload.definition)
         if problem := judged[id(payload)]:
             yield RuleMatch(where, f"{payload.path}: {problem}")
         elif before := scope.earlier.get((expansion.topology.source.name, ground)):
@@ -69,47 +70,10 @@ def _compatibility(scope: LintScope, expansion: Expansion, ground: str) -> str:
 
 def _changes(before: PayloadFile, now: PayloadFile, mode: str) -> Iterator[str]:
     """Each way in which `now` breaks the promise of `mode`; an earlier file that was no schema promised nothing."""
-    if before.problem or what_is_wrong(before.type, before.definition):
+    if before.problem or not is_schema(before.type, before.definition):
         return
     if before.type != now.type:
         yield f"was {before.type} before, is {now.type} now: no consumer can read both; use a new ground topic"
         return
     for reason in compatibility.what_breaks(now.type, before.definition, now.definition, mode):
         yield f"not {mode} compatible: {reason}"
-
-
-def what_is_wrong(kind: str, definition: Any) -> str | None:
-    """Reason why a definition is not valid JSON Schema (`json`) or Avro (`avro`), in one sentence; None if it is."""
-    if kind == "json":
-        import jsonschema
-
-        try:
-            jsonschema.validators.validator_for(definition, jsonschema.Draft202012Validator).check_schema(definition)
-        except jsonschema.SchemaError as problem:
-            return f"not valid JSON Schema: at {problem.json_path}: {problem.message[:200]}"
-        except (TypeError, AttributeError):
-            return "not valid JSON Schema: it should be an object"
-        return None
-    import fastavro
-
-    try:
-        fastavro.parse_schema(definition)
-    except KeyError as problem:
-        return f"not valid Avro: {problem} is missing"
-    except Exception as problem:  # noqa: BLE001  # fastavro raises its own and, for odd shapes, built-in errors
-        return f"not valid Avro: {str(problem)[:200] or type(problem).__name__}"
-    if _lacks_fields(definition):  # fastavro takes it for a record without fields, brokers refuse it
-        return "not valid Avro: a record has no list of `fields`"
-    return None
-
-
-def _lacks_fields(definition: Any) -> bool:
-    if isinstance(definition, list):
-        return any(map(_lacks_fields, definition))
-    if not isinstance(definition, dict):
-        return False
-    if definition.get("type") == "record" and not isinstance(definition.get("fields"), list):
-        return True
-    return any(
-        _lacks_fields(value) for key, value in definition.items() if key in ("type", "fields", "items", "values")
-    )

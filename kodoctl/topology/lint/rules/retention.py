@@ -1,4 +1,4 @@
-"""K201 to K207, K212, K213, K216: policies under which messages would be lost, refused or not kept long enough.
+"""K201 to K207, K212, K213, K216, K222: policies under which messages would be lost, refused or not kept long enough.
 
 "Effective" is the topic's own value, else the namespace's as far as the files say (the live half is plan's).
 """
@@ -193,6 +193,30 @@ def regrets(scope: LintScope) -> Iterator[RuleMatch]:
         if size is not None and size < MIN_MESSAGE_SIZE:
             detail = f"max_message_size {size}: a producer's batch beyond it reconnects for ever; at least 64KiB"
             yield RuleMatch(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)
+        quota, largest = scope.effective(topic, "backlog_quota"), (size or MIN_MESSAGE_SIZE) + CONTROL_ROOM
+        if (
+            isinstance(quota, BacklogQuota)
+            and quota.size is not None
+            and quota.size != UNLIMITED
+            and quota.size < largest
+        ):
+            detail = (
+                f"backlog_quota {quota.size}: one message fills it, and whoever publishes stands still, workers that move"
+                f" messages there too; at least {Size(largest)}"
+            )
+            yield RuleMatch(scope.where(expansion, topic, "backlog_quota", "size"), detail, topic.name.local)
+
+
+@rule("K222", Severity.WARNING, "encryption that workers do not have")
+def encryption(scope: LintScope) -> Iterator[RuleMatch]:
+    """The consumer, recalls and moves of waiting messages have no keys, and what is not encrypted is refused."""
+    for expansion, namespace in scope.namespaces.values():
+        if namespace.policies.get("encryption_required") is True:
+            detail = (
+                f"{namespace.name}: encryption_required: the broker refuses whatever kodo-consumer, Producer, recalls and"
+                " moves of waiting messages publish; they have no keys"
+            )
+            yield RuleMatch(expansion.topology.where("namespace_policies", "encryption_required"), detail)
 
 
 @rule("K212", Severity.ERROR, "audit records would go before the message's life ends")

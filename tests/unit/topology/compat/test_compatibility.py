@@ -127,6 +127,8 @@ JSON = [
     ({"minItems": 1}, {"minItems": 0}, "minItems is 1, not 0"),
     ({"exclusiveMaximum": 5}, {"exclusiveMaximum": 6}, "exclusiveMaximum is 5, not 6"),
     ({"multipleOf": 3}, {"multipleOf": 6}, ""),
+    ({"multipleOf": 0.01}, {"multipleOf": 0.1}, ""),
+    ({"multipleOf": 0.1}, {"multipleOf": 0.01}, "multipleOf is 0.1, not 0.01"),
     ({"multipleOf": 4}, {"multipleOf": 6}, "multipleOf is 4, not 6"),
     ({"uniqueItems": True}, {}, "uniqueItems is true"),
     ({"uniqueItems": True}, {"uniqueItems": True, "title": "x"}, ""),

@@ -190,6 +190,16 @@ CASES = [
     # K214, K215
     ("K214", sub("lookahead: {messages: 2000}, isolate: {min: §501}", "fair_by: key, "), "min 501 is more than 25% of a look-ahead of 2000 messages", sub("lookahead: {messages: 2000}, isolate: {min: 500}", "fair_by: key, ")),
     ("K214", sub("lookahead: {messages: 2000}, isolate: {share: 50%, min: §1001}", "fair_by: key, "), "min of at most 1000", sub("lookahead: {messages: 2000}, isolate: {share: 50%}", "fair_by: key, ")),
+    # K219, K220, K222
+    ("K219", "defaults: {policies: {max_producers: §1}}\n" + sub(NO_DLQ), "max_producers 1: the workers and one more producer are 2", "defaults: {policies: {max_producers: 2}}\n" + sub(NO_DLQ)),
+    ("K219", "topics: {orders: {policies: {max_producers: §3}, subscriptions: {a: {expected_workers: 2}, b: {}}}}\n", "orders: max_producers 3: the workers and one more producer are 4", "topics: {orders: {policies: {max_producers: 4}, subscriptions: {a: {expected_workers: 2}, b: {}}}}\n"),
+    ("K219", SET + "{max_consumers: §1}\n" + sub("expected_workers: 2, " + NO_DLQ), "orders: max_consumers 1: the workers of all subscriptions are 2", SET + "{max_consumers: unlimited}\n" + sub("expected_workers: 2, " + NO_DLQ)),
+    ("K219", "defaults: {policies: {max_consumers_per_subscription: §1}}\n" + sub("expected_workers: 2, " + NO_DLQ), "the workers of a subscription are 2", "defaults: {policies: {max_consumers_per_subscription: 2}}\n" + sub("expected_workers: 2, " + NO_DLQ)),
+    ("K219", "topics: {orders: {policies: {max_subscriptions: §1}, subscriptions: {a: {}, b: {}}}}\n", "the subscriptions of the file are 2", "topics: {orders: {policies: {max_subscriptions: 2}, subscriptions: {a: {}, b: {}}}}\n"),
+    ("K220", SET + "{max_topics: §1}\n" + sub("states: [retrying], dead_letter: false"), "kodo/trade: max_topics 1, and the files declare 2, each partition counted", SET + "{max_topics: 2}\n" + sub("states: [retrying], dead_letter: false")),
+    ("K220", SET + "{max_topics: §3}\ndefaults: {partitions: 4}\n" + sub(NO_DLQ), "the files declare 4, each partition counted", SET + "{max_topics: 4}\ndefaults: {partitions: 4}\n" + sub(NO_DLQ)),
+    ("K222", SET + "{encryption_required: §true}\n" + ORDERS, "they have no keys", SET + "{encryption_required: false}\n" + ORDERS),
+    ("K207", "defaults: {policies: {backlog_quota: {size: §1KiB, when_full: fail_producers}}}\n" + sub("states: [retrying], dead_letter: false"), "orders, orders-billing-RETRYING: backlog_quota 1KiB: one message fills it, and whoever publishes stands still, workers that move messages there too; at least 68KiB", "defaults: {policies: {backlog_quota: {size: 68KiB, when_full: fail_producers}}}\n" + sub("states: [retrying], dead_letter: false")),
     ("K221", sub("error_text: §true, " + NO_DLQ), "no states, no backup and no dead letters", sub("error_text: true, " + DEAD + "dead_letter: true")),
     ("K221", sub("error_text: {audit: §true}"), "write `audit: true` beside it", sub("error_text: {audit: true}, audit: true")),
     ("K215", sub("expected_workers: 4, limits: [{kind: concurrency, §limit: 3}]"), "a concurrency of 3 is less than the 4 workers expected", sub("expected_workers: 4, limits: [{kind: concurrency, limit: 4}]")),
@@ -353,17 +363,79 @@ def test_a_mask_over_avro_payloads_is_told_where_it_stands(tmp_path: Path, own: 
     assert found.where.line == (6 if own else 5)
 
 
+def chained(length: int, keyword: str) -> str:
+    """A schema in which each definition refers to the next one: with `allOf` twice, so that a value meets 2^length of them."""
+
+    def after(number: int) -> dict[str, object]:
+        following = {"$ref": f"#/$defs/d{number + 1}"}
+        return {keyword: [following, following] if keyword == "allOf" else following}
+
+    return json.dumps({"$ref": "#/$defs/d0", "$defs": {**{f"d{n}": after(n) for n in range(length)}, f"d{length}": {}}})
+
+
 @pytest.mark.parametrize(
     ("kind", "content", "says"),
     [
         ("json", None, "No such file or directory"),
         ("json", "{", "it is not JSON: Expecting property name"),
         ("json", b"\xff", "it is not JSON"),
-        ("json", "[]", "not valid JSON Schema: at $: [] is not of type 'object', 'boolean'"),
+        ("json", "[]", "not valid JSON Schema: it should be an object"),
         ("json", '"x"', "not valid JSON Schema"),
         ("json", "5", "not valid JSON Schema: it should be an object"),
         ("json", '{"type": "strin"}', "not valid JSON Schema: at $.type"),
         ("json", '{"type": 5}', "not valid JSON Schema: at $.type"),
+        (
+            "json",
+            '{"properties": {"a": {"$ref": "common.json#/a"}}}',
+            "`$ref: common.json#/a` at $.properties.a leads out of the file",
+        ),
+        (
+            "json",
+            '{"items": {"$ref": "http://127.0.0.1:9/a.json"}}',
+            "at $.items leads out of the file, and nothing is fetched",
+        ),
+        (
+            "json",
+            '{"items": {"$ref": "file:///etc/hostname"}}',
+            "at $.items leads out of the file, and nothing is fetched",
+        ),
+        (
+            "json",
+            '{"not": {"$dynamicRef": "http://127.0.0.1:9/a#b"}}',
+            "`$dynamicRef: http://127.0.0.1:9/a#b` at $.not leads out",
+        ),
+        ("json", '{"items": {"$ref": "#/$defs/a"}}', "`$ref: #/$defs/a` at $.items points at nothing in the file"),
+        ("json", '{"$ref": "#a"}', "`$ref: #a` at $ points at nothing in the file"),
+        (
+            "json",
+            '{"$schema": "http://127.0.0.1:9/schema"}',
+            "is no draft that is known: write https://json-schema.org/draft/2020-12/",
+        ),
+        (
+            "json",
+            '{"properties": {"a": {"pattern": "^(?!x)"}}}',
+            "its pattern ^(?!x) at $.properties.a cannot be used: it looks ahead: say",
+        ),
+        ("json", '{"pattern": "(?<=x)y"}', "its pattern (?<=x)y at $ cannot be used: it looks behind: match"),
+        (
+            "json",
+            '{"patternProperties": {"(a)\\\\1": {}}}',
+            "at $.patternProperties.(a)\\1 cannot be used: it refers back to a group",
+        ),
+        ("json", '{"pattern": "(?>a)b"}', "it keeps what it has matched: leave that out"),
+        ("json", '{"pattern": "a\\\\Z"}', "the end of a text is `$`"),
+        ("json", '{"pattern": "("}', "it is no regular expression (ECMA 262)"),
+        ("json", '{"pattern": "(a{1,1000}){1,300}"}', "it is too large: lower the numbers in its `{}`"),
+        ("json", '{"anyOf": [{"type": "null"}, {"$ref": "#"}]}', "its schema at $ refers to itself for the same value"),
+        ("json", chained(51, "not"), "is a chain of more than 100 schemas for one value"),
+        ("json", chained(3000, "not"), "is a chain of more than 100 schemas for one value"),
+        (
+            "json",
+            '{"$id": "http://127.0.0.1:9/a/", "$ref": "../b"}',
+            "not valid JSON Schema: Resource 'http://127.0.0.1:9/b'",
+        ),
+        ("json", '{"pattern": "\\ud800"}', "not valid JSON Schema: Failed to get UTF-8"),
+        ("json", chained(20, "allOf"), "has more than 10000 schemas for one value"),
         ("json", "[" * 100 + "]" * 100, "it is nested more than 64 levels deep"),
         ("json", "[" * 100_000 + "]" * 100_000, "it is nested more than 64 levels deep"),
         ("json", " " * (8 << 20) + "{}", "it is larger than 8 MiB"),
@@ -390,8 +462,15 @@ def test_a_payload_schema_that_cannot_be_used_is_found(
 
 @pytest.mark.parametrize(
     ("kind", "content"),
-    [("json", '{"type": "object"}'), ("json", "true"), ("avro", json.dumps(RECORD)), ("avro", '"string"')],
-)
+    [
+        ("json", '{"type": "object"}'), ("json", "true"), ("json", chained(45, "not")),
+        ("json", '{"properties": {"not": {"$ref": "#"}, "next": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}}'),
+        ("json", '{"$id": "https://a/b", "$ref": "https://a/b#/$defs/c", "$defs": {"c": {"$ref": "d"}, "d": {"$id": "d"}}}'),
+        ("json", '{"$anchor": "a", "items": {"$ref": "#a"}}'),
+        ("json", '{"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": true}'),
+        ("json", '{"pattern": "^\\\\p{L}{1,99}$", "patternProperties": {"^(\\\\w+\\\\s?)*$": {}}}'), ("avro", json.dumps(RECORD)), ("avro", '"string"'),
+    ],
+)  # fmt: skip
 def test_a_payload_schema_that_can_be_used_is_not_found(tmp_path: Path, kind: str, content: str) -> None:
     assert payload_findings(tmp_path, kind, content) == []
 

@@ -1,0 +1,87 @@
+"""JSON payloads: what counts as one, for senders and receivers alike.
+
+A payload is refused where readers in other languages would disagree about it or stop at it (RFC 7493): NaN and
+Infinity, a key twice in an object, a number that no double holds. Errors name the rule, never the value: reasons travel
+with dead letters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+MAX_DEPTH: Final = 200
+"""Levels of arrays and objects: pydantic's own limit, and well within the stack of a thread that validates."""
+_NESTED: Final = frozenset({dict, list})
+_SHAPES: Final = bytes.maketrans(b"123456789E", b"000000000e")
+_TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
+
+
+class JsonPayloadError(ValueError):
+    """The payload is no JSON. The text is the rule that it breaks; empty: it cannot be parsed."""
+
+
+def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
+    """The payload as plain values. Raises JsonPayloadError. `real` converts numbers with a fraction or an exponent, and may
+    raise errors of its own.
+    """
+    decoder = _decoder(real or _finite) if real or _may_be_huge(data) else _DECODER
+    try:
+        value = decoder.decode(data.decode(json.detect_encoding(data)))
+    except RecursionError:
+        raise JsonPayloadError(_TOO_DEEP) from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise JsonPayloadError from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _too_deep(value):
+        raise JsonPayloadError(_TOO_DEEP)
+    return value
+
+
+def _may_be_huge(data: bytes) -> bool:
+    """True if there may be a number that no double holds: an exponent of three digits, or 300 digits. A text may look so."""
+    shape = data.translate(_SHAPES, b"+")
+    return b"e000" in shape or b"0" * 300 in shape
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise JsonPayloadError("it holds a key twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise JsonPayloadError(f"it holds {name}, which is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise JsonPayloadError("it holds a number that is too large for a double")
+    return number
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
+
+
+def _too_deep(value: Any) -> bool:
+    """Level by level, without recursion."""
+    level = [value] if type(value) in _NESTED else []
+    for _ in range(MAX_DEPTH):
+        inner = (one.values() if type(one) is dict else one for one in level)
+        level = [child for values in inner for child in values if type(child) in _NESTED]
+        if not level:
+            return False
+    return bool(level)
+
+
+def _decoder(real: Callable[[str], float] | None = None) -> json.JSONDecoder:
+    whole = _whole if real else None
+    return json.JSONDecoder(parse_constant=_no_constant, parse_float=real, parse_int=whole, object_pairs_hook=_object)
+
+
+_DECODER: Final = _decoder()
