@@ -17,7 +17,10 @@ PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 """Content type of a request that makes a topic together with its properties."""
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _WITHOUT_OWNER: Final = ("Can't find owner for topic", "Failed to find ownership for")  # how Pulsar's 412 begins then
-_NOT_STORED: Final = "unable to persist readPosition"  # of a subscription that was made while its topic was unloaded
+_PASSING: Final = (
+    "unable to persist readPosition",  # of a subscription that was made while its topic was unloaded
+    "Failed to fence subscription",  # its cursor is being moved, or was moved by a request whose answer came too late
+)
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -65,8 +68,8 @@ class Reply:
         412 about the topic itself, such as one with clients, is not among them; nor is a 409, of which only the
         caller knows whether it means another's change at the same time.
         """
-        unowned = self.reason.startswith(_WITHOUT_OWNER) or _NOT_STORED in self.reason
-        return self.status in _BUSY or (self.status == 412 and unowned)
+        passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _PASSING)
+        return self.status in _BUSY or (self.status == 412 and passing)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path} answered {self.status}{f' ({self.reason})' if self.reason else ''}"

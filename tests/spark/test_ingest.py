@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest import small_batch
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol import audit_records
@@ -235,7 +235,14 @@ def test_a_lost_checkpoint_another_namespace_and_a_cluster_without_the_topics_ar
     found = shop.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed", code=1)
     assert "[K573]" in found.err
     theirs = Landing(str(tmp_path / "theirs"), "trade", None)
-    theirs.commit(LandingCommit("r", 1, facts={"topics": [f"persistent://{shop.tenant}/theirs/orders"]}))
+    theirs.commit(
+        LandingCommit(
+            "r",
+            1,
+            tables={CURSORS.name: TableFiles.of(())},
+            facts={"topics": [f"persistent://{shop.tenant}/theirs/orders"]},
+        )
+    )
     before = theirs.commits()
     for command in ("ingest", "run"):
         found = shop.run("pipeline", command, "topologies/trade.yaml", "--landing", "theirs", code=1)

@@ -14,7 +14,7 @@ from kodoctl.pipeline.rollup.job import count
 from tests.spark.histories import History
 from tests.spark.test_audit_increments import expansion, of_all_rows
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 __all__ = ["expansion"]
 
 

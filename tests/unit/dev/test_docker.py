@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.dev import docker, service
+from kodoctl.dev import docker, process, service
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
@@ -19,6 +19,7 @@ from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.service import InstanceState
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
+from tests.services.polling import eventually
 from tests.services.ports import unusual_ports
 
 INSTANCE = Instance("two", "4.2.4", EngineName.DOCKER, Auth.NONE, Ports(8081, 6651, 3182))
@@ -139,7 +140,10 @@ class Daemon:
         (self.folder / name).touch()
 
     def kill(self) -> None:
-        os.kill(int((self.folder / "container").read_text()), signal.SIGKILL)
+        """Ends the container; it is gone when this returns."""
+        container = int((self.folder / "container").read_text())
+        os.kill(container, signal.SIGKILL)
+        eventually(lambda: process.identify(container) is None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.topology.model.subscription import ROUTE_OPERATORS, RouteCondition
-from kodoctl.topology.route_conditions import covers, holds, in_words
+from kodoctl.topology.route_conditions import covers, holds, in_words, key_test_of
 
 
 def condition(**operator: Any) -> RouteCondition:
@@ -124,3 +124,14 @@ def test_every_operator_is_in_these_tables() -> None:
         "at_most",
         "exists",
     }
+
+
+@pytest.mark.parametrize(("when", "test"), [
+    ("key = 'a'", {"property": "key", "equals": "a"}),
+    ("key IN ('a', 'b')", {"property": "key", "in": ["a", "b"]}),
+    ("tenant = 'a'", {"property": "key", "equals": "a"}),
+    ("properties['uid'] = 'a'", None),
+    ("key LIKE 'a%'", None),
+])  # fmt: skip
+def test_a_condition_on_keys_alone_is_the_test_of_a_property(when: str, test: dict[str, Any] | None) -> None:
+    assert key_test_of(when) == (test and RouteCondition(**test))

@@ -174,6 +174,7 @@ def test_a_flood_that_is_still_moved_aside_goes_first_for_a_minute_and_its_lane_
     assert bench.engine.room(b1) > 0
 
 
+@pytest.mark.no_cover
 def test_a_flood_without_end_holds_up_a_lane_for_a_minute() -> None:
     bench = Bench(replace(POLICY, lookahead_messages=2_000))
     bench.give(*(delivery(number, u="noisy") for number in range(1_800)))
@@ -231,6 +232,7 @@ def test_after_its_minute_a_flood_still_leaves_beside_a_long_lane() -> None:
     assert bench.engine.check_invariants() == []
 
 
+@pytest.mark.no_cover
 def test_every_flood_has_a_minute_of_its_own() -> None:
     bench = Bench(replace(POLICY, lookahead_messages=2_000))
     put_back = before = 0

@@ -88,3 +88,17 @@ def test_what_is_urgent_is_not_gathered() -> None:
     stand.end(1)
     stand.bench.engine.context.effects.ask_for_more(0)
     assert stand.collect() == 1
+
+
+def test_a_lane_without_room_is_asked_for_more_once_messages_ended() -> None:
+    stand = Stand()
+    engine, lane = stand.bench.engine, 0
+    while room := engine.room(lane):
+        engine.deliver(lane, [delivery(stand._next + number) for number in range(room)])
+        stand._next += room
+    for message in stand.bench.take_all():
+        engine.finish(message, DONE)
+    found = stand.actions.collect(flush=True)
+    assert found is not None
+    assert found.effects.resume == [lane]
+    assert not engine.lookahead.lanes_without_capacity

@@ -35,6 +35,7 @@ def test_it_grows_while_handlers_get_no_slower() -> None:
     assert _limit(shop) == 64, "the most there may be"
 
 
+@pytest.mark.no_cover
 def test_it_finds_what_a_dependency_can_take() -> None:
     """Beyond 20 at a time each takes longer in proportion: 40 take twice as long."""
 
@@ -51,6 +52,7 @@ def test_it_finds_what_a_dependency_can_take() -> None:
     assert max(late) <= 48
 
 
+@pytest.mark.no_cover
 def test_it_gives_way_when_it_gets_slow_and_comes_back() -> None:
     shop: Shop = _shop(lambda _: 1.0 if 5 < shop.clock.now() < 10 else 0.05)
     shop.run(5)

@@ -325,6 +325,7 @@ def test_a_law_broken_in_one_place_is_caught(broken: str) -> None:
 # ---- the whole engine
 
 
+@pytest.mark.no_cover
 def test_hanging_retries_take_no_more_than_their_slots() -> None:
     """Issue 20: 200 retrying messages of 30 s, and ready ones of 10 ms that a single slot could carry."""
     of = policy((L1,), (State.RETRYING,), concurrency=16, bulkheads=(Bulkhead(RETRYING, 8),), fair_by="u")
