@@ -7,6 +7,7 @@ The modules of commands import what the commands work with, so building all of t
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -66,8 +67,13 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the options. While a shell completes a line, values stay as typed: typer imports pydantic to convert
         them, and completion reads none.
+
+        Fails where an option is repeated that has one value: the parser would keep the last value and drop the others,
+        so that a command reached one of two clusters named and said nothing of the other.
         """
         if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            _refuse_repeated(ctx, order)
             return super().parse_args(ctx, args)
         rest: list[str]
         given, rest, _ = self.make_parser(ctx).parse_args(args=args)
@@ -77,6 +83,14 @@ class _Command(TyperCommand):
             ctx.params[parameter.name] = value
         ctx.args = rest
         return rest
+
+
+def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:
+    """`order`: the parameters that a line gives, one for each time. A flag may be repeated: it says the same again."""
+    for parameter, times in Counter(order).items():
+        single = parameter.param_type_name == "option" and not (parameter.multiple or parameter.count)
+        if times > 1 and single and (not parameter.is_flag or parameter.secondary_opts):
+            ctx.fail(f"Option '{parameter.opts[0]}' is given {times} times; this command takes one.")
 
 
 def _loaded(command: Any) -> Any:
