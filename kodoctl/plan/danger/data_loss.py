@@ -242,6 +242,8 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
         count = (
             f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
             if found.messages
+            else f"no unread message, {many(found.marks, "producer's mark")}"
+            if found.marks and found.messages == 0
             else many(entries, "unread entry", "unread entries")
         )
         age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
