@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 FEW: Final = 10  # entries of a partition looked at for a figure that is read again and again
 MANY: Final = 1_000  # for one that somebody waits for
 _BYTES: Final = 4 << 20  # of entries, about, that are looked at in a partition: they come with their payloads
-_WITHOUT_MARKS: Final = (*(state.suffix for state in State if state.suffix), AUDIT_SUFFIX)  # producers send to no such topic
+_WITHOUT_MARKS: Final = (
+    *(state.suffix for state in State if state.suffix),
+    AUDIT_SUFFIX,
+)  # producers send to no such topic
 _PROPERTIES, _PAYLOAD_SIZE = 1, 3  # fields of Pulsar's SingleMessageMetadata
 _BROKEN: Final = (IndexError, ValueError)  # what a reader of bytes that anybody chose may raise
 
