@@ -39,6 +39,8 @@ def history(
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
         found = read(read_journal(session.admin, session.client, space))
+        if not found.applies:  # the journal of one that was destroyed is there
+            command_target.check_namespaces(session, [space])
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
     applies = [chosen(found.applies, apply_id)] if apply_id else found.applies
@@ -66,7 +68,10 @@ def undo(
     *,
     approval: Approval,
 ) -> None:
-    """Take an apply back: plan it backwards, show, ask, carry out. What changed since is refused, what cannot come back named."""
+    """Take an apply back: plan it backwards, show, ask, carry out.
+
+    Refuses objects that changed since then, and lists what cannot be undone.
+    """
     from kodoctl.plan.diff import Allowances
     from kodoctl.planning.undo_planner import prepare_undo
 
@@ -91,8 +96,9 @@ def unlock(
     auto_approve: plan_options.AutoApprove = False,
     confirm_name: plan_options.Confirm = None,
 ) -> None:
-    """Take the lease of a namespace away from an apply that hangs: it writes nothing more. One that died has none, unless it
-    ran without the broker's binary port.
+    """Take the lease of a namespace away from an apply that hangs: it writes nothing more.
+
+    An apply that died holds no lease; only one without the broker's binary port leaves a lock.
     """
     from kodoctl.pulsar.lease import break_lease, held_by
 
@@ -100,6 +106,7 @@ def unlock(
     with target.session() as session:
         holder = held_by(session.admin, space)
         if holder is None:
+            command_target.check_namespaces(session, [space])
             say(f"Nobody holds the lease of {space}.")
             return
         tell(f"{space} is being applied by {holder}")

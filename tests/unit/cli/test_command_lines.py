@@ -258,6 +258,39 @@ def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
     assert (ran.code, ran.out.splitlines()[0]) == (1, "pipe.yaml K016 error cannot read file: it is not a regular file")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            f"{name} gone.yaml"
+            for name in ("lint", "fmt", "expand", "graph", "plan", "apply", "drift", "destroy", "status")
+        ),
+        "exporter gone.yaml --once",
+        "recall plan gone.yaml --topic orders --subscription billing --where true",
+        "waiting list gone.yaml",
+        *(f"{name} gone.json" for name in ("show", "apply", "recall apply", "waiting apply")),
+        *(
+            f"dev {name} --name gone"
+            for name in ("logs", "kill broker-1", "pause broker-1", "resume broker-1", "token role")
+        ),
+        *(f"dev {name} --name gone" for name in ("stop broker-1", "start broker-1")),
+        *(f"context {name} gone" for name in ("use", "show", "test")),
+        "plan --context gone",
+        "plan --env gone",
+        "plan --token-file gone",
+        "graph --topic gone",
+        "lint topologies --against gone",
+    ],
+)
+def test_whatever_a_line_names_that_is_not_there_exits_64(line: str, folder: Path) -> None:
+    (folder / "kodoctl-user.toml").write_text(CONTEXTS)
+    words = line.split()
+    reaches = words[0] in {"plan", "apply", "drift", "destroy", "status", "exporter", "recall", "waiting"}
+    ran = run_main(*words, *(NOBODY if reaches and "--context" not in words else ()))
+    assert (ran.code, ran.out) == (64, ""), ran.text
+    assert "gone" in ran.err
+
+
 @pytest.mark.parametrize("content", ["{}", "not json", '{"format_version": 99}', "[]", "\x00"])
 def test_a_file_that_is_no_plan_is_refused_before_any_cluster_is_asked(folder: Path, content: str) -> None:
     (folder / "plan.json").write_text(content)
