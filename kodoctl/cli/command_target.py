@@ -38,8 +38,9 @@ class TargetOptions:
 
     def connection(self) -> Connection:
         """The connection by flags, environment and context, in that order."""
-        from kodoctl.pulsar.connection import Flags, connect, readable
+        from kodoctl.pulsar.connection import Flags, connect, misspelled, readable
 
+        report(misspelled(os.environ))
         found = connect(Flags(**asdict(self)), os.environ, Path.cwd())
         report(filter(None, [readable(found)]))
         return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, Diagnostic, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -123,9 +123,16 @@ class AdminError(ClusterError):
     """A call was refused in a way its caller has no use for."""
 
     def __init__(self, reply: Reply, doing: str) -> None:
-        advice = "; this needs a role with more rights (`kodoctl context show`)" if reply.forbidden else ""
-        super().__init__(error("K510", "the broker refused a request", f"{doing}: {reply}{advice}"))
+        super().__init__(_refusal(reply, doing))
         self.reply = reply
+
+
+def _refusal(reply: Reply, doing: str) -> Diagnostic:
+    if reply.status == 404 and reply.foreign:
+        detail = f"{doing}: {reply}, as Pulsar's admin API does not; is it the right port (8080 as a rule)?"
+        return error("K523", "this is not Pulsar's admin API", detail)
+    advice = "; this needs a role with more rights (`kodoctl context test` says which)" if reply.forbidden else ""
+    return error("K510", "the broker refused a request", f"{doing}: {reply}{advice}")
 
 
 def must(reply: Reply, doing: str) -> Any:

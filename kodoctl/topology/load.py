@@ -168,7 +168,7 @@ def _load(
     if unknown := _unknown_version(root):
         return None, [unknown]
     if {"format_version", "seal"} <= root.value.keys():
-        detail = f"this is a plan, not a topology: `kodoctl apply {file.name}` carries one of `plan --out` out"
+        detail = f"this is a plan file, not a topology; to carry it out: kodoctl apply {file.name}"
         return None, [error("K004", "wrong value", detail, root.where)]
     if environment is not None and environment not in file.environments:
         detail = (

@@ -66,7 +66,7 @@ def test_five_messages_are_five_in_every_figure_and_an_idle_lane_has_no_age(work
     consumer.start()
     try:
         assert all_came.wait(60)
-        eventually(lambda: consumer.counts.marks == 1, "the mark was received")
+        eventually(lambda: consumer.counts.marks == 1)
     finally:
         consumer.stop()
     assert (consumer.counts.received, consumer.counts.finished) == (SENT, {})
