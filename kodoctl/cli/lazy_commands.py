@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import typer
 import typer.main
@@ -64,6 +64,13 @@ class LazyGroup(TyperGroup):
 class _Command(TyperCommand):
     """A command as it runs, and as a shell completes its options."""
 
+    def _by_habit(self, args: list[str]) -> list[str]:
+        """The line with our spelling of what this command has, and does not call so itself."""
+        own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        end = args.index("--") if "--" in args else len(args)
+        ours = {habit: name for habit, name in _HABITS.items() if name in own and habit not in own}
+        return [*(ours.get(word, word) for word in args[:end]), *args[end:]]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the options. While a shell completes a line, values stay as typed: typer imports pydantic to convert
         them, and completion reads none.
@@ -72,6 +79,7 @@ class _Command(TyperCommand):
         so that a command reached one of two clusters named and said nothing of the other.
         """
         if not ctx.resilient_parsing:
+            args = self._by_habit(args)
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             _refuse_repeated(ctx, order)
             return super().parse_args(ctx, args)
@@ -83,6 +91,15 @@ class _Command(TyperCommand):
             ctx.params[parameter.name] = value
         ctx.args = rest
         return rest
+
+
+_HABITS: Final = {
+    "--yes": "--auto-approve",
+    "-y": "--auto-approve",
+    "-auto-approve": "--auto-approve",
+    "-out": "--out",
+}
+"""Options as other tools spell them, in no help: each stands for the one of ours."""
 
 
 def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:

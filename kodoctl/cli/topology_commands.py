@@ -153,7 +153,7 @@ def init(
 def schema(output: Output = None) -> None:
     """Print the JSON Schema of topology files, for editors.
 
-    `init` and `import` write it and this line, which tells an editor where it is:
+    `init` and `import` write the schema file and add this line so editors find it:
 
     \b
     # yaml-language-server: $schema=../schemas/topology.v1.json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,3 +64,12 @@ def test_a_second_context_ends_the_command_with_the_exit_code_of_a_wrong_line() 
 
 def test_a_flag_may_be_repeated() -> None:
     assert run_main("lint", "--strict", "--strict", "gone.yaml").err.count("given 2 times") == 0
+
+
+@pytest.mark.parametrize("habit", ["--yes", "-y", "-auto-approve"])
+def test_a_habit_of_other_tools_skips_the_question_where_there_is_one(habit: str, folder: Path) -> None:
+    ran = run_main("apply", "gone.yaml", habit, "--admin-url", "http://127.0.0.1:1")
+    assert (ran.code, "cannot read file [K016]" in ran.err) == (64, True), ran.text
+    assert "No such option: -" in run_main("plan", "gone.yaml", habit).err
+    assert run_main("plan", "gone.yaml", "-out", "x.json", "--admin-url", "http://127.0.0.1:1").code == 64
+    assert f" {habit}" not in run_main("apply", "--help").out
