@@ -61,7 +61,10 @@ def apply(
     *,
     approval: Approval,
 ) -> None:
-    """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
+    """Carry out a reviewed plan file; or plan, show and ask first.
+
+    A plan file is carried out exactly, without a question: the file is the approval.
+    """
     file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
     given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
     if file or resume:

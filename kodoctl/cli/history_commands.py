@@ -31,7 +31,10 @@ def history(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
 ) -> None:
-    """Show what was applied in a namespace: when, by whom, at which commit, and how it ended. Oldest first."""
+    """Show what was applied in a namespace, when and by whom.
+
+    Says at which commit, and how each apply ended. Oldest first.
+    """
     from kodoctl.plan.history import chosen, read, to_json
     from kodoctl.pulsar.journal import read_journal
     from kodoctl.render.history_text import apply_lines, history_lines
@@ -97,7 +100,9 @@ def unlock(
     auto_approve: plan_options.AutoApprove = False,
     confirm_name: plan_options.Confirm = None,
 ) -> None:
-    """Take the lease of a namespace away from an apply that hangs: it writes nothing more.
+    """Take the lease of a namespace from an apply that hangs.
+
+    That apply writes nothing more.
 
     An apply that died holds no lease; only one without the broker's binary port leaves a lock.
     """

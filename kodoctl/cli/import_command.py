@@ -49,7 +49,10 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Write topology files for what is live in namespaces and nobody owns. Planning them adopts, and changes nothing."""
+    """Write topology files for live objects that nobody owns.
+
+    Planning them adopts, and changes nothing.
+    """
     from kodoctl.pulsar.live_inventory import ReadScope, read_live
 
     several = len(places) > 1 or "/" not in places[0]

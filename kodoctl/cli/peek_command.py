@@ -47,7 +47,9 @@ def peek(
     scan: Annotated[int, typer.Option("--scan", min=1, help="Read at most so many messages.", metavar="N")] = 100_000,
     json_output: Annotated[bool, typer.Option("--json", help="One document for machines.")] = False,
 ) -> None:
-    """Look at what topics store, oldest first, up to what is there now. Consumes nothing, moves no subscription.
+    """Look at what topics store, oldest first; consumes nothing.
+
+    Reads up to what is there now. Consumes nothing, moves no subscription.
 
     Counts messages that meet --where, and what failed by cause. Acknowledged messages show as long as the
     topic keeps them. Exit 1, with all that can be read, where entries cannot be read.

@@ -113,7 +113,9 @@ def init(
     ] = TopologyShape.SINGLE,
     name: Annotated[str | None, typer.Option("--name", help="Name of the topology and its namespace.")] = None,
 ) -> None:
-    """Write a commented example, and the schema for editors; never overwrites.
+    """Write a commented example and the schema for editors.
+
+    Never overwrites a file.
 
     \b
     simplest  ready only: what fails stays where it is
