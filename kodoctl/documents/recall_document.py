@@ -162,8 +162,8 @@ class PeekedMessage(TypedDict):
 
 class PeekDocument(TypedDict):
     """`read` and `matched` count messages, `marks` what producers left beside them to say how far they have counted.
-    `complete`: all is read and all that matched is shown; `read_all`: the first of both. `by_cause`: messages that meet the condition by cause, those with none left
-    out; `unread`: what could not be read, a line each.
+    `complete`: all is read and all that matched is shown; `read_all`: the first of both. `by_cause`: messages that meet
+    the condition by cause, those with none left out; `unread`: what could not be read, a line each.
     """
 
     format_version: int

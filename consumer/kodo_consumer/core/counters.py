@@ -15,7 +15,8 @@ class Counts:
     `redelivered`: deliveries dropped, as their message was in flight or just acknowledged. `recorded`: audit records
     with a receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control
     properties could not be believed. `hurried`: messages started before the time they claim, because too many claimed
-    one. `marks`: marks of producers, which are no messages and in no other count. `missing` and `duplicated`: numbers of producers, where this worker is the only reader.
+    one. `marks`: marks of producers, which are no messages and in no other count. `missing` and `duplicated`: numbers
+    of producers, where this worker is the only reader.
     """
 
     received: int = 0

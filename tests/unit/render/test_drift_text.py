@@ -17,7 +17,15 @@ def _document(*changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _created(**resource: Any) -> dict[str, Any]:
-    return {"action": "create", "address": "x", "where": None, "reason": "", "dangers": [], "origin": None, "after": resource}
+    return {
+        "action": "create",
+        "address": "x",
+        "where": None,
+        "reason": "",
+        "dangers": [],
+        "origin": None,
+        "after": resource,
+    }
 
 
 @pytest.mark.parametrize(

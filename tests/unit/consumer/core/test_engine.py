@@ -80,8 +80,8 @@ def test_another_subscriptions_escalation_is_acknowledged_unhandled() -> None:
 
 def test_a_producers_mark_is_acknowledged_and_counts_as_no_message() -> None:
     bench = Bench(policy())
-    mark = {"kodo_for": "(mark)", "kodo_seq": "1a221f894fd5f235953:0:high=2:end"}
-    bench.give(delivery(1), delivery(2, **mark), delivery(3))
+    end = "1a221f894fd5f235953:0:high=2:end"
+    bench.give(delivery(1), delivery(2, kodo_for="(mark)", kodo_seq=end), delivery(3))
     for message in bench.take_all():
         bench.engine.finish(message, DONE)
     counts = bench.engine.counts
