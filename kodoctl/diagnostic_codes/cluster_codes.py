@@ -72,7 +72,6 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K507": Code("not a namespace", "Write TENANT/NAMESPACE."),
         "K508": Code("nothing named", "Name files, addresses, or --name with --namespace."),
         "K509": Code("namespace not found", "Check the spelling and the cluster."),
-        "K585": Code("a variable that changes nothing", "Write the name that it says, or unset it."),
     },
     "Talking to the cluster": {
         "K510": Code("the broker refused a request",

@@ -305,7 +305,7 @@ def misspelled(environ: Mapping[str, str]) -> list[Diagnostic]:
         for name in sorted(environ)
         if name.startswith(PREFIX) and name not in VARIABLES and (close := get_close_matches(name, VARIABLES, 1, 0.9))
     ]
-    return [warning("K585", "a variable that changes nothing", f"{name}: is {close} meant?") for name, close in found]
+    return [warning("K030", "a variable that changes nothing", f"{name}: is {close} meant?") for name, close in found]
 
 
 def readable(connection: Connection) -> Diagnostic | None:

@@ -374,6 +374,6 @@ def test_a_variable_that_is_almost_one_of_ours_is_told_and_a_platforms_is_not() 
     ours = {"KODOCTL_ADMIN_URL": "http://x", "KODOCTL_TLS_CA": "ca.pem", "KODOCTL_DEV_HOME": "/d"}
     found = misspelled({"KODOCTL_ADMIN_ULR": "http://prod", "KODOCTL_TOKENFILE": "t", **platform, **ours})
     assert [(one.code, one.detail) for one in found] == [
-        ("K585", "KODOCTL_ADMIN_ULR: is KODOCTL_ADMIN_URL meant?"),
-        ("K585", "KODOCTL_TOKENFILE: is KODOCTL_TOKEN_FILE meant?"),
+        ("K030", "KODOCTL_ADMIN_ULR: is KODOCTL_ADMIN_URL meant?"),
+        ("K030", "KODOCTL_TOKENFILE: is KODOCTL_TOKEN_FILE meant?"),
     ]

@@ -10,9 +10,8 @@ from kodoctl.render.drift_text import drift_lines
 
 
 def _document(*changes: dict[str, Any]) -> dict[str, Any]:
-    empty: dict[str, Any] = dict.fromkeys(
-        ("either", "not_applied", "beyond_repair", "conflicts", "unmanaged", "stale_topologies"), []
-    )
+    groups = ("either", "not_applied", "beyond_repair", "conflicts", "unmanaged", "stale_topologies")
+    empty: dict[str, Any] = {group: [] for group in groups}
     return {**empty, "by_hand": [*changes], "drifted": True, "refused": False, "counts_unmanaged": False}
 
 
