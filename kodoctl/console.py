@@ -89,8 +89,12 @@ def tell(text: str) -> None:
 
 def tell_wait(what: str, seconds: float, limit: float) -> None:
     """Prints a long wait for the cluster (kodoctl.pulsar.wait_monitor)."""
-    end = f"at most {limit:.0f} s" if seconds < limit else f"longer than {limit:.0f} s, with its last try"
-    tell(f"Waiting for the cluster, {seconds:.0f} s so far, {end}: {one_line(what, 300)}")
+    if seconds < limit:
+        tell(f"Waiting for the cluster, {seconds:.0f} s of at most {limit:.0f} s: {one_line(what, 300)}")
+    else:
+        tell(
+            f"Waiting for the cluster, {seconds:.0f} s, and the limit is {limit:.0f} s, so the last try: {one_line(what, 300)}"
+        )
 
 
 def one_line(value: object, limit: int) -> str:
@@ -191,9 +195,15 @@ def _ended(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 def _told_lost(problem: OSError) -> int:
     """Says on standard error, if that is there, that not all was printed."""
-    rest = "" if _streams.only_reads else "; the command itself went on to its end"
+    rest = "" if _streams.only_reads else "; the command itself completed"
     _streams.only_reads = False
-    report([error("K028", "not all was printed", f"{problem.strerror or type(problem).__name__}{rest}")])
+    report(
+        [
+            error(
+                "K028", "not all was printed", f"output was cut off: {problem.strerror or type(problem).__name__}{rest}"
+            )
+        ]
+    )
     return ExitCode.ERROR
 
 

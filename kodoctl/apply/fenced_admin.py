@@ -49,6 +49,7 @@ class FencedAdmin:
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
         condition: Callable[[], None] = no_condition,
+        patient: bool = True,
     ) -> Reply:
         """See Admin.call. Raises LockedError, and then nothing was sent; a read needs no lease."""
 
@@ -58,4 +59,6 @@ class FencedAdmin:
                 self._check()
                 self._sent.count = self.sent_here + 1
 
-        return self._admin.call(method, path, body, query=query, content_type=content_type, condition=check_fence)
+        return self._admin.call(
+            method, path, body, query=query, content_type=content_type, condition=check_fence, patient=patient
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import command_target, plan_options
-from kodoctl.cli.apply_flow import Approval, approval_of, carry_out, check_files, confirm, shown_plan
+from kodoctl.cli.apply_flow import Approval, approval_of, before_writes, carry_out, check_files, confirm, shown_plan
 from kodoctl.cli.command_target import TargetClusters, reaches
 from kodoctl.cli.options import bundles
 from kodoctl.cli.plan_views import read_any_plan, read_plan, show_plan
@@ -61,7 +61,10 @@ def apply(
     *,
     approval: Approval,
 ) -> None:
-    """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
+    """Carry out a reviewed plan file; or plan, show and ask first.
+
+    A plan file is carried out exactly, without a question: the file is the approval.
+    """
     file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
     given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
     if file or resume:
@@ -97,8 +100,9 @@ def _apply_paths(  # one for each thing that flags say
     from kodoctl.plan.ledger_plan import ledger_pending
 
     reviewed = read_plan(approved) if approved is not None else None
-    prepared = prepare_files(session, paths, env, given, verbose=approval.verbose)
-    planned = shown_plan(prepared.plan, session, approval)
+    with before_writes():
+        prepared = prepare_files(session, paths, env, given, verbose=approval.verbose)
+        planned = shown_plan(prepared.plan, session, approval)
     if reviewed is not None:
         planned, approval = _as_approved(planned, reviewed, str(approved)), approval.approved
     if planned.empty and not ledger_pending(planned.owners, prepared.live):
@@ -160,6 +164,8 @@ def _resume(session: Session, namespace: str, approval: Approval, destroy: Seque
     """The rest of a plan that was cut off, confirmed and carried out: the journal that has it is no approval."""
     from kodoctl.planning.undo_planner import prepare_resume
 
-    planned = shown_plan(prepare_resume(session, command_target.parse_namespace(namespace), destroy), session, approval)
+    with before_writes():
+        rest = prepare_resume(session, command_target.parse_namespace(namespace), destroy)
+        planned = shown_plan(rest, session, approval)
     confirm(session.connection, approval, question="Continue with these changes?")
     carry_out(session, planned, approval, verb="resume")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from kodoctl.cli.apply_report import report_json, show_report
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.terminal import interruptible
-from kodoctl.console import finish, is_terminal, say, tell
+from kodoctl.console import finish, is_terminal, one_line, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
@@ -79,17 +80,25 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
                 "K539", "confirmation needs a terminal", "without a terminal, say --auto-approve or apply a plan file"
             )
         )
-    if ask(f"{question} Type 'yes' to confirm") != "yes":
-        raise RefusedError(error("K538", "confirmation declined", "nothing was written"))
+    if (answer := ask(f"{question} Type 'yes' to confirm")) != "yes":
+        detail = f'nothing was applied: the answer was "{one_line(answer, 40)}", only "yes" confirms'
+        raise RefusedError(error("K538", "confirmation declined", detail))
 
 
 def ask(question: str) -> str:
     """Answer typed at a terminal, "" for an empty one.
     After an interrupt it prints that nothing was applied, and exits.
     """
-    try:
+    with before_writes():
         return str(typer.prompt(question, default="", show_default=False, err=True))
-    except typer.Abort:
+
+
+@contextmanager
+def before_writes() -> Iterator[None]:
+    """Surrounds what a command that writes does before its first write: an interrupt says that nothing was applied."""
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Abort):
         tell("\nInterrupted. Nothing was applied.")
         finish(ExitCode.INTERRUPTED)
 

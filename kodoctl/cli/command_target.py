@@ -38,8 +38,9 @@ class TargetOptions:
 
     def connection(self) -> Connection:
         """The connection by flags, environment and context, in that order."""
-        from kodoctl.pulsar.connection import Flags, connect, readable
+        from kodoctl.pulsar.connection import Flags, connect, misspelled, readable
 
+        report(misspelled(os.environ))
         found = connect(Flags(**asdict(self)), os.environ, Path.cwd())
         report(filter(None, [readable(found)]))
         return found
@@ -158,6 +159,18 @@ def tell_total(session: Session) -> None:
 
 def _requests(session: Session) -> str:
     return f"{many(session.admin.traffic.reads, 'read')}, {many(session.admin.traffic.writes, 'write')}"
+
+
+def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
+    """Raises UsageError with every namespace that the cluster does not have: what a line names and nobody has is a
+    mistake in the line, and no empty answer. One that this role may not see is taken for there.
+    """
+    from kodoctl.pulsar.admin import namespace_path
+
+    where = shown_target(session.connection)
+    missing = [space for space in spaces if session.admin.call("GET", namespace_path(space)).missing]
+    if missing:
+        raise UsageError(*(error("K509", "namespace not found", f"{space} is not on {where}") for space in missing))
 
 
 def parse_namespace(text: str) -> NamespaceName:

@@ -178,7 +178,10 @@ def try_(
         ),
     ] = None,
 ) -> None:
-    """Try a context: does the admin API answer, is the token taken, is the binary port there, what may be done with it."""
+    """Try a context: what answers, and what may be done.
+
+    Does the admin API answer, is the token taken, is the binary port there, which rights are there.
+    """
     from kodoctl.pulsar.connection import Flags, connect
     from kodoctl.pulsar.session import Session
 

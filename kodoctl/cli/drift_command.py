@@ -27,7 +27,10 @@ def drift(
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
     verbose: plan_options.Verbose = False,
 ) -> None:
-    """Compare the live cluster with what was applied: exit 3 when somebody changed it by hand."""
+    """Compare the live cluster with what was applied.
+
+    Exits 3 when somebody changed it by hand.
+    """
     import json
 
     from kodoctl.plan.drift import split, to_json

@@ -49,7 +49,9 @@ def exporter(
         float, typer.Option("--every", min=1, help="Seconds between two readings.", metavar="SECONDS")
     ] = 30.0,
 ) -> None:
-    """Export depth and age of all lanes and dead letters as Prometheus metrics, until SIGTERM.
+    """Export depth and age of all lanes as Prometheus metrics.
+
+    Dead letters are among them. Ends at SIGTERM.
 
     The cluster is read every 30 s, one GET a topic, however often it is scraped.
     """

@@ -17,7 +17,7 @@ from typing import Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.ledger import Source
-from kodoctl.topology.load import source_of
+from kodoctl.topology.load import is_topology_file, source_of
 from kodoctl.topology.loaded_topology import SourceFile
 from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of
 
@@ -59,11 +59,11 @@ class Revision:
         return None if blob is None else self._asked("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
-        """Every `*.yaml` that was below a folder, sorted. Raises UsageError as `read` does."""
+        """Every topology file that was below a folder, sorted. Raises UsageError as `read` does."""
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
         names = [name for name, _ in self._listed(folder.resolve()) if name.startswith(start)]
-        return sorted(folder / name.removeprefix(start) for name in names if name.endswith(".yaml"))
+        return sorted(folder / name.removeprefix(start) for name in names if is_topology_file(name))
 
     def _listed(self, path: Path) -> Iterator[tuple[str, str]]:
         """(name, blob) of a file, or of everything below a folder; `path` without symbolic links on the way."""

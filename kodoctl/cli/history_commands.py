@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import command_target, plan_options
-from kodoctl.cli.apply_flow import Approval, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply_flow import Approval, approval_of, before_writes, carry_out, confirm, shown_plan
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.terminal import show_lines
@@ -31,7 +31,10 @@ def history(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
 ) -> None:
-    """Show what was applied in a namespace: when, by whom, at which commit, and how it ended. Oldest first."""
+    """Show what was applied in a namespace, when and by whom.
+
+    Says at which commit, and how each apply ended. Oldest first.
+    """
     from kodoctl.plan.history import chosen, read, to_json
     from kodoctl.pulsar.journal import read_journal
     from kodoctl.render.history_text import apply_lines, history_lines
@@ -39,6 +42,8 @@ def history(
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
         found = read(read_journal(session.admin, session.client, space))
+        if not found.applies:  # the journal of one that was destroyed is there
+            command_target.check_namespaces(session, [space])
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
     applies = [chosen(found.applies, apply_id)] if apply_id else found.applies
@@ -66,14 +71,18 @@ def undo(
     *,
     approval: Approval,
 ) -> None:
-    """Take an apply back: plan it backwards, show, ask, carry out. What changed since is refused, what cannot come back named."""
+    """Take an apply back: plan it backwards, show, ask, carry out.
+
+    Refuses objects that changed since then, and lists what cannot be undone.
+    """
     from kodoctl.plan.diff import Allowances
     from kodoctl.planning.undo_planner import prepare_undo
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
-        found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
-        planned, applied = shown_plan(found.plan, session, approval), found.applied
+        with before_writes():
+            found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
+            planned, applied = shown_plan(found.plan, session, approval), found.applied
         if planned.empty:
             tell(f"Nothing of {applied.id} is left to take back.")
             return
@@ -91,8 +100,11 @@ def unlock(
     auto_approve: plan_options.AutoApprove = False,
     confirm_name: plan_options.Confirm = None,
 ) -> None:
-    """Take the lease of a namespace away from an apply that hangs: it writes nothing more. One that died has none, unless it
-    ran without the broker's binary port.
+    """Take the lease of a namespace from an apply that hangs.
+
+    That apply writes nothing more.
+
+    An apply that died holds no lease; only one without the broker's binary port leaves a lock.
     """
     from kodoctl.pulsar.lease import break_lease, held_by
 
@@ -100,6 +112,7 @@ def unlock(
     with target.session() as session:
         holder = held_by(session.admin, space)
         if holder is None:
+            command_target.check_namespaces(session, [space])
             say(f"Nobody holds the lease of {space}.")
             return
         tell(f"{space} is being applied by {holder}")

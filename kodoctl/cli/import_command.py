@@ -49,7 +49,10 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Write topology files for what is live in namespaces and nobody owns. Planning them adopts, and changes nothing."""
+    """Write topology files for live objects that nobody owns.
+
+    Planning them adopts, and changes nothing.
+    """
     from kodoctl.pulsar.live_inventory import ReadScope, read_live
 
     several = len(places) > 1 or "/" not in places[0]
@@ -110,10 +113,7 @@ def _files(spaces: Sequence[NamespaceName], out: str, *, several: bool) -> dict[
 
 
 def _check_there(session: Session, spaces: Iterable[NamespaceName], live: Live) -> None:
-    where = command_target.shown_target(session.connection)
-    missing = [space for space in spaces if f"namespace.{space}" not in live.objects]
-    if missing:
-        raise UsageError(*(error("K509", "namespace not found", f"{space} is not on {where}") for space in missing))
+    command_target.check_namespaces(session, [space for space in spaces if f"namespace.{space}" not in live.objects])
 
 
 def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> None:

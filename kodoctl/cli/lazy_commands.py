@@ -7,8 +7,9 @@ The modules of commands import what the commands work with, so building all of t
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import typer
 import typer.main
@@ -63,11 +64,24 @@ class LazyGroup(TyperGroup):
 class _Command(TyperCommand):
     """A command as it runs, and as a shell completes its options."""
 
+    def _by_habit(self, args: list[str]) -> list[str]:
+        """The line with our spelling of what this command has, and does not call so itself."""
+        own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        end = args.index("--") if "--" in args else len(args)
+        ours = {habit: name for habit, name in _HABITS.items() if name in own and habit not in own}
+        return [*(ours.get(word, word) for word in args[:end]), *args[end:]]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the options. While a shell completes a line, values stay as typed: typer imports pydantic to convert
         them, and completion reads none.
+
+        Fails where an option is repeated that has one value: the parser would keep the last value and drop the others,
+        so that a command reached one of two clusters named and said nothing of the other.
         """
         if not ctx.resilient_parsing:
+            args = self._by_habit(args)
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            _refuse_repeated(ctx, order)
             return super().parse_args(ctx, args)
         rest: list[str]
         given, rest, _ = self.make_parser(ctx).parse_args(args=args)
@@ -77,6 +91,23 @@ class _Command(TyperCommand):
             ctx.params[parameter.name] = value
         ctx.args = rest
         return rest
+
+
+_HABITS: Final = {
+    "--yes": "--auto-approve",
+    "-y": "--auto-approve",
+    "-auto-approve": "--auto-approve",
+    "-out": "--out",
+}
+"""Options as other tools spell them, in no help: each stands for the one of ours."""
+
+
+def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:
+    """`order`: the parameters that a line gives, one for each time. A flag may be repeated: it says the same again."""
+    for parameter, times in Counter(order).items():
+        single = parameter.param_type_name == "option" and not (parameter.multiple or parameter.count)
+        if times > 1 and single and (not parameter.is_flag or parameter.secondary_opts):
+            ctx.fail(f"Option '{parameter.opts[0]}' is given {times} times; this command takes one.")
 
 
 def _loaded(command: Any) -> Any:

@@ -38,7 +38,10 @@ def forget(
     *,
     approval: Approval,
 ) -> None:
-    """Give up ownership of live objects: they stay as they are, and no plan touches them any more."""
+    """Give up ownership of live objects, which stay as they are.
+
+    No plan touches them any more.
+    """
     from kodoctl.plan.forget import forget_plan
     from kodoctl.pulsar.live_inventory import read_live
 

@@ -47,7 +47,9 @@ def peek(
     scan: Annotated[int, typer.Option("--scan", min=1, help="Read at most so many messages.", metavar="N")] = 100_000,
     json_output: Annotated[bool, typer.Option("--json", help="One document for machines.")] = False,
 ) -> None:
-    """Look at what topics store, oldest first, up to what is there now. Consumes nothing, moves no subscription.
+    """Look at what topics store, oldest first; consumes nothing.
+
+    Reads up to what is there now. Consumes nothing, moves no subscription.
 
     Counts messages that meet --where, and what failed by cause. Acknowledged messages show as long as the
     topic keeps them. Exit 1, with all that can be read, where entries cannot be read.
@@ -71,29 +73,36 @@ def peek(
 
 
 def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan: int) -> PeekDocument:
+    from kodoctl.protocol.properties import FOR
+    from kodoctl.protocol.sequence_numbers import NOBODY
     from kodoctl.recall.message_json import as_json
     from kodoctl.recall.selection import counted
 
-    read = matched = 0
+    read = matched = marks = 0
     causes: Counter[str] = Counter()
     shown: list[PeekedMessage] = []
-    complete = True
+    read_all = show_all = True
     for letter in letters:
-        if read >= scan:
-            complete = False
+        if read + marks >= scan:
+            read_all = False
             break
-        read += 1
+        is_mark = letter.properties.get(FOR) == NOBODY
+        read, marks = (read, marks + 1) if is_mark else (read + 1, marks)
         if condition.chooses(letter):
-            matched += 1
+            matched += not is_mark
             if (cause := letter.cause) is not None:
                 causes[cause if cause in causes or len(causes) < _MOST_CAUSES else _OTHERS] += 1
             if len(shown) < limit:
                 shown.append(as_json(letter))
+            else:
+                show_all = show_all and is_mark
     return {
         "format_version": FORMAT_VERSION,
         "read": read,
         "matched": matched,
-        "complete": complete and matched <= max(limit, len(shown)),
+        "marks": marks,
+        "complete": read_all and show_all,
+        "read_all": read_all,
         "messages": shown,
         "by_cause": counted(causes.elements()),
     }

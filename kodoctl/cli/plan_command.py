@@ -44,7 +44,10 @@ def plan(
     excludes: plan_options.Excludes = None,
     verbose: plan_options.Verbose = False,
 ) -> None:
-    """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
+    """Show what would change on the cluster, and data at stake.
+
+    Writes nothing.
+    """
     given = PlanFlags(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
     if reach.several:
         _plan_several(reach, paths, env, given, out=out, output=output, detailed=detailed, verbose=verbose)

@@ -83,7 +83,11 @@ class Attempt:
 @connects
 @bundles("asked", ApplyFlags)
 def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT) -> None:
-    """Send the letters of a plan, each exactly once; killed, interrupted or repeated, it goes on where it was."""
+    """Send the letters of a plan, each exactly once.
+
+    Killed, interrupted or repeated, it goes on where it was. It does not ask: the plan file is the approval
+    (a discard asks for its hash).
+    """
     apply_plan(target, asked, output)
 
 

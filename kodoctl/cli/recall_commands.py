@@ -52,7 +52,10 @@ STORE = "KODO_CONSUMER_STORE"  # the workers' own variable
 @connects
 @bundles("asked", RecallFlags)
 def plan(target: TargetOptions, asked: RecallFlags, output: Output = Format.TEXT) -> None:
-    """Choose dead letters and freeze the choice: counts, samples, a hash. Consumes and sends nothing."""
+    """Choose dead letters to send again; makes a plan.
+
+    The plan freezes the choice: counts, samples, a hash. Consumes and sends nothing.
+    """
     from kodoctl.recall.recall_plan import RecallAction
 
     with target.session() as session:

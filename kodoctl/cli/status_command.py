@@ -49,7 +49,10 @@ def status(
         StatusFormat.TEXT
     ),
 ) -> None:
-    """Show levels and states with what waits in them. Exit 1 when a declared lane is missing; watched, 0."""
+    """Show levels and states with what waits in them.
+
+    Exits 1 when a declared lane is missing (0 with --watch). Marks of producers, which are no messages, are left out.
+    """
     from kodoctl.pulsar.status_reader import read_status
     from kodoctl.render.status_text import status_json
 

@@ -113,7 +113,9 @@ def init(
     ] = TopologyShape.SINGLE,
     name: Annotated[str | None, typer.Option("--name", help="Name of the topology and its namespace.")] = None,
 ) -> None:
-    """Write a commented example, and the schema for editors; never overwrites.
+    """Write a commented example and the schema for editors.
+
+    Never overwrites a file.
 
     \b
     simplest  ready only: what fails stays where it is
@@ -153,7 +155,7 @@ def init(
 def schema(output: Output = None) -> None:
     """Print the JSON Schema of topology files, for editors.
 
-    `init` and `import` write it and this line, which tells an editor where it is:
+    `init` and `import` write the schema file and add this line so editors find it:
 
     \b
     # yaml-language-server: $schema=../schemas/topology.v1.json

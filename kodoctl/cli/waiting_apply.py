@@ -49,10 +49,12 @@ class WaitingApplyFlags:
 @connects
 @bundles("asked", WaitingApplyFlags)
 def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Format.TEXT) -> None:
-    """Pause the lane, release, move or discard the messages of a plan, each exactly once, and end the pause.
+    """Carry out a plan: release, move or discard its messages.
 
-    Killed, interrupted or repeated, it goes on where it was; the lane stays paused until then. Workers leave a paused
-    lane when what they run of it has ended.
+    Pauses the lane, takes each message exactly once, and ends the pause.
+
+    Killed, interrupted or repeated, it goes on where it was; the lane stays paused until then. Workers
+    leave a paused lane when what they run of it has ended.
     """
     pace = SendPace.of(asked.wait, asked.rate)
     flags = ApplyFlags(**{one.name: getattr(asked, one.name) for one in fields(ApplyFlags)})

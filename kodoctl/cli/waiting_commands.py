@@ -80,7 +80,9 @@ def list_(
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show what waits in RETRYING, PENDING, BLOCKING and backup lanes, by lane, cause, tenant and due time.
+    """Show what waits, by lane, cause, tenant and due time.
+
+    Looks into RETRYING, PENDING, BLOCKING and backup lanes.
 
     Consumes nothing. Exit 1, with all that can be read, where entries cannot be read.
     """
@@ -146,10 +148,12 @@ def plan(
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Choose waiting messages of a lane and freeze the choice: counts, samples, a hash. Consumes and sends nothing.
+    """Choose waiting messages of a lane; makes a plan.
 
-    `waiting apply` then releases, moves or discards them. Their counters stay; those that are moved to a waiting lane
-    keep their due time.
+    The plan freezes the choice: counts, samples, a hash. Consumes and sends nothing.
+
+    `waiting apply` then releases, moves or discards them. Their counters stay; those that are moved to a
+    waiting lane keep their due time.
     """
     from kodoctl.recall.recall_plan import RecallAction
     from kodoctl.recall.waiting_lanes import waiting_lanes, with_target

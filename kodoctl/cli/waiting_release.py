@@ -66,10 +66,13 @@ def release(
     confirm_name: plan_options.Confirm = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Release what waits in some lanes in one run: plan it, pause the lane, send each message once, end the pause.
+    """Release in one run what waits in some lanes.
 
-    Workers get it within seconds, due at once, and the limits hold for it. A lane without such messages is not paused.
-    Killed or interrupted, the same command goes on where it was; `waiting plan` and `apply` are for who reviews first.
+    Plans it, pauses each lane, sends each message once, and ends the pause.
+
+    Workers get it within seconds, due at once, and the limits hold for it. A lane without such messages is
+    not paused. Killed or interrupted, the same command goes on where it was; `waiting plan` and `apply` are
+    for who reviews first.
     """
     from kodoctl.render.release_text import release_lines
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import process
-from kodoctl.dev.dev_errors import failure
+from kodoctl.dev.dev_errors import failure, not_found
 from kodoctl.dev.instance import Folder, make_private, write_private
 from kodoctl.dev.process import Process
 
@@ -68,10 +68,10 @@ def of(ports: ClusterPorts) -> tuple[ClusterNode, ...]:
 
 
 def named(ports: ClusterPorts, name: str) -> ClusterNode:
-    """The node of that name. Raises KodoctlError (K625) when there is none."""
+    """The node of that name. Raises UsageError (K625) when there is none."""
     found = next((node for node in of(ports) if node.name == name), None)
     if found is None:
-        raise failure("K625", "unknown node", f"{name!r}: nodes are {', '.join(node.name for node in of(ports))}")
+        raise not_found("K625", "unknown node", f"{name!r}: nodes are {', '.join(node.name for node in of(ports))}")
     return found
 
 

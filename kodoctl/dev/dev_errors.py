@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kodoctl.errors import KodoctlError, Where, error
+from kodoctl.errors import KodoctlError, UsageError, Where, error
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 MAKE_ROOM = "make room there, then run the command again"
@@ -17,6 +17,11 @@ _MEGABYTE = 1_000_000
 def failure(code: str, summary: str, detail: str, where: Path | None = None) -> KodoctlError:
     """An error of this room; `where` is the file that tells more."""
     return KodoctlError(error(code, summary, detail, Where(str(where)) if where else None))
+
+
+def not_found(code: str, summary: str, detail: str) -> UsageError:
+    """An instance or a node that the command line names and this machine does not have."""
+    return UsageError(error(code, summary, detail))
 
 
 def disk_full(where: Path, detail: str = "") -> KodoctlError:

@@ -11,7 +11,7 @@ from kodoctl.dev import cluster_nodes, readiness, service
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
-from kodoctl.dev.dev_errors import disk_errors, failure
+from kodoctl.dev.dev_errors import disk_errors, failure, not_found
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.typed_command import typed
 
@@ -33,12 +33,12 @@ class NodeAction(StrEnum):
 
 
 def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, ClusterNode]:
-    """A node by its name. Raises KodoctlError: K615 (instance not found), K625 (unknown node)."""
+    """A node by its name. Raises UsageError: K615 (instance not found), K625 (unknown node)."""
     instance = service.known(homes, name)
     engine = service.engine_of(instance, homes, environ)
     if not isinstance(engine, ClusterEngine) or instance.cluster is None:
         detail = f"`{name}` is a standalone, one process without nodes; a cluster: {typed('up --brokers 3', 'NAME')}"
-        raise failure("K625", "unknown node", detail)
+        raise not_found("K625", "unknown node", detail)
     return engine, instance, cluster_nodes.named(instance.cluster, node)
 
 

@@ -17,7 +17,7 @@ from kodoctl.dev import docker, logs, readiness, tokens
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeState
-from kodoctl.dev.dev_errors import disk_errors, failure
+from kodoctl.dev.dev_errors import disk_errors, not_found
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.progress import Tell, quiet
@@ -68,13 +68,13 @@ def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> B
 
 
 def known(homes: Homes, name: str) -> Instance:
-    """Raises KodoctlError (K615) when there is no such instance."""
+    """Raises UsageError (K615) when there is no such instance."""
     with disk_errors(homes.data):
         found = record.read(homes.folder(name))
         others = [other.name for other in record.all_instances(homes)] if found is None else []
     if found is None:
         which = f"there are: {', '.join(others)}" if others else "there is none yet"
-        raise failure("K615", "instance not found", f"`{name}`: {which}; start it with {typed('up', name)}")
+        raise not_found("K615", "instance not found", f"`{name}`: {which}; start it with {typed('up', name)}")
     return found
 
 
@@ -87,7 +87,7 @@ def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[rea
 
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
-    """One instance, or all of them by name. Raises KodoctlError (K615) when the one is not there."""
+    """One instance, or all of them by name. Raises UsageError (K615) when the one is not there."""
     with disk_errors(homes.data):
         return [_status(homes, environ, one) for one in ([known(homes, name)] if name else record.all_instances(homes))]
 

@@ -28,8 +28,8 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K013": Code("tags are not allowed", "Remove the `!tag`; quote a text that begins with `!`."),
         "K014": Code("more than one document", "Remove the `---` between them, or make two files."),
         "K015": Code("null outside an overlay", "Write a value or remove the key; only overlays delete with null."),
-        "K016": Code("cannot read file", "Check path and rights; a folder is searched for `*.yaml`.",
-                     ("no topology files",)),
+        "K016": Code("cannot read file", "Check path and rights; a folder stands for every `*.yaml` and `*.yml` below it.",
+                     ("no topology files", "cannot read folder")),
         "K017": Code("environment needed",
                      "Name one environment of the files with --env; `base` is the file without overlay.",
                      ("unknown environment", "missing environment", "environment and context disagree", "reserved name",
@@ -53,6 +53,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K028": Code("not all was printed",
                      "Make room, or keep the reader of the pipe; `kodoctl history` tells what an apply did."),
         "K029": Code("nothing to export to", "Name --port, --textfile or both, or --once to print."),
+        "K030": Code("a variable that changes nothing", "Write the name that it says, or unset it."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

@@ -161,14 +161,17 @@ class PeekedMessage(TypedDict):
 
 
 class PeekDocument(TypedDict):
-    """`complete`: no limit ended the search; `by_cause`: messages that meet the condition by cause, those with none left
-    out; `unread`: what could not be read, a line each.
+    """`read` and `matched` count messages, `marks` what producers left beside them to say how far they have counted.
+    `complete`: all is read and all that matched is shown; `read_all`: the first of both. `by_cause`: messages that meet
+    the condition by cause, those with none left out; `unread`: what could not be read, a line each.
     """
 
     format_version: int
     read: int
     matched: int
+    marks: int
     complete: bool
+    read_all: bool
     messages: list[PeekedMessage]
     by_cause: NotRequired[dict[str, int]]
     unread: NotRequired[list[str]]

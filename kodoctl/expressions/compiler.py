@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from kodoctl.expressions import ast
 from kodoctl.expressions.ast import Constant, Node, ValueKind
-from kodoctl.expressions.fault_list import POISON, FaultList, keyword
+from kodoctl.expressions.fault_list import POISON, FaultList
 from kodoctl.expressions.leaf_nodes import interval, literal, reference
 from kodoctl.expressions.parser import MAX_DEPTH
 from kodoctl.expressions.value_kinds import arithmetic_kinds, as_kind, compared_kind
@@ -96,7 +96,7 @@ class Compiler:
             case exp.Null():
                 return self._faults.add(tree, "nothing equals NULL: write IS NULL or IS NOT NULL")
             case _:
-                return self._faults.add(tree, f"{keyword(tree)} is not part of conditions")
+                return self._faults.add_word(tree)
 
     @property
     def _functions(self) -> str:

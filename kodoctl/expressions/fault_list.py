@@ -9,6 +9,7 @@ from sqlglot import exp
 from kodoctl.expressions.ast import Constant, Node, ValueKind
 from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagnostics
 
+_WORDS: Final = "use =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT"
 POISON: Final = Constant(False, ValueKind.UNTYPED)
 """Stands for what was refused, so that the rest of the condition is still checked."""
 
@@ -26,6 +27,29 @@ class FaultList:
         self._faults.append(SyntaxIssue(at, length, code, summary, detail))
         return POISON
 
+    def add_word(self, tree: Any) -> Node:
+        """POISON, after noting that conditions have no such word: that of an operator between its two sides, else of the
+        tree.
+        """
+        if (found := self._operator(tree)) is None:
+            return self.add(tree, f"{keyword(tree)} is not part of conditions: {_WORDS}")
+        at, word = found
+        detail = f'"{word}" is not allowed in a condition: {_WORDS}'
+        self._faults.append(SyntaxIssue(at, len(word), "K550", "a condition that cannot be read", detail))
+        return POISON
+
+    def _operator(self, tree: Any) -> tuple[int, str] | None:
+        """Place and text of what stands between the sides of a tree that has two."""
+        if not isinstance(tree, exp.Binary):
+            return None
+        left, right = _places(tree.this), _places(tree.expression)
+        if not left or not right:
+            return None
+        begin, end = max(end for _, end in left) + 1, min(start for start, _ in right)
+        between = self._text[begin:end]
+        word = between.strip("()[]'\" \t\n")
+        return (begin + between.index(word), word) if word else None
+
     def add_kind(self, tree: Any, detail: str) -> Node:
         """POISON, after noting that the kinds of values at `tree` do not fit (K553)."""
         return self.add(tree, detail, "K553", "kinds that do not fit")
@@ -34,6 +58,10 @@ class FaultList:
         """Raises ConditionError with every fault, if there is one."""
         if self._faults:
             raise ConditionError(*diagnostics(self._text, self._faults))
+
+
+def _places(tree: Any) -> list[tuple[int, int]]:
+    return [(node.meta["start"], node.meta["end"]) for node in tree.walk() if {"start", "end"} <= node.meta.keys()]
 
 
 def keyword(tree: Any) -> str:

@@ -201,11 +201,14 @@ def chosen(found: Iterable[Applied], name: str) -> Applied:
     """The apply of this id, or beginning with it; `last` is the latest. Raises UsageError."""
     known = list(found)
     fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
-    if len(fitting) != 1:
-        ids = ", ".join(one.id for one in known[-5:]) or "none"
-        many = "several begin so" if fitting else "none in the journal begins so"
-        raise UsageError(error("K424", "apply not found", f"{name!r}: {many}; the latest are {ids}"))
-    return fitting[0]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not known:
+        detail = "the journal of the namespace is empty: nothing has been applied there yet"
+    else:
+        begin = "several applies begin" if fitting else "no apply begins"
+        detail = f"{begin} with {name!r}; the latest: {', '.join(one.id for one in known[-5:])}"
+    raise UsageError(error("K424", "apply not found", detail))
 
 
 # What a plan saw and meant: two plans that agree in it do the same to the same objects.

@@ -33,6 +33,7 @@ DUE: Final = "kodo-due"  # not before, ms since the epoch
 RESERVED: Final = "kodo-reserved"  # the moment a limiter reserved, ms since the epoch: a refusal after it counts
 REASON: Final = "kodo-reason"  # short, no secrets
 ERROR: Final = "kodo-error"  # redacted text of the error that its last failed run ended with
+REDACTED: Final = "[redacted]"  # stands in these two for what was taken out
 ERROR_STACK: Final = "kodo-error-stack"  # redacted end of that error's stack: module.function:line, the innermost last
 MAX_ERROR: Final = 2_048  # bytes of each of the two
 QUOTA: Final = "kodo-quota"  # a quota has counted this message: retries do not count again, a recall does

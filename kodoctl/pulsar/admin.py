@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, Diagnostic, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -33,7 +33,7 @@ class Reply:
     """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its
     words for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between asking
     and answer, which were `took` seconds apart; None: it did not say. `foreign`: a body that is no JSON, and not what
-    Pulsar says of its objects.
+    Pulsar says of its objects. `body` and `headers`: the answer as it came.
     """
 
     method: str
@@ -44,6 +44,8 @@ class Reply:
     server_time: int | None = None
     took: float = 0.0
     foreign: bool = False
+    body: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -104,9 +106,11 @@ class Admin(Protocol):
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
         condition: Callable[[], None] = no_condition,
+        patient: bool = True,
     ) -> Reply:
         """One call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
-        connection breaks, and so is what surely was not sent; a write that was answered is not.
+        connection breaks, and so is what surely was not sent; a write that was answered is not. Not `patient`: any
+        answer is the answer, for questions that what a sender chose may make fail for good.
 
         `condition` is called right before each request on the wire, those that a redirect makes included, after all
         that a request waits for; what it raises is raised here, and that request is not sent. Raises LostReplyError
@@ -122,9 +126,16 @@ class AdminError(ClusterError):
     """A call was refused in a way its caller has no use for."""
 
     def __init__(self, reply: Reply, doing: str) -> None:
-        advice = "; this needs a role with more rights (`kodoctl context show`)" if reply.forbidden else ""
-        super().__init__(error("K510", "the broker refused a request", f"{doing}: {reply}{advice}"))
+        super().__init__(_refusal(reply, doing))
         self.reply = reply
+
+
+def _refusal(reply: Reply, doing: str) -> Diagnostic:
+    if reply.status == 404 and reply.foreign:
+        detail = f"{doing}: {reply}, as Pulsar's admin API does not; is it the right port (8080 as a rule)?"
+        return error("K523", "this is not Pulsar's admin API", detail)
+    advice = "; this needs a role with more rights (`kodoctl context test` says which)" if reply.forbidden else ""
+    return error("K510", "the broker refused a request", f"{doing}: {reply}{advice}")
 
 
 def must(reply: Reply, doing: str) -> Any:

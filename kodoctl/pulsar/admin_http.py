@@ -45,13 +45,14 @@ def _only_reads(method: str, path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Request, independent of the broker that it goes to and of its token. `condition`: see Admin.call."""
+    """Request, independent of the broker that it goes to and of its token. `condition`, `patient`: see Admin.call."""
 
     method: str
     path: str
     data: bytes | None = None
     content_type: str = "application/json"
     condition: Callable[[], None] = no_condition
+    patient: bool = True
 
     @property
     def reads(self) -> bool:
@@ -120,12 +121,13 @@ class HttpAdmin:
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
         condition: Callable[[], None] = no_condition,
+        patient: bool = True,
     ) -> Reply:
         """One call, as Admin.call promises. An address that does not answer is left for the next one that is
         configured.
         """
         data = None if body is NOT_SENT else json.dumps(body).encode()
-        request = _Request(method, path, data, content_type, condition)
+        request = _Request(method, path, data, content_type, condition, patient)
         with self._waits.during(f"{request}: no answer yet") as wait:
             return self._until_answered(request, query, wait)
 
@@ -156,7 +158,7 @@ class HttpAdmin:
                     return reply
                 if reply.status in (502, 503, 504):
                     self._brokers.failed(address)
-                if not request.reads or not wait.again(str(reply)):
+                if not request.reads or not request.patient or not wait.again(str(reply)):
                     return reply
             address = self._brokers.after(address)
 
@@ -247,7 +249,16 @@ class HttpAdmin:
         if not ok:
             message = data.get("reason") if isinstance(data, dict) else data
             reason = _reason(str(message or answer.reason or ""))
-        return Reply(request.method, request.path, answer.status, data, reason, foreign=foreign)
+        return Reply(
+            request.method,
+            request.path,
+            answer.status,
+            data,
+            reason,
+            foreign=foreign,
+            body=answer.data,
+            headers=answer.headers,
+        )
 
 
 def _origin(url: str) -> str:

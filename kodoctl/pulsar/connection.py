@@ -12,6 +12,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,14 @@ CONFIG_FILE: Final = "kodoctl.toml"
 K528 = "a project's file may not say this"
 _ACCESS_KEYS: Final = ("token_file", *TLS_KEYS, *OAUTH2_KEYS)
 _OAUTH2_TEXT: Final = "KODOCTL_OAUTH2_CLIENT_SECRET"
+PREFIX: Final = "KODOCTL_"  # of every variable that kodoctl reads
+VARIABLES: Final = frozenset(
+    {
+        *(f"{PREFIX}{key.upper()}" for key in _ACCESS_KEYS),
+        *(f"{PREFIX}{name}" for name in ("ADMIN_URL", "BROKER_URL", "TOKEN", "CONTEXT", "CONFIG", "ENV", "DEV_HOME")),
+        _OAUTH2_TEXT,
+    }
+)
 _CONTEXT_KEYS: Final = {
     "admin_url": str,
     "broker_url": str,
@@ -285,6 +294,18 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
 
 def _withheld(context: Context) -> str:
     return f"KODOCTL_TOKEN and the like go to addresses of the environment only, not to context {context.name} of {context.file}"
+
+
+def misspelled(environ: Mapping[str, str]) -> list[Diagnostic]:
+    """Warnings of variables that are almost one of kodoctl's: the command would go where something else says. Others
+    may be anybody's: orchestrators make variables of a service's name.
+    """
+    found = [
+        (name, close[0])
+        for name in sorted(environ)
+        if name.startswith(PREFIX) and name not in VARIABLES and (close := get_close_matches(name, VARIABLES, 1, 0.9))
+    ]
+    return [warning("K030", "a variable that changes nothing", f"{name}: is {close} meant?") for name, close in found]
 
 
 def readable(connection: Connection) -> Diagnostic | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.pulsar.admin import Admin, must, partition_path, path_part
+from kodoctl.pulsar.producer_marks import MANY, Backlog, read_backlog
 from kodoctl.pulsar.topic_stats import Stats, read_stats
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
@@ -46,6 +47,7 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
     return Evidence(
         entries=worst.entries,
         messages=worst.messages,
+        marks=worst.marks,
         at_least=worst.at_least,
         bytes=max((e.bytes for e in each), default=0),
         oldest=min((e.oldest for e in each if e.oldest), default=None),
@@ -56,8 +58,14 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
-    """Unacknowledged messages of a subscription: what is in the entries of its backlog."""
-    return sum(count for count, _ in _counts(admin, topic, subscription, _subscription_parts(stats, subscription)))
+    """Unacknowledged messages of a subscription: what is in the entries of its backlog, marks of producers left out."""
+    parts = _subscription_parts(stats, subscription)
+    counted = sum(count for count, _ in _counts(admin, topic, subscription, parts))
+    return max(0, counted - sum(one.marks for one in _backlogs(admin, topic, subscription, parts)))
+
+
+def _backlogs(admin: Admin, topic: TopicName, name: str, partitions: Mapping[int, Stats]) -> list[Backlog]:
+    return [read_backlog(admin, topic, index, name, sub, MANY) for index, sub in partitions.items()]
 
 
 def _subscription_parts(stats: Stats, name: str) -> dict[int, Stats]:
@@ -72,18 +80,18 @@ def _counts(admin: Admin, topic: TopicName, name: str, partitions: Mapping[int, 
 def _of_subscription(admin: Admin, topic: TopicName, name: str, stats: Stats) -> Evidence:
     partitions = _subscription_parts(stats, name)
     counts = _counts(admin, topic, name, partitions)
-    oldest = [
-        int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in partitions.values() if sub.get("msgBacklog")
-    ]
+    backlogs = _backlogs(admin, topic, name, partitions)
+    marks = sum(one.marks for one in backlogs)
     consumers = {
         _client(consumer, "consumerName") for sub in partitions.values() for consumer in sub.get("consumers") or []
     }
     return Evidence(
         entries=sum(int(sub.get("msgBacklog") or 0) for sub in partitions.values()),
-        messages=sum(count for count, _ in counts) if counts else None,
+        messages=max(0, sum(count for count, _ in counts) - marks) if counts else None,
+        marks=marks,
         at_least=any(aborted for _, aborted in counts),
         bytes=sum(int(sub.get("backlogSize") or 0) for sub in partitions.values()),
-        oldest=min((time for time in oldest if time > 0), default=None),
+        oldest=min((one.oldest for one in backlogs if one.oldest), default=None),
         clients=tuple(sorted(consumers)),
     )
 

@@ -11,6 +11,8 @@ from kodoctl.errors import KodoctlError
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.evidence_reader import count_messages
+from kodoctl.pulsar.message_reader import number_of
+from kodoctl.pulsar.producer_marks import Backlog, read_backlog
 from kodoctl.pulsar.topic_stats import Stats, read_stats, replications
 from kodoctl.status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
 from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -21,18 +23,21 @@ if TYPE_CHECKING:
 
 
 def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> TopologyStatus:
-    """One GET a topic; `exact` counts messages by reading the backlog."""
+    """One GET a topic, and some a partition with a backlog, for the marks of producers in it; `exact` counts messages by
+    reading the backlog.
+    """
     names = [topic.name for topic in expansion.topics]
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
         answers = pool.map(lambda name: read_stats(admin, name, getEarliestTimeInBacklog="true"), names)
         stats = dict(zip(names, answers, strict=True))
         rows = [row for topic in expansion.topics for row in _lanes(expansion, topic, stats[topic.name])]
         lanes = list(pool.map(lambda row: _counted(admin, *row, exact=exact), rows))
+        others = tuple(_others(admin, expansion, stats))
     return TopologyStatus(
         expansion.name,
         str(expansion.namespace),
         tuple(lanes),
-        tuple(_others(expansion, stats)),
+        others,
         tuple(_replications(expansion, stats)),
     )
 
@@ -40,15 +45,16 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> T
 def read_lanes(
     admin: Admin, expansion: Expansion, over: Callable[[], bool]
 ) -> tuple[TopologyStatus, list[UnreadTopic]]:
-    """One GET a topic. A topic that cannot be read, or whose turn has not come when it is `over`, has no lanes: it is named
-    with the reason. Never raises for the cluster's sake.
+    """As `read_status` asks. A topic that cannot be read, or whose turn has not come when it is `over`, has no lanes: it
+    is named with the reason. Never raises for the cluster's sake.
     """
 
-    def ask(topic: FamilyTopic) -> Stats | UnreadTopic | None:
+    def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:
         reason = "its turn did not come in time"
         try:
             if not over():
-                return read_stats(admin, topic.name, getEarliestTimeInBacklog="true")
+                stats = read_stats(admin, topic.name, getEarliestTimeInBacklog="true")
+                return [_counted(admin, *row, exact=False) for row in _lanes(expansion, topic, stats)]
         except KodoctlError as problem:
             reason = problem.diagnostics[0].detail or problem.diagnostics[0].summary
         return UnreadTopic(str(expansion.namespace), topic.ground, topic.name.local, reason)
@@ -56,12 +62,7 @@ def read_lanes(
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
         answers = list(pool.map(ask, expansion.topics))
     unread = [answer for answer in answers if isinstance(answer, UnreadTopic)]
-    lanes = [
-        lane
-        for topic, answer in zip(expansion.topics, answers, strict=True)
-        if not isinstance(answer, UnreadTopic)
-        for lane, *_ in _lanes(expansion, topic, answer)
-    ]
+    lanes = [lane for answer in answers if not isinstance(answer, UnreadTopic) for lane in answer]
     return TopologyStatus(expansion.name, str(expansion.namespace), tuple(lanes), ()), unread
 
 
@@ -69,11 +70,11 @@ _Row = tuple[LaneStatus, FamilyTopic, str, Stats]
 
 
 def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
+    """Without their backlogs, which `_counted` adds."""
     for reader, label in _readers(expansion, topic):
         partitions = [
             sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
         ]
-        oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in partitions if sub.get("msgBacklog")]
         lane = LaneStatus(
             topic.ground,
             label,
@@ -81,12 +82,10 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             topic.state.value if topic.state else "audit",
             topic.name.local,
             there=bool(partitions),
-            entries=sum(int(sub.get("msgBacklog") or 0) for sub in partitions),
             delayed=sum(int(sub.get("msgDelayed") or 0) for sub in partitions),
             unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
-            oldest=min((time for time in oldest if time > 0), default=None),
             consumers=max((len(sub.get("consumers") or []) for sub in partitions), default=0),
             blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
             steered=next(
@@ -117,24 +116,37 @@ def _readers(expansion: Expansion, topic: FamilyTopic) -> Iterable[tuple[str, st
 def _counted(
     admin: Admin, lane: LaneStatus, topic: FamilyTopic, reader: str, stats: Stats, *, exact: bool
 ) -> LaneStatus:
-    if not exact or not lane.there:
+    if not lane.there:
         return lane
-    return replace(lane, messages=count_messages(admin, topic.name, reader, stats))
+    backlogs = _backlogs(admin, topic, reader, stats)
+    return replace(
+        lane,
+        entries=sum(one.entries for one in backlogs),
+        oldest=min((one.oldest for one in backlogs if one.oldest), default=None),
+        messages=count_messages(admin, topic.name, reader, stats) if exact else None,
+    )
+
+
+def _backlogs(admin: Admin, topic: FamilyTopic, reader: str, stats: Stats | None) -> list[Backlog]:
+    """One a partition that has the subscription."""
+    parts = (stats or {}).get("partitions") or {}
+    subs = {name: sub for name, part in parts.items() if (sub := (part.get("subscriptions") or {}).get(reader))}
+    return [read_backlog(admin, topic.name, number_of(name), reader, sub) for name, sub in subs.items()]
 
 
 def _parts(stats: Stats | None) -> list[Stats]:
     return list((stats.get("partitions") or {}).values()) if stats else []
 
 
-def _others(expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[OtherReaders]:
+def _others(admin: Admin, expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[OtherReaders]:
     for ground, topics in expansion.by_ground().items():
         found: dict[str, int] = {}
         for topic in topics:
             expected = {reader for reader, _ in _readers(expansion, topic)}
-            for part in _parts(stats[topic.name]):
-                for name, sub in (part.get("subscriptions") or {}).items():
-                    if name not in expected and sub.get("isDurable", True):
-                        found[name] = found.get(name, 0) + int(sub.get("msgBacklog") or 0)
+            subs = [one for part in _parts(stats[topic.name]) for one in (part.get("subscriptions") or {}).items()]
+            for name in {name for name, sub in subs if name not in expected and sub.get("isDurable", True)}:
+                entries = sum(one.entries for one in _backlogs(admin, topic, name, stats[topic.name]))
+                found[name] = found.get(name, 0) + entries
         if found:
             yield OtherReaders(ground, tuple(sorted(found)), sum(found.values()))
 

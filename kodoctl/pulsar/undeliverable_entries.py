@@ -161,16 +161,16 @@ def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
 def first_chunk(token: Any) -> Place | None:
     """Position of the first part of a chunked message; None: it is none."""
     raw: bytes = token.serialize()
-    found = dict(_fields(raw)).get(_FIRST_CHUNK)
+    found = dict(fields(raw)).get(_FIRST_CHUNK)
     if not isinstance(found, bytes):
         return None
-    numbers = dict(_fields(found))
+    numbers = dict(fields(found))
     ledger, entry = numbers.get(1), numbers.get(2)
     return (ledger, entry) if isinstance(ledger, int) and isinstance(entry, int) else None
 
 
-def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Of a protobuf message of numbers and messages."""
+def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Of a protobuf message of numbers, texts and messages. Raises IndexError for bytes that are none."""
     at = 0
     while at < len(raw):
         tag, at = varint(raw, at)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol import properties
+from kodoctl.protocol.properties import REDACTED
+from kodoctl.protocol.sequence_numbers import NOBODY
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import PeekedMessage
@@ -29,9 +31,13 @@ def _always(words: str) -> Callable[[str], str]:
     return lambda _: words
 
 
+def _number(text: str) -> str:
+    return "a producer's mark: how far its count has come" if "high=" in text else "producer run, partition and number"
+
+
 _MEANS: Final[dict[str, Callable[[str], str]]] = {
     properties.ID: _always("identity, given by the producer"),
-    properties.SEQ: _always("producer run, partition and number"),
+    properties.SEQ: _number,
     properties.ORIGIN_ID: _always("where it was first stored: ledger:entry:partition:batch"),
     properties.ORIGIN_TOPIC: _always("the topic it was first stored in"),
     properties.ORIGIN_TIME: lambda text: f"first published {_moment(text)}",
@@ -42,12 +48,12 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     properties.DUE: lambda text: f"not before {_moment(text)}",
     properties.RESERVED: lambda text: f"a limiter reserved {_moment(text)}",
     properties.REASON: _always("why it was moved last"),
-    properties.ERROR: _always("what its last error said, redacted"),
+    properties.ERROR: lambda text: f"what its last error said{', redacted' if REDACTED in text else ''}",
     properties.ERROR_STACK: _always("where that error was raised, the innermost last"),
     properties.QUOTA: _always("a quota has counted it"),
     properties.HOP: _always("moves so far"),
     properties.ROUTES: _always("moves by routes"),
-    properties.FOR: _always("only this subscription handles it"),
+    properties.FOR: lambda text: "a mark: nobody handles it" if text == NOBODY else "only this subscription handles it",
     properties.FROM_LEVEL: _always("the level it died in"),
     properties.PARENT: _always("the message whose handler sent this one"),
     properties.RECALL: _always("sent by a recall"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.formatting import many
 from kodoctl.render.escaping import one_line
@@ -18,7 +18,7 @@ def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:
     """All groups that are not empty, then one verdict."""
     yield Line(target, "bold")
     yield Line()
-    yield from _changes("Changed by hand (the next apply puts it back):", document["by_hand"], "bold red")
+    yield from _changes("Changed by hand (the next apply puts it back):", document["by_hand"], "bold red", by_hand=True)
     either = "Different, by hand or by the file, which changed since its last apply:"
     yield from _changes(either, document["either"], "bold yellow")
     yield from _changes("File not applied yet:", document["not_applied"], "bold")
@@ -33,12 +33,30 @@ def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:
     yield Line(_verdict(document), "bold green" if clean else "bold red")
 
 
-def _changes(title: str, changes: list[ChangeRow], style: str) -> Iterator[Line]:
-    if changes:
-        yield Line(title, style)
-        for change in changes:
-            yield from change_lines(change)
-        yield Line()
+def _changes(title: str, changes: list[ChangeRow], style: str, *, by_hand: bool = False) -> Iterator[Line]:
+    if not changes:
+        return
+    yield Line(title, style)
+    for change in changes:
+        yield from change_lines(change)
+        if by_hand and change["action"] == "create":
+            yield Line(f"      {_created_again(change['after'] or {})}", hang=6)
+    if any(change["action"] == "update" for change in changes):
+        yield Line("  (what is there now → what the next apply writes)", "dim")
+    yield Line()
+
+
+def _created_again(resource: dict[str, Any]) -> str:
+    """Consequence of an object that somebody deleted, and that the next apply makes."""
+    match resource:
+        case {"kind": "subscription", "start": "earliest"}:
+            return "deleted by hand; created again from earliest: every stored message comes to it again"
+        case {"kind": "subscription"}:
+            return "deleted by hand; created again: what was sent until then never comes to it"
+        case {"kind": "topic"}:
+            return "deleted by hand with its messages; created again empty"
+        case _:
+            return "deleted by hand; created again"
 
 
 def _findings(title: str, findings: list[FindingRow], style: str) -> Iterator[Line]:

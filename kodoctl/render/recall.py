@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import age_text, many, time_text
+from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 
@@ -240,7 +241,13 @@ def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
     causes = document.get("by_cause", {})
     if document["matched"] > len(document["messages"]):  # else each is shown with all that is known of it
         yield from _counts("cause", causes, hint="one of them: --where \"cause = '…'\"" if len(causes) > 1 else "")
-    more = "" if document["complete"] else "; there are more (--limit, --scan)"
-    yield Line(
-        f"{many(document['matched'], 'message')} of {document['read']:,} read{more}. Nothing was consumed.", "dim"
-    )
+    yield Line(_peek_end(document), "dim")
+
+
+def _peek_end(document: PeekDocument) -> str:
+    read = f"{many(document['matched'], 'message')} of {document['read']:,} read"
+    shown = sum(not any(one["value"] == NOBODY for one in message["control"]) for message in document["messages"])
+    more = [f"{shown:,} shown (--limit)"] * (document["matched"] > shown)
+    more += ["there are more (--scan)"] * (not document["read_all"])
+    more += [f"beside them {many(document['marks'], 'mark')} of producers"] * bool(document["marks"])
+    return f"{'; '.join([read, *more])}. Nothing was consumed."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from os.path import realpath
 from pathlib import Path as FilePath
 
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
@@ -23,31 +25,54 @@ MAX_TOPICS = 150_000  # that one file stands for: twice what 5,000 ground topics
 
 
 def read_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Every file named, and every `*.yaml` below every folder named, each once and in a stable order."""
-    found: dict[FilePath, FilePath] = {}
+    """Every file named, and every topology file below every folder named, each once and in a stable order. Raises
+    UsageError for paths that name nothing, and for folders that cannot be read.
+    """
+    found: dict[str, FilePath] = {}
     problems: list[Diagnostic] = []
     for text in paths:
         path = FilePath(text)
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*.yaml") if p.is_file())
+            inside = sorted(_below(path, problems))
             if not inside:
-                problems.append(error("K016", "no topology files", _no_files(path), Where(str(path))))
-            found.update({p.resolve(): p for p in inside if p.resolve() not in found})
+                detail = "no *.yaml and no *.yml below this folder; `kodoctl init` writes an example"
+                problems.append(error("K016", "no topology files", detail, Where(str(path))))
+            for one in inside:
+                found.setdefault(realpath(one), one)
         elif path.exists():
-            found.setdefault(path.resolve(), path)
+            found.setdefault(realpath(path), path)
         else:
             problems.append(
                 error("K016", "cannot read file", "it does not exist; `kodoctl init` writes an example", Where(text))
             )
     if problems:
-        raise InvalidFileError(*problems)
+        raise UsageError(*problems)
     return [_read(path) for path in found.values()]
 
 
-def _no_files(folder: FilePath) -> str:
-    other = next(iter(sorted(folder.rglob("*.yml"))), None)
-    hint = f" (rename {other.name} to {other.stem}.yaml)" if other else "; `kodoctl init` writes an example"
-    return f"no *.yaml below this folder{hint}"
+def is_topology_file(name: str) -> bool:
+    """True for the names of files that a folder stands for: here and at an earlier commit alike."""
+    return name.lower().endswith((".yaml", ".yml"))
+
+
+def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
+    """Topology files of a folder, what is no regular file included: `_read` says so. Folders that are not read are added
+    to `problems`, since what lies in them would be judged without being seen; a link to a folder inside is none of
+    them, since that folder is read itself.
+    """
+
+    def refuse(place: str, detail: str) -> None:
+        problems.append(error("K016", "cannot read folder", detail, Where(place)))
+
+    def denied(problem: OSError) -> None:
+        refuse(str(problem.filename), problem.strerror or "it cannot be read")
+
+    top = realpath(folder)
+    for place, folders, names in os.walk(folder, onerror=denied):
+        for link in filter(os.path.islink, (os.path.join(place, name) for name in folders)):  # noqa: PTH118  # os.walk's texts
+            if not FilePath(realpath(link)).is_relative_to(top):
+                refuse(link, f"it is a link to {realpath(link)}, and links are not followed: name that folder")
+        yield from (FilePath(place, name) for name in names if is_topology_file(name))
 
 
 def _read(path: FilePath) -> SourceFile:
@@ -143,7 +168,7 @@ def _load(
     if unknown := _unknown_version(root):
         return None, [unknown]
     if {"format_version", "seal"} <= root.value.keys():
-        detail = f"this is a plan, not a topology: `kodoctl apply {file.name}` carries one of `plan --out` out"
+        detail = f"this is a plan file, not a topology; to carry it out: kodoctl apply {file.name}"
         return None, [error("K004", "wrong value", detail, root.where)]
     if environment is not None and environment not in file.environments:
         detail = (

@@ -11,8 +11,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
-SHARED_BASENAMES: Final = {"__init__", "job", "report", "options", "main"}
-"""Module names that say the same in each package: its job, its document, its flags, its entry."""
+SHARED_BASENAMES: Final = {"__init__", "job", "report", "options", "main", "errors"}
+"""Module names that say the same in each package: its job, its document, its flags, its entry, its errors."""
 BANNED_MODULES: Final = {
     "against", "approved", "asked", "begun", "beside", "book", "booking", "bookings", "borrowing", "built", "carried",
     "carry", "casts", "choosing", "chosen", "complaints", "continuing", "copies", "cores", "counting", "crews",

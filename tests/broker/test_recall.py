@@ -328,7 +328,7 @@ def test_peek_shows_counts_and_moves_nothing(recalls: Recalls) -> None:
     recalls.die(range(12), batch=5, **{"kodo-reason": "\x1b[31mred"})
     topic = recalls.workspace.full(DLQ)
     run = recalls.workspace.run("peek", topic, "--limit", "1", "--where", "payload.n > 3")
-    assert "8 messages of 12 read; there are more" in run.out
+    assert "8 messages of 12 read; 1 shown (--limit). Nothing was consumed." in run.out
     assert "\x1b" not in run.out
     assert "\\x1b[31mred" in run.out
     assert max(map(len, run.out.splitlines())) <= 80 or "://" in max(run.out.splitlines(), key=len)

@@ -132,7 +132,7 @@ class Campaign:
         assert self.misread(letters) == [], f"seed {seed}"
         counts, told = worker.counts, worker.alarms.counts["thrown_away"]
         unseen = sum(not self._known(sent, letters) for sent in self.of(Fate.NOT_OURS))
-        assert counts.finished["not_for_me"] >= unseen, f"seed {seed}: acknowledged without a word"
+        assert counts.finished["not_for_me"] + counts.marks >= unseen, f"seed {seed}: acknowledged without a word"
         thrown_away = len(self.of(Fate.THROWN_AWAY))
         assert told >= thrown_away, f"seed {seed}: {thrown_away - told} of {thrown_away} thrown away without a word"
         assert all(not sent.place for sent in self.of(Fate.REFUSED)), f"seed {seed}"

@@ -105,8 +105,8 @@ def limit(
 ) -> None:  # fmt: skip
     """Change one of the file's limits for a while: for one value of its property, or for all.
 
-    What waits in PENDING or BLOCKING because of it comes when it is due, or (--release) within seconds, and is held
-    against the limit as it is then. That needs the extra `recall` and a pause of the lanes, some seconds each.
+    Messages already waiting because of the limit come back when due, or with --release within seconds; the new limit
+    then applies to them. --release needs the extra `recall` and a pause of the lanes, some seconds each.
     """
     from kodo_consumer.cli.limit_release import release_waiting
 

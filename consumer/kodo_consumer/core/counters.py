@@ -15,7 +15,8 @@ class Counts:
     `redelivered`: deliveries dropped, as their message was in flight or just acknowledged. `recorded`: audit records
     with a receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control
     properties could not be believed. `hurried`: messages started before the time they claim, because too many claimed
-    one. `missing` and `duplicated`: numbers of producers, where this worker is the only reader.
+    one. `marks`: marks of producers, which are no messages and in no other count. `missing` and `duplicated`: numbers
+    of producers, where this worker is the only reader.
     """
 
     received: int = 0
@@ -31,6 +32,7 @@ class Counts:
     isolated: int = 0
     unsigned: int = 0
     hurried: int = 0
+    marks: int = 0
     missing: int = 0
     duplicated: int = 0
     paused: int = 0

@@ -90,7 +90,7 @@ class Engine:
         lane, now, counts = self.lanes[index], self._clock.now(), self.context.counts
         if lane.active is not None:
             deliveries = lane.active.handled(deliveries, now)
-        counts.received += len(deliveries)
+        marks = counts.marks
         entry: BatchEntry | None = None
         for delivery in deliveries:
             if entry is None or entry.key is not delivery.entry:  # mostly many of one batch in a row
@@ -105,6 +105,7 @@ class Engine:
                 counts.redelivered += 1
             else:
                 self.flow.receive(lane, delivery, entry, now)
+        counts.received += len(deliveries) - (counts.marks - marks)
         if self.isolation.tenants:
             self.isolation.evacuate_excess(now)
         elif self.flow.too_early:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.exceptions import HandlerFailedError, HandlerSignal
 from kodo_consumer.core.outcomes import ErrorDetails, error_of
+from kodoctl.protocol.properties import REDACTED
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from kodo_consumer.core.policy import ErrorTextPolicy
 
 WINDOW: Final = 4_096  # characters that are searched: the time of a search may grow with their square
-INSTEAD: Final = "[redacted]"
 _MAX_CHAIN: Final = 4  # exceptions that led to one another
 _MAX_FRAMES: Final = 30
 _BETWEEN: Final = " > "  # frames
@@ -86,7 +86,7 @@ class ErrorTextReader:
             except BaseException as problem:  # noqa: BLE001  # whatever users do there; its text may be what it read
                 return f"(not kept: {_name(hook)} failed with {type(problem).__name__})"
         for pattern in self._policy.patterns:
-            text = pattern.sub(INSTEAD, text)
+            text = pattern.sub(REDACTED, text)
         return text
 
 

@@ -20,6 +20,7 @@ from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, 
 from kodo_consumer.core.publishing import PendingPublish, PendingPublishes, PendingReroute, Published
 from kodo_consumer.core.receive_checks import check_before_queueing, check_on_receipt
 from kodo_consumer.core.state_machine import Acknowledge, Delay, Rule, decide
+from kodoctl.protocol.sequence_numbers import NOBODY as MARK
 
 if TYPE_CHECKING:
     from kodo_consumer.core.broker import Receipt
@@ -148,8 +149,11 @@ class MessageFlow:
         if self._observer is not None:
             self._observer.decided(in_flight, outcome, decision)
         if isinstance(decision, Acknowledge):  # here and where else it counts no `match`, which is slow when compiled
-            self._context.counts.finished[decision.why] += 1
-            in_flight.lane.count("finished", decision.why)
+            if isinstance(outcome, outcomes.OtherSubscription) and in_flight.headers.meant_for == MARK:
+                self._context.counts.marks += 1
+            else:
+                self._context.counts.finished[decision.why] += 1
+                in_flight.lane.count("finished", decision.why)
             self._complete(in_flight, now, decision.why, decision.reason)
         elif isinstance(decision, Delay):
             self._delays.begin(in_flight, decision, now)

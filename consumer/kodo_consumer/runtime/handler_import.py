@@ -35,7 +35,7 @@ def load_handler(text: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as problem:  # noqa: BLE001  # whatever a module does when it is imported
         if isinstance(problem, ModuleNotFoundError | TypeError) and not _users_frames(problem):
             raise _no_handler(f"{text}: {_no_module(module_name)}") from None
-        raise _no_handler(f"{text}: {import_failure(problem)}") from None
+        raise UsageError(error("K718", "handler cannot be imported", f"{text}: {import_failure(problem)}")) from None
     if not hasattr(module, name):
         raise _no_handler(f"{text}: {_no_name(module, name)}")
     found: Any = getattr(module, name)

@@ -239,11 +239,12 @@ def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evid
 def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
     entries = max(found.entries, facts.backlog_entries if isinstance(facts, SubscriptionFacts) else 0)
     if entries or (isinstance(facts, TopicFacts) and facts.backlog_bytes):
-        count = (
-            f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
-            if found.messages
-            else many(entries, "unread entry", "unread entries")
-        )
+        if found.messages:
+            count = f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
+        elif found.marks and found.messages == 0:
+            count = f"no unread message, {many(found.marks, 'mark')} of producers"
+        else:
+            count = many(entries, "unread entry", "unread entries")
         age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
         size = found.bytes or (facts.backlog_bytes if facts else 0)
         yield f"{count} ({size_text(size)}{age})"

@@ -90,11 +90,13 @@ class Rule:
 
     def run(self, scope: LintScope) -> Iterator[LintFinding]:
         """Every finding of this rule, each cause once: topics that share a wrong value are named together."""
-        together: dict[tuple[Where, str], list[str]] = {}
+        together: dict[tuple[Where, str, bool], list[str]] = {}
         for found in self.check(scope):
-            together.setdefault((found.where, found.detail), []).append(found.topic)
-        for (where, detail), topics in together.items():
-            finding = Diagnostic(self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where)
+            together.setdefault((found.where, found.detail, found.sure), []).append(found.topic)
+        for (where, detail, sure), topics in together.items():
+            finding = Diagnostic(
+                Severity.ERROR if sure else self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where
+            )
             yield LintFinding(finding, detail)
 
 
@@ -108,11 +110,14 @@ class LintFinding:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A place and a sentence; the rule adds the rest. `topic`: the one topic of a family that the sentence is about."""
+    """A place and a sentence; the rule adds the rest. `topic`: the one topic of a family that the sentence is about.
+    `sure`: the case is an error, whatever the severity of the rule.
+    """
 
     where: Where
     detail: str
     topic: str = ""
+    sure: bool = False
 
 
 def _named(topics: list[str], most: int = 3) -> str:

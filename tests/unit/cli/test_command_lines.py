@@ -213,7 +213,7 @@ def test_without_contexts_the_list_says_how_to_make_one() -> None:
 @pytest.mark.parametrize("command", ["plan", "apply", "drift", "status", "destroy"])
 def test_a_file_that_is_not_there_is_named(command: str) -> None:
     ran = run_main(command, "gone.yaml", *NOBODY)
-    assert (ran.code, ran.err) == (1, said("""
+    assert (ran.code, ran.err) == (64, said("""
         Error: cannot read file [K016]
           at gone.yaml
           it does not exist; `kodoctl init` writes an example
@@ -222,19 +222,14 @@ def test_a_file_that_is_not_there_is_named(command: str) -> None:
 
 def test_all_files_that_are_not_there_are_told_at_once(folder: Path) -> None:
     (folder / "empty").mkdir()
-    (folder / "old").mkdir()
-    (folder / "old" / "trade.yml").write_text(GOOD)
-    ran = run_main("plan", "gone.yaml", "empty", "old", *NOBODY)
-    assert (ran.code, ran.err) == (1, said("""
+    ran = run_main("plan", "gone.yaml", "empty", *NOBODY)
+    assert (ran.code, ran.err) == (64, said("""
         Error: cannot read file [K016]
           at gone.yaml
           it does not exist; `kodoctl init` writes an example
         Error: no topology files [K016]
           at empty
-          no *.yaml below this folder; `kodoctl init` writes an example
-        Error: no topology files [K016]
-          at old
-          no *.yaml below this folder (rename trade.yml to trade.yaml)
+          no *.yaml and no *.yml below this folder; `kodoctl init` writes an example
         """))  # fmt: skip
 
 
@@ -261,6 +256,39 @@ def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe.yaml")
     ran = run_main("lint", "pipe.yaml")
     assert (ran.code, ran.out.splitlines()[0]) == (1, "pipe.yaml K016 error cannot read file: it is not a regular file")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            f"{name} gone.yaml"
+            for name in ("lint", "fmt", "expand", "graph", "plan", "apply", "drift", "destroy", "status")
+        ),
+        "exporter gone.yaml --once",
+        "recall plan gone.yaml --topic orders --subscription billing --where true",
+        "waiting list gone.yaml",
+        *(f"{name} gone.json" for name in ("show", "apply", "recall apply", "waiting apply")),
+        *(
+            f"dev {name} --name gone"
+            for name in ("logs", "kill broker-1", "pause broker-1", "resume broker-1", "token role")
+        ),
+        *(f"dev {name} --name gone" for name in ("stop broker-1", "start broker-1")),
+        *(f"context {name} gone" for name in ("use", "show", "test")),
+        "plan --context gone",
+        "plan --env gone",
+        "plan --token-file gone",
+        "graph --topic gone",
+        "lint topologies --against gone",
+    ],
+)
+def test_whatever_a_line_names_that_is_not_there_exits_64(line: str, folder: Path) -> None:
+    (folder / "kodoctl-user.toml").write_text(CONTEXTS)
+    words = line.split()
+    reaches = words[0] in {"plan", "apply", "drift", "destroy", "status", "exporter", "recall", "waiting"}
+    ran = run_main(*words, *(NOBODY if reaches and "--context" not in words else ()))
+    assert (ran.code, ran.out) == (64, ""), ran.text
+    assert "gone" in ran.err
 
 
 @pytest.mark.parametrize("content", ["{}", "not json", '{"format_version": 99}', "[]", "\x00"])

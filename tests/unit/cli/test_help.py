@@ -90,3 +90,9 @@ def test_the_reference_shows_the_option_for_help_as_every_command_has_it() -> No
     shown = [line.split("  Show")[0].split() for line in page.splitlines() if "Show this message and exit." in line]
     assert len(shown) > len(COMMANDS)
     assert all(names == ["-h,", "--help"] for names in shown)
+
+
+@pytest.mark.parametrize("path", [(), ("recall",), ("waiting",), ("context",)], ids=" ".join)
+def test_no_summary_of_a_list_is_cut_off(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert [line for line in run_main(*path, "-h").out.splitlines()[1:] if line.endswith("...")] == []

@@ -48,7 +48,7 @@ class Broken:
     ("kind", "problem", "code", "ran", "said"),
     [
         (command, GONE, 1, 3, "K028"),  # it changed something: it went on, and says that not all was seen
-        (command, FULL, 1, 3, "No space left on device; the command itself went on to its end"),
+        (command, FULL, 1, 3, "No space left on device; the command itself completed"),
         (judging, GONE, 3, 3, ""),  # the verdict is the same, seen or not
         (judging, FULL, 3, 3, ""),
         (reading, GONE, 0, 1, ""),  # as filters do

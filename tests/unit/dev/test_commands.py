@@ -151,7 +151,7 @@ def test_no_instances_yet(kodoctl):
 def test_an_instance_that_is_not_there_names_those_that_are(kodoctl, tmp_path, command):
     remember(tmp_path)
     told = kodoctl(*command)
-    assert told.exit_code == 1
+    assert told.exit_code == 64
     assert told.stderr == (
         "Error: instance not found [K615]\n  `two`: there are: dev; start it with `kodoctl dev up --name two`\n"
     )

@@ -101,14 +101,20 @@ def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> No
     assert chosen(_known(), asked).id == found
 
 
-@pytest.mark.parametrize(("asked", "said"), [("aa", "several begin so"), ("zz", "none in the journal begins so")])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("aa", "several applies begin with 'aa'; the latest: aa11, aa22, bb33"),
+        ("zz", "no apply begins with 'zz'; the latest: aa11, aa22, bb33"),
+    ],
+)
 def test_an_id_that_is_no_ones_or_several_is_refused(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match="apply not found") as caught:
         chosen(_known(), asked)
-    assert said in caught.value.diagnostics[0].detail
+    assert said == caught.value.diagnostics[0].detail
     with pytest.raises(UsageError, match="apply not found") as nothing:
         chosen((), "last")
-    assert "the latest are none" in nothing.value.diagnostics[0].detail
+    assert "nothing has been applied there yet" in nothing.value.diagnostics[0].detail
 
 
 def test_a_plan_travels_packed_unless_no_entry_could_hold_it() -> None:

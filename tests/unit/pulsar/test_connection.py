@@ -13,6 +13,7 @@ from kodoctl.pulsar.connection import (
     Flags,
     check_context,
     connect,
+    misspelled,
     project_config,
     read_contexts,
     readable,
@@ -362,3 +363,17 @@ def test_a_token_that_one_of_several_addresses_shows_to_everybody_is_warned_of(e
     warned = readable(Connection("http://127.0.0.1:1,far:2", "pulsar+ssl://far:1,further:2", token))
     assert warned is not None
     assert warned.detail.startswith("http://127.0.0.1:1,far:2: whoever is on the way")
+
+
+def test_a_variable_that_is_almost_one_of_ours_is_told_and_a_platforms_is_not() -> None:
+    platform = {
+        "KODOCTL_SERVICE_HOST": "10.0.0.1",
+        "KODOCTL_PORT": "tcp://10.0.0.1:80",
+        "KODOCTL_PORT_80_TCP_ADDR": "x",
+    }
+    ours = {"KODOCTL_ADMIN_URL": "http://x", "KODOCTL_TLS_CA": "ca.pem", "KODOCTL_DEV_HOME": "/d"}
+    found = misspelled({"KODOCTL_ADMIN_ULR": "http://prod", "KODOCTL_TOKENFILE": "t", **platform, **ours})
+    assert [(one.code, one.detail) for one in found] == [
+        ("K030", "KODOCTL_ADMIN_ULR: is KODOCTL_ADMIN_URL meant?"),
+        ("K030", "KODOCTL_TOKENFILE: is KODOCTL_TOKEN_FILE meant?"),
+    ]

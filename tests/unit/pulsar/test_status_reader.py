@@ -28,11 +28,14 @@ class Answers:
     """An admin API that has messages in each topic, and gives no answer for one."""
 
     def __init__(self, silent: str = "") -> None:
-        self.silent, self.asked = silent, 0
+        self.silent, self.asked, self.looked_at = silent, 0, set[str]()
 
     def call(self, _method: str, path: str, **_: Any) -> Reply:
-        self.asked += 1
         name = path.split("/")[3]
+        if "/position/" in path:
+            self.looked_at.add(name)
+            return Reply("GET", path, 404, reason="Message not found")
+        self.asked += 1
         if name == self.silent:
             raise ClusterError(error("K510", "no broker answers", "nobody is there"))
         sub = {"msgBacklog": 2, "earliestMsgPublishTimeInBacklog": 1_000, "consumers": []}
@@ -52,11 +55,11 @@ def _read(admin: Answers, expansion: Expansion, *, over: bool = False) -> tuple[
     return {lane.state: lane.entries for lane in status.lanes if lane.there}, unread
 
 
-def test_each_topic_is_asked_once(expansion: Expansion) -> None:
+def test_each_topic_is_asked_once_and_those_that_may_have_marks_for_entries(expansion: Expansion) -> None:
     admin = Answers()
     lanes, unread = _read(admin, expansion)
     assert {"ready", "pending"} <= lanes.keys()
-    assert (unread, admin.asked) == ([], len(expansion.topics))
+    assert (unread, admin.asked, admin.looked_at) == ([], len(expansion.topics), {"orders-partition-0"})
 
 
 def test_one_that_gives_no_answer_is_unread_and_the_others_are_read(expansion: Expansion) -> None:

@@ -19,33 +19,67 @@ def write(path: Path, text: str = GOOD) -> str:
     return str(path)
 
 
-def test_a_folder_means_every_yaml_file_below_it_once_and_in_order(tmp_path: Path) -> None:
-    write(tmp_path / "b.yaml")
-    write(tmp_path / "a/c.yaml")
-    write(tmp_path / "a/notes.yml")
+def test_a_folder_means_every_topology_file_below_it_once_and_in_order(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a/c.yaml", "a/d.yml", "a/E.YML"):
+        write(tmp_path / name)
+    write(tmp_path / "a/notes.txt")
     (tmp_path / "link.yaml").symlink_to(tmp_path / "b.yaml")
     (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "again").symlink_to(tmp_path / "a")
     found = read_files([str(tmp_path / "b.yaml"), str(tmp_path), str(tmp_path / "a")])
-    assert [file.name.removeprefix(f"{tmp_path}/") for file in found] == ["b.yaml", "a/c.yaml"]
+    assert [file.name.removeprefix(f"{tmp_path}/") for file in found] == ["b.yaml", "a/E.YML", "a/c.yaml", "a/d.yml"]
+
+
+@pytest.mark.parametrize("name", ["broken.yml", "broken.yaml", "deep/er/broken.YML"])
+def test_a_broken_file_below_a_folder_is_judged_however_it_is_spelled(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a.yaml")
+    write(tmp_path / name, "topics: [\n")
+    assert load_set(read_files([str(tmp_path)]), None).findings
+
+
+def test_a_link_in_a_folder_that_leads_nowhere_is_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "gone.yml").symlink_to(tmp_path / "nowhere.yml")
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    found = read_files([str(tmp_path)])
+    assert [finding.code for file in found for finding in file.findings] == ["K016", "K016"]
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         ("", "it does not exist; `kodoctl init` writes an example"),
-        ("d/", "no *.yaml below this folder; `kodoctl init` writes an example"),
-        ("d/x.yml", "no *.yaml below this folder (rename x.yml to x.yaml)"),
+        ("d/", "no *.yaml and no *.yml below this folder; `kodoctl init` writes an example"),
     ],
 )
 def test_paths_without_files_say_what_to_do(tmp_path: Path, make: str, says: str) -> None:
     if make:
         (tmp_path / "d").mkdir()
-    if make.endswith(".yml"):
-        write(tmp_path / make)
-    with pytest.raises(InvalidFileError) as problem:
+    with pytest.raises(UsageError) as problem:
         read_files([str(tmp_path / "d")])
     (finding,) = problem.value.diagnostics
     assert (finding.code, finding.detail) == ("K016", says)
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "set/a.yaml")
+    (tmp_path / "set/closed").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "set/linked").symlink_to(tmp_path / "elsewhere")
+    real = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(UsageError) as problem:
+        read_files([str(tmp_path / "set")])
+    told = {str(finding.where).rpartition("/")[2]: finding.detail for finding in problem.value.diagnostics}
+    assert told == {
+        "closed": "Permission denied",
+        "linked": f"it is a link to {tmp_path}/elsewhere, and links are not followed: name that folder",
+    }
 
 
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ EXPORTED: Final = (
            lambda sight: () if sight.clock_ahead is None else (((), sight.clock_ahead),)),
     # what came and what became of it
     counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
+    counter("marks", "Marks of producers received, which are no messages.", (), plain(lambda sight: sight.worker.counts.marks)),
     counter("started", "Handler runs started.", LANE, of_lane(lambda lane_state: lane_state.started)),
     counter("done", "Messages whose handler returned.", LANE, _done),
     counter("failed", "Handler runs that failed, by reason: the exception's class or the verdict; rare ones as `other`.",

@@ -137,6 +137,10 @@ class PulsarBroker:
         """Full names of the topic's partitions in order, or its own where it has none. Raises ClusterError."""
         try:
             found: list[str] = self._client.get_topic_partitions(topic)
+        except pulsar.TopicNotFound:
+            raise ClusterError(
+                error("K714", "cannot publish", f"no such topic: {topic}; `kodoctl apply` creates it")
+            ) from None
         except pulsar.PulsarException as problem:
             raise ClusterError(error("K714", "cannot publish", f"{topic}: {problem}")) from None
         return found

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 
 from kodoctl.errors import Severity, Where
@@ -20,30 +21,40 @@ from kodoctl.topology.route_conditions import condition_of, properties_of
 
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
 def properties(scope: LintScope) -> Iterator[RuleMatch]:
-    """Fairness and limits go by properties that every message has; routes by properties that are at least known."""
+    """Fairness and limits go by properties that every message has; routes by properties that are at least known. A name
+    that is almost a declared one is an error: no message would ever have that property.
+    """
     for expansion, path, ground in scope.grounds():
         if ground.fair_by and not _required(ground.fair_by, ground.message_properties):
-            yield RuleMatch(expansion.topology.where(*path, "fair_by"), _say_required("fair_by", ground.fair_by))
+            place = expansion.topology.where(*path, "fair_by")
+            yield _not_required(place, "fair_by", ground.fair_by, ground.message_properties)
     for expansion, path, ground, subscription in scope.subscriptions():
         for index, limit in enumerate(subscription.limits):
             if limit.by and not _required(limit.by, ground.message_properties):
-                yield RuleMatch(
-                    expansion.topology.where(*path, "limits", index, "by"), _say_required("a limit", limit.by)
-                )
+                place = expansion.topology.where(*path, "limits", index, "by")
+                yield _not_required(place, "a limit", limit.by, ground.message_properties)
         for index, route in enumerate(subscription.routes):
             with suppress(ConditionError):  # which another rule reports
                 for name in sorted(properties_of(condition_of(route.when)) - {*ground.message_properties}):
-                    detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
                     simple = () if isinstance(route.when, str) else ("property",)
-                    yield RuleMatch(expansion.topology.where(*path, "routes", index, "when", *simple), detail)
+                    place = expansion.topology.where(*path, "routes", index, "when", *simple)
+                    detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
+                    yield _misspelled(place, name, ground.message_properties) or RuleMatch(place, detail)
 
 
 def _required(name: str, declared: Mapping[str, str]) -> bool:
     return name == KEY or declared.get(name) == "required"
 
 
-def _say_required(what: str, name: str) -> str:
-    return f"{what} goes by {name!r}: write `message_properties: {{{name}: required}}`, else messages without it count as one tenant"
+def _misspelled(place: Where, name: str, declared: Mapping[str, str]) -> RuleMatch | None:
+    near = get_close_matches(name, declared, 1, 0.8) if name not in declared else []
+    detail = f"{name!r} is not a declared message property; did you mean {''.join(near)!r}?"
+    return RuleMatch(place, detail, sure=True) if near else None
+
+
+def _not_required(place: Where, what: str, name: str, declared: Mapping[str, str]) -> RuleMatch:
+    detail = f"{what} goes by {name!r}: write `message_properties: {{{name}: required}}`, else messages without it count as one tenant"
+    return _misspelled(place, name, declared) or RuleMatch(place, detail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,19 @@ def test_another_subscriptions_escalation_is_acknowledged_unhandled() -> None:
     assert bench.engine.counts.finished["not_for_me"] == 2
 
 
+def test_a_producers_mark_is_acknowledged_and_counts_as_no_message() -> None:
+    bench = Bench(policy())
+    end = "1a221f894fd5f235953:0:high=2:end"
+    bench.give(delivery(1), delivery(2, kodo_for="(mark)", kodo_seq=end), delivery(3))
+    for message in bench.take_all():
+        bench.engine.finish(message, DONE)
+    counts = bench.engine.counts
+    assert sorted(bench.acknowledged()) == [1, 2, 3]
+    assert (counts.received, counts.started, counts.done, counts.marks) == (2, 2, 2, 1)
+    assert not counts.finished
+    assert not any(what == "finished" for lane in bench.engine.lanes for what, _ in lane.counted)
+
+
 def test_broken_control_is_a_first_delivery_on_a_ready_topic_and_dead_on_a_state_topic() -> None:
     bench = Bench(policy())
     bench.give(delivery(1, kodo_hop="many"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -27,7 +28,10 @@ def told(handler: str, **files: str) -> str:
         Path(f"{name}.py").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match="K718") as raised:
         load_handler(handler)
-    text = str(raised.value).partition("handler not found: ")[2]
+    found = str(raised.value)
+    head = "handler not found" if "handler not found" in found else "handler cannot be imported"
+    text = found.partition(f"{head}: ")[2]
+    assert (head == "handler cannot be imported") == bool(re.search(r": \w+ in \S+\.py:\d+: ", text)), text
     assert OURS not in text
     assert "Traceback" not in text
     return text

@@ -358,3 +358,17 @@ def test_kinds_have_words() -> None:
 def test_a_text_in_quotes_is_that_text(reason: str) -> None:
     assert parse(f"reason = {literal(reason)}", NOW).chooses(letter(1, reason=reason))
     assert not parse(f"reason = {literal(reason)}", NOW).chooses(letter(1, reason=reason + "x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "at"),
+    [("payload.n >> 3", ">>", 11), ("tenant || 'x' = 'y'", "||", 8), ("payload['a'] & payload.b = 1", "&", 14)],
+)
+def test_an_operator_that_conditions_lack_is_named_as_it_stands_with_those_there_are(
+    text: str, word: str, at: int
+) -> None:
+    with pytest.raises(ConditionError) as problem:
+        parse(text, 1)
+    place, _, caret = problem.value.diagnostics[0].detail.split("\n")
+    assert place.startswith(f'at character {at}: "{word}" is not allowed in a condition: use =, <>, <, <=,')
+    assert caret.index("^") - 2 == at - 1

@@ -484,3 +484,18 @@ def test_a_schema_file_that_two_topics_name_is_judged_for_both() -> None:
     body = "topics:\n  a: {payload: {type: json, schema: nowhere.json}}\n  b: {payload: {type: json, schema: nowhere.json}}\n"
     assert [(f.code, f.where and f.where.line) for f in found_in(body)] == [("K304", 6), ("K304", 7)]
     assert FILE in str(found_in(body)[0].where)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{orders: {fair_by: custmer, message_properties: {customer: required}}}",
+        "{orders: {message_properties: {customer: required}, subscriptions: {s: {limits: [{kind: rate, by: custmer, limit: 1/s}]}}}}",
+        "{orders: {message_properties: {customer: optional}, subscriptions: {s: {routes: [{when: {property: custmer, exists: true}, to: L1}]}}}}",
+    ],
+)
+def test_a_property_that_is_almost_a_declared_one_is_an_error_that_names_it(text: str) -> None:
+    found = [one for one in found_in(f"topics: {text}\n") if one.code == "K209"]
+    assert [(one.severity, one.detail) for one in found] == [
+        (Severity.ERROR, "'custmer' is not a declared message property; did you mean 'customer'?")
+    ]

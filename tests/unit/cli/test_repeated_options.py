@@ -1,0 +1,75 @@
+"""An option that a line gives twice is honoured both times or refused: no command of either line drops a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from kodo_consumer.cli.main import app as consumer_app
+
+from kodoctl.cli.lazy_commands import LazyGroup
+from kodoctl.cli.main import app
+from tests.brokers.workspace import run_main
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(command, LazyGroup):
+        for name, child in command.load_all().items():
+            yield from _commands(child, (*path, name))
+    else:
+        yield path, command
+
+
+COMMANDS = [
+    *_commands(typer.main.get_command(app), ("kodoctl",)),
+    *_commands(typer.main.get_command(consumer_app), ("kodo-consumer",)),
+]
+SINGLE = [
+    (path, command, option)
+    for path, command in COMMANDS
+    for option in command.params
+    if option.param_type_name == "option" and not option.multiple and not option.is_flag
+]
+SEVERAL = {"kodoctl plan", "kodoctl apply", "kodoctl drift"}
+
+
+def test_a_second_value_is_refused_before_anything_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    for path, command, option in SINGLE:
+        twice = [option.opts[0], "1"] * 2
+        with pytest.raises(Exception, match="is given 2 times") as problem:
+            command.main(twice, prog_name=" ".join(path), standalone_mode=False)
+        assert str(problem.value) == f"Option '{option.opts[0]}' is given 2 times; this command takes one.", path
+    assert capsys.readouterr().out == ""
+
+
+def test_commands_take_several_contexts_or_one() -> None:
+    takes = {
+        " ".join(path): option.multiple
+        for path, command in COMMANDS
+        for option in command.params
+        if option.name == "context"
+    }
+    assert {name for name, several in takes.items() if several} == SEVERAL
+    assert {"kodoctl destroy", "kodoctl undo", "kodoctl forget", "kodoctl status", "kodoctl history"} <= set(takes)
+
+
+def test_a_second_context_ends_the_command_with_the_exit_code_of_a_wrong_line() -> None:
+    ran = run_main("destroy", "base.yaml", "--context", "ux", "--context", "prodx")
+    assert (ran.code, ran.out) == (64, "")
+    assert "Error: Option '--context' is given 2 times; this command takes one." in ran.err
+
+
+def test_a_flag_may_be_repeated() -> None:
+    assert run_main("lint", "--strict", "--strict", "gone.yaml").err.count("given 2 times") == 0
+
+
+@pytest.mark.parametrize("habit", ["--yes", "-y", "-auto-approve"])
+def test_a_habit_of_other_tools_skips_the_question_where_there_is_one(habit: str, folder: Path) -> None:
+    ran = run_main("apply", "gone.yaml", habit, "--admin-url", "http://127.0.0.1:1")
+    assert (ran.code, "cannot read file [K016]" in ran.err) == (64, True), ran.text
+    assert "No such option: -" in run_main("plan", "gone.yaml", habit).err
+    assert run_main("plan", "gone.yaml", "-out", "x.json", "--admin-url", "http://127.0.0.1:1").code == 64
+    assert f" {habit}" not in run_main("apply", "--help").out
