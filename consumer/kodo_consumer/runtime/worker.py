@@ -222,8 +222,11 @@ class Worker:
 
     def answered(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
         """See kodo_consumer.runtime.active_consumer_poller.Answered."""
+        reader, now = self.reader(lane.index), self.clock.now()
+        ago = reader.emptied() if reader is not None else {}
+        emptied = {partition: now - seconds for partition, seconds in ago.items()}
         with self._or_broken(), self._event():
-            self.engine.answered(lane.index, named, asked)
+            self.engine.answered(lane.index, named, asked, emptied)
 
     def set_overrides(self, orders: tuple[Override, ...]) -> None:
         """These live orders are in force, and no others."""
