@@ -36,6 +36,8 @@ MUTANTS: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
 }  # fmt: skip
 
+CAUGHT_BY = {"messages are counted, and every partition waits": 0}
+
 
 @INTERPRETED_ONLY
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -43,5 +45,4 @@ def test_a_worker_that_lets_a_partition_rest_is_caught(mutant: str, monkeypatch:
     for name, make in MUTANTS[mutant].items():
         monkeypatch.setattr(ActivePartitions, name, make(ActivePartitions.__dict__[name]))
     with pytest.raises(BrokenPromise):
-        for seed in range(SEEDS):
-            HandOvers(seed).run()
+        HandOvers(CAUGHT_BY[mutant]).run()

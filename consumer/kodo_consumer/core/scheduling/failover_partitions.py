@@ -187,11 +187,29 @@ class ActivePartitions:
         long that nothing may start.
         """
         self._first_asked = min(self._first_asked, asked)
-        return max(self._last_until, self._first_asked + VALID) <= now
+        return self._is_unknown(now)
+
+    def waiting(self, now: float) -> list[tuple[str, str]]:
+        """Partitions of this worker's that rest for longer than a hand-over takes, each with the reason. Safe to be
+        read on any thread.
+        """
+        told: list[tuple[str, str]] = []
+        for number, one in list(self._partitions.items()):
+            if one.lapsed:
+                told.append((number, "the admin API does not name its active consumer"))
+            elif one.since is not None and not one.is_ours and now >= one.since + RESTS_AT_MOST:
+                why = "it is read anew" if one.anew else "what its client holds has to come out"
+                told.append((number, f"this worker is active for it and does not handle it yet: {why}"))
+        if not self._partitions and self._is_unknown(now):
+            told.append(("any", "the admin API does not name the active consumers"))
+        return told
 
     def may_start(self, now: float) -> bool:
         """True if what is at work of the topic may start. It may again when what has to lapse has."""
         return now < self.starts_until
+
+    def _is_unknown(self, now: float) -> bool:
+        return max(self._last_until, self._first_asked + VALID) <= now
 
     def _is_empty(self, number: str, emptied: Mapping[str, float]) -> bool:
         """True if the client has held nothing of a partition since all that was sent before its loss had come."""

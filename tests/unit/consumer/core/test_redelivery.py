@@ -272,7 +272,7 @@ def test_a_partition_that_comes_back_is_handled_again_in_time_at_any_rate_of_arr
     bench.answer({"0": OTHER, "1": WE})
     began, number, due, ask_at = bench.clock.now(), 0, 0.0, 0.0
     started: list[str] = []
-    while not (started := [id for id in bench.handled() if id.split(":")[2] == "0"]):
+    while not (started := [name for name in bench.handled() if name.split(":")[2] == "0"]):
         passed = bench.clock.now() - began
         assert passed <= RESTS_AT_MOST
         while due <= passed:
