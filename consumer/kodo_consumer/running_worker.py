@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import COMPILED
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop as Loop
-
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.core.broker import BorderStatus, Broker, Cluster
@@ -96,7 +95,7 @@ def started(
     else:
         for limit in worker.engine.scheduler.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
-    window = _shown(worker, service, getattr(runner, "loop", None), settings, broker.border)
+    window = _shown(worker, service, runner, settings, broker.border)
     try:
         service.start()
     except BaseException:
@@ -111,13 +110,15 @@ def started(
 
 
 def _shown(
-    worker: Worker, service: WorkerSupervisor, loop: Loop | None, settings: Settings, border: BorderStatus
+    worker: Worker, service: WorkerSupervisor, runner: HandlerExecutor, settings: Settings, border: BorderStatus
 ) -> HttpEndpoint | None:
     """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
 
     tenants, measured = settings.metrics_tenants, settings.port is not None
-    sight = WorkerView(worker, service, loop, border=border, tenants=tenants, measured=measured)
+    loop = getattr(runner, "loop", None)
+    session = runner.guard.session if isinstance(runner, IdempotentExecutor) else None
+    sight = WorkerView(worker, service, loop, border=border, tenants=tenants, measured=measured, session=session)
     if settings.port is None:
         return None
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint

@@ -119,6 +119,9 @@ class Reader:
     def long_connected(self, seconds: float) -> frozenset[str]:
         return frozenset()
 
+    def emptied(self) -> Mapping[str, float]:
+        return self.lane.emptied()
+
     @property
     def unconnected(self) -> Sequence[str]:
         return () if self.process.alive else (self.topic,)

@@ -101,6 +101,11 @@ class LaneReader(Protocol):
     def long_connected(self, seconds: float) -> frozenset[str]:
         """Partitions (their numbers as texts) whose connection is as it was so many seconds ago, as far as the client knows."""
 
+    def emptied(self) -> Mapping[str, float]:
+        """Seconds since the client last held no message of a partition (its number as a text) that was not delivered;
+        without the partitions of which it always held some.
+        """
+
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Queues acknowledgements; they may be lost with the connection, then the messages come again."""
 

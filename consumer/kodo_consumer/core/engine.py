@@ -235,9 +235,9 @@ class Engine:
         self.context.unsent = 0
         return found
 
-    def answered(self, index: int, named: Mapping[str, str] | None, asked: float) -> None:
+    def answered(self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]) -> None:
         """The active consumer of each partition of a lane: see HandOver."""
-        if ready := self.handover.answered(self.lanes[index], named, asked):
+        if ready := self.handover.answered(self.lanes[index], named, asked, emptied):
             self.deliver(index, ready)
 
     def on_leases_changed(self, limiters: Sequence[Limiter]) -> None:

@@ -62,11 +62,13 @@ class HandOver:
                 self._flow.check_due(key_queue[0], self._clock.now())
         return unstarted
 
-    def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> Sequence[Delivery]:
+    def answered(
+        self, lane: LaneState, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
+    ) -> Sequence[Delivery]:
         """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since
         `asked`. None: it could not be asked. An answer that is late says nothing either, and one that leaves out a
-        partition (of a broker that is away) nothing of that one: the others go on. Returns
-        messages that may be received now.
+        partition (of a broker that is away) nothing of that one: the others go on. `emptied`: when the client library
+        last held nothing of a partition. Returns messages that may be received now.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
@@ -76,14 +78,15 @@ class HandOver:
                 text = f"{topic}: the admin API does not name the active consumer: nothing of it starts until it does"
                 self._context.effects.alarm("active", text)
             return ()
-        change = active.answered(named, asked, now)
+        change = active.answered(named, asked, now, emptied)
         if active.starts_until < float("inf"):
             self._set_timer(active.starts_until, partial(self._lapse, lane))
         if change.untold:
             what = f"{topic}: the admin API does not name the active consumer of {_named(change.untold)}"
             self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
         for partition in change.anew:
-            log.info("%s: who was active for partition %s was not known for a time: it is read anew", topic, partition)
+            text = "%s: partition %s is read anew: what came of it cannot be told from what another worker has handled"
+            log.info(text, topic, partition)
             self._context.effects.read_anew(lane.lane.index, partition)
         for partition in change.lost:
             gone = self.drop_unstarted(lane, partition)

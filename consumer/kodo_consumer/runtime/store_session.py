@@ -54,6 +54,7 @@ class StoreSession:
         self, store: Store, policy: Policy, clock: Clock, lock: threading.Lock, *, go_on: bool, keep: float
     ) -> None:
         self.down = False
+        self.problem = ""  # why it is down
         self.go_on = go_on
         self.unguarded = 0
         self.unsaved = PendingWrites()
@@ -130,7 +131,7 @@ class StoreSession:
         return self._workers * self._policy.lookahead_messages + _RESERVE
 
     def _on_store_down(self, problem: StoreDownError) -> None:
-        self.down = True
+        self.down, self.problem = True, str(problem)
         what = "handlers go on without it" if self.go_on else "nothing is started until it is back"
         log.error("the store cannot be asked, %s: %s", what, problem)
 

@@ -144,7 +144,7 @@ class MemoryBroker:
         subscription = topic.subscriptions.setdefault(request.subscription, MemorySubscription())
         if request.type == "exclusive" and subscription.lanes:
             raise ClusterError(error("K712", "subscription is taken", f"{request.subscription} on {request.topic}"))
-        lane = MemoryLane(subscription, request, sink, prefetch=self._prefetch)
+        lane = MemoryLane(subscription, request, sink, topic.partitions, prefetch=self._prefetch)
         subscription.lanes.append(lane)
         subscription.changed = True
         return lane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -141,10 +141,17 @@ class MemoryLane:
     """
 
     def __init__(
-        self, subscription: MemorySubscription, request: LaneRequest, sink: LaneSink, *, prefetch: bool = False
+        self,
+        subscription: MemorySubscription,
+        request: LaneRequest,
+        sink: LaneSink,
+        partitions: int = 1,
+        *,
+        prefetch: bool = False,
     ) -> None:
         self.request, self.sink = request, sink
         self._subscription = subscription
+        self._partitions = partitions
         self._stopped = False
         self._full = False  # there was no room: not asked again until told
         self._received: deque[Delivery] | None = deque() if prefetch else None
@@ -162,6 +169,10 @@ class MemoryLane:
     def long_connected(self, seconds: float) -> frozenset[str]:  # noqa: ARG002  # the port's name
         """Always empty: connections in memory are never half-open."""
         return frozenset()
+
+    def emptied(self) -> Mapping[str, float]:
+        """All partitions share one receiver queue: now, where that is empty."""
+        return {} if self._received else {str(number): 0.0 for number in range(self._partitions)}
 
     def room(self) -> int:
         """Number of messages that it may be given."""

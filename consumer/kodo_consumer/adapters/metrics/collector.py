@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from kodo_consumer.adapters.metrics.limit_metrics import NUMBERS, RESTRAINTS
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, MetricSpec, Read, counter, gauge, of_lane, plain
+from kodo_consumer.adapters.metrics.standstill import RestReason
 from kodo_consumer.adapters.metrics.tenant_fairness import label
 from kodo_consumer.core import COMPILED
 from kodo_consumer.core.in_flight import OTHER
@@ -141,6 +142,13 @@ def _alarms(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     return (((kind,), count) for kind, count in dict(sight.worker.alarms.counts).items())
 
 
+def _rests(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    longest = dict.fromkeys(RestReason, 0.0)
+    for rest, seconds in sight.standstill.seconds(time.monotonic()).items():
+        longest[rest.reason] = max(longest[rest.reason], seconds)
+    return (((reason.value,), seconds) for reason, seconds in longest.items())
+
+
 def _stall_counts(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     for stalls in (sight.pulse.threads, sight.pulse.handlers):
         yield from (((stalls.loop, cause.value), float(count)) for cause, count in stalls.count.items())
@@ -183,6 +191,8 @@ EXPORTED: Final = (
     gauge("standing_still", "1 while delayed messages of a lane are due and the broker delivers none.", LANE,
            lambda sight: [((lane.level.value, lane.state.value), float(lane in sight.standing_still))
                           for lane in sight.policy.every_lane]),
+    gauge("resting_seconds", "Seconds for which a reason has kept handlers from starting, of all messages or of a part; 0 while it "
+          "does not.", ("reason",), _rests),
     gauge("clock_ahead_seconds", "Seconds that this worker's clock is certainly ahead of the broker's; negative: behind.", (),
            lambda sight: () if sight.clock_ahead is None else (((), sight.clock_ahead),)),
     # what came and what became of it

@@ -74,6 +74,7 @@ def _health(
             "problems": ask(sight),
             "parked": sight.worker.counts.parked,
             "slow": sight.slow_lanes,
+            "rests": sight.rests,
         }
         for labels, sight in COLLECTOR.sights.items()
     ]

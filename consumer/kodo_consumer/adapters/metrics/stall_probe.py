@@ -1,5 +1,5 @@
 """Stall probe: a thread that wakes ten times a second while there is work. How late it wakes tells of a busy interpreter;
-once a second it looks at tenants, by steps.
+once a second it looks at what keeps handlers from starting, and at tenants, by steps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, ThreadTimes
 from kodo_consumer.adapters.metrics.stall_detector import TOO_LATE, Late, Stalls
 
 if TYPE_CHECKING:
+    from kodo_consumer.adapters.metrics.standstill import StandstillWatch
     from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
     from kodo_consumer.runtime.worker import Worker
 
@@ -26,9 +27,15 @@ _SILENT: Final = 1.0
 class StallProbe:
     """Of one worker, until `over`. `loop`: the event loop of async handlers, `tenants`: there when metrics are wanted."""
 
-    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop | None, tenants: TenantWatch | None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        loop: asyncio.AbstractEventLoop | None,
+        tenants: TenantWatch | None,
+        standstill: StandstillWatch,
+    ) -> None:
         self.threads, self.handlers = Stalls("threads"), Stalls("handlers")
-        self._worker, self._loop, self._tenants = worker, loop, tenants
+        self._worker, self._loop, self._tenants, self._standstill = worker, loop, tenants, standstill
         self._asked: _Moment | None = None
         self._answered: _Moment | None = None
         self._thread = 0  # the loop's, once it has answered
@@ -48,8 +55,11 @@ class StallProbe:
                 late = before.late(after, after.at - before.at - beat)
                 self._judge(self.threads, late, after.at)
                 self._ask_loop(after.at)
-                if self._tenants is not None and (after.at >= look_at or self._tenants.under_way):
+                due = after.at >= look_at
+                if due:
                     look_at = after.at + 1.0
+                    self._standstill.look(after.at)
+                if self._tenants is not None and (due or self._tenants.under_way):
                     running = Counter(message.tenant for message in list(self._worker.engine.runs.running))
                     self._tenants.look(running)
         finally:

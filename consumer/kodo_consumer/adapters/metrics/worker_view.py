@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
 from kodo_consumer.adapters.metrics.stall_probe import StallProbe
+from kodo_consumer.adapters.metrics.standstill import StandstillWatch, rests_of
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.broker import BorderStatus
     from kodo_consumer.core.in_flight import LaneState
     from kodo_consumer.core.policy import Lane
+    from kodo_consumer.runtime.store_session import StoreSession
     from kodo_consumer.runtime.supervisor import WorkerSupervisor
     from kodo_consumer.runtime.worker import Worker
 
@@ -28,7 +30,9 @@ _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes eve
 
 
 class WorkerView:
-    """Looks at a worker and its service. `measured`: keep figures that cost a little at every message."""
+    """Looks at a worker and its service. `measured`: keep figures that cost a little at every message. `session`: with
+    the store of done messages, where there is one.
+    """
 
     def __init__(
         self,
@@ -39,8 +43,9 @@ class WorkerView:
         border: BorderStatus | None = None,
         tenants: int = 20,
         measured: bool = True,
+        session: StoreSession | None = None,
     ) -> None:
-        self.worker, self.service, self.border = worker, service, border
+        self.worker, self.service, self.border, self.session = worker, service, border, session
         self.policy, self.engine = worker.policy, worker.engine
         self.namespace = self.policy.lanes[0].topic.removeprefix("persistent://").rpartition("/")[0]
         self.meter: Meter | None = None
@@ -53,7 +58,8 @@ class WorkerView:
             self.engine.runs.measure(self.meter)
             self.failed_causes, self.dead_causes = (CauseLabels(clock, MOST_CAUSES) for _ in range(2))
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
-        self.pulse = StallProbe(worker, loop, self.tenants)
+        self.standstill = StandstillWatch(self)
+        self.pulse = StallProbe(worker, loop, self.tenants, self.standstill)
         service.background_tasks.append(self.pulse.run)
 
     @property
@@ -110,17 +116,15 @@ class WorkerView:
             return ["draining"]
         if not self.worker.opened:
             return ["connecting"]
-        problems = self._broken
-        problems += [f"not connected to {topic}" for topic in self.worker.disconnected_topics]
-        problems += [
-            f"{lane.topic} is paused: too many messages are parked"
-            for lane, lane_state in self.lanes
-            if lane_state.blocked
-        ]
-        still = [lane for lane in self.standing_still if lane not in self.policy.unread]
-        problems += [f"{lane.topic}: messages are due and the broker delivers none" for lane in still]
-        return problems + [
-            f"{topic}: the broker sends nothing more, too much is unacknowledged" for topic in self.held_back
+        return self._broken + [rest.text for rest in rests_of(self) if rest.fault]
+
+    @property
+    def rests(self) -> list[dict[str, object]]:
+        """Why handlers of nothing, or of a part, are started just now, each reason with the seconds that it has held."""
+        found = self.standstill.seconds(time.monotonic())
+        return [
+            {"reason": rest.reason.value, "text": rest.text, "seconds": round(seconds, 1)}
+            for rest, seconds in found.items()
         ]
 
     @property

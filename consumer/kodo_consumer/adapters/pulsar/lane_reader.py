@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -103,6 +103,11 @@ class PulsarLaneReader:
         since = time.monotonic() - seconds
         consumers = list(self._consumers.items())
         return frozenset(number for number, one in consumers if number is not None and one.connected_since < since)
+
+    def emptied(self) -> Mapping[str, float]:
+        """See LaneReader."""
+        now, consumers = time.monotonic(), list(self._consumers.items())
+        return {number: now - one.permits.empty_at for number, one in consumers if number is not None}
 
     def reads(self, partition: str | None) -> bool:
         """True if messages of a partition can come now; None: of any."""

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -116,6 +116,11 @@ class MultiConsumerReader:
         broker tells is about all of them.
         """
         return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
+
+    def emptied(self) -> Mapping[str, float]:
+        """Of all consumers together."""
+        ago = [part.emptied() for part in self._parts]
+        return {partition: max(one[partition] for one in ago) for partition in set(ago[0]).intersection(*ago)}
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """Reconnects all consumers at once, so that for a moment none is there."""

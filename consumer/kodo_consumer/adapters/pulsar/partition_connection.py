@@ -81,13 +81,14 @@ class PartitionConnection:
 class ConsumerPermits:
     """Permits of one consumer: the messages that the broker may still send it. `queue`: messages that its queue has room
     for. `unreturned`: messages that have used permits up for good (kodoctl.pulsar.message_decoding). `waits_since`: for
-    a message; None: there is one.
+    a message; None: there is one. `empty_at`: when the client library last held none that was not delivered.
     """
 
     queue: int
     opened_at: float = 0.0
     unreturned: int = 0
     waits_since: float | None = None
+    empty_at: float = float("-inf")
 
     def used_up(self, now: float) -> bool:
         """True if no message may come any more, now that none came: surely with half a queue that is not given back, and

@@ -206,7 +206,10 @@ class PartitionConsumer:
         if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:
             return
         try:
-            self._hand_over(consumer, consumer.silent.look(), deliver)
+            found = consumer.silent.look()
+            self._hand_over(consumer, found, deliver)
+            if not (found.deliveries or consumer.silent.any_early):
+                self.permits.empty_at = time.monotonic()
         except pulsar.PulsarException as problem:  # `check` sees what has become of it
             log.debug("%s: %s", self.topic, problem)
 
@@ -240,12 +243,12 @@ class PartitionConsumer:
 
     def _listen(self, consumer: ClientConsumer) -> None:
         """Requests a call for the next message, which may be there already."""
-        asking = threading.get_ident()
-        self.permits.waits_since = time.monotonic()
+        asking, permits = threading.get_ident(), self.permits
+        permits.waits_since = now = time.monotonic()
 
         def came(result: Any, raw: Any) -> None:
             """On a thread of the client's, or within the call."""
-            self.permits.waits_since = None
+            permits.waits_since = None
             at_once = threading.get_ident() == asking
             if result == pulsar.Result.Ok:
                 self._inbox.put(Arrival(self, consumer, raw, at_once=at_once))
@@ -253,6 +256,8 @@ class PartitionConsumer:
                 self._inbox.put(Arrival(self, consumer, problem=str(result)))
 
         consumer.listen(came)
+        if permits.waits_since is not None:
+            permits.empty_at = now
 
     # ---- opening
 

@@ -29,6 +29,11 @@ class SilentArrivals:
         self._poll, self._ordered = poll, ordered
         self._early = ReadResult([])
 
+    @property
+    def any_early(self) -> bool:
+        """True if a message was found that waits until the next look."""
+        return bool(self._early.deliveries)
+
     def look(self) -> ReadResult:
         """The messages that are to be delivered now. To be called while somebody waits, every `LOOK_EVERY` seconds.
 

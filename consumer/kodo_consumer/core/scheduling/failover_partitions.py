@@ -15,6 +15,12 @@ answer. What it started before may still run: one handler run a key.
 While no answer was valid another may have been active, and have handled what this worker holds: the broker would send
 that to nobody again. So nothing of it counts any more, the partition is read anew, and all that is unacknowledged
 comes again. That is so for each partition: an answer leaves out those of a broker that is away, and the others go on.
+
+A partition that was lost leaves messages behind in the client library. They have to come out before the partition is
+handled again: else they would be taken for what the broker sends to its new active consumer. They are out when the
+library was seen empty of the partition, or when as many messages came as it can hold: so at any rate of arrival one of
+the two is soon true. Where neither is at the end of the hand-over, the partition is read anew. Each partition has its
+own leftovers: no other one waits for them.
 """
 
 from __future__ import annotations
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
 ASK_EVERY: Final = 0.5  # seconds: less than a broker waits (1 s, if not set otherwise) before it sends to a new one
 VALID: Final = 2.0  # seconds
 HAND_OVER: Final = VALID + ASK_EVERY
+RESTS_AT_MOST: Final = 5.0  # seconds, documented: from when the broker names this worker until it handles the partition
+SETTLED: Final = 1.0  # seconds: what the broker sent before it named another consumer has come to the client by then
 _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also into a queue that is full
 
 
@@ -48,15 +56,15 @@ class Change(NamedTuple):
 class _Partition:
     """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`:
     when the last one that names it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be
-    read anew since then, and is not yet. `kept`: messages that came while it may not be handled, each with the
-    moment, in order.
+    read anew since then, and is not yet. `lost_at`: when an answer last gave it to another. `kept`: messages that came
+    while it may not be handled, each with the moment, in order.
     """
 
-    __slots__ = ("anew", "is_ours", "kept", "lapsed", "since", "until")
+    __slots__ = ("anew", "is_ours", "kept", "lapsed", "lost_at", "since", "until")
 
     def __init__(self) -> None:
         self.is_ours = self.lapsed = self.anew = False
-        self.until = float("-inf")
+        self.until = self.lost_at = float("-inf")
         self.since: float | None = None
         self.kept: list[tuple[float, Delivery]] = []
 
@@ -82,8 +90,7 @@ class ActivePartitions:
         self._last_until = float("-inf")
         self._partitions: dict[str, _Partition] = {}
         self._in_client = 2 * policy.queue + _ENTRY  # messages at most that the client may hold, on their way included
-        self._old = 0  # messages still to come that the client may have had when a partition was lost
-        self._offered = False  # there was room when last asked, and nothing came since
+        self._leftovers: dict[str, int] = {}  # by partition that was lost: messages at most that are still to come out
         self._most, self._most_bytes = policy.max_held, policy.max_held_bytes // 2
         self._count = self._bytes = 0  # kept
 
@@ -91,14 +98,14 @@ class ActivePartitions:
 
     def handled(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
         """Those that may be handled; others are kept, but for those that come again in any case."""
-        self._offered = False
-        self._old = max(0, self._old - len(deliveries))
         ours: list[Delivery] = []
         for delivery in deliveries:
             partition = self._partition(delivery.partition)
             if partition.is_ours:
                 ours.append(delivery)
-            elif not (partition.lapsed or partition.anew):
+                continue
+            self._came_out(delivery.partition)
+            if not (partition.lapsed or partition.anew):
                 partition.keep(delivery, now)
         if len(ours) < len(deliveries):
             self._recount()
@@ -107,15 +114,11 @@ class ActivePartitions:
     def room(self, room: int, in_flight: int) -> int:
         """Number of further messages that may come where there would be `room` with `in_flight` of the topic at work.
 
-        What the client had when a partition was lost has to come out in any case, so that it cannot be taken for what
-        the broker sends when the partition is regained: where nothing comes although there is room, nothing is left.
+        What the client had when a partition was lost has to come out also where the look-ahead is full.
         """
-        if self._offered:
-            self._old = 0
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
-        if self._old and in_flight < 2 * self._most + self._in_client:
+        if self._leftovers and in_flight < 2 * self._most + self._in_client:
             room = max(1, room)
-        self._offered = room > 0
         return room
 
     # ---- answers
@@ -132,10 +135,13 @@ class ActivePartitions:
         self._recount()
         return lapsed
 
-    def answered(self, named: Mapping[str, str], asked: float, now: float) -> Change:
+    def answered(self, named: Mapping[str, str], asked: float, now: float, emptied: Mapping[str, float]) -> Change:
         """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An
-        answer that is not late; what had to lapse has.
+        answer that is not late; what had to lapse has. `emptied`: when the client library last held nothing of a
+        partition, where it ever did.
         """
+        for number in [number for number in self._leftovers if self._is_empty(number, emptied)]:
+            del self._leftovers[number]
         self._last_until = asked + VALID
         lost, gained, anew = list[str](), list[str](), list[str]()
         for number, name in named.items():
@@ -144,6 +150,7 @@ class ActivePartitions:
             if name != self._name:
                 if partition.since is not None:
                     lost.append(number)
+                    self._leftovers[number], partition.lost_at = self._in_client, now
                 partition.since, partition.is_ours = None, False
                 # It came when this worker was the active one before: it comes again to the present one.
                 partition.kept = [(came, delivery) for came, delivery in partition.kept if came >= asked]
@@ -152,21 +159,19 @@ class ActivePartitions:
                 if partition.lapsed:
                     partition.lapsed, partition.anew = False, True
                     anew.append(number)
-        if lost:
-            self._old, self._offered = self._in_client, False
-        ready = self._ready(gained, now)
+        ready = self._ready(gained, anew, now)
         self._recount()
         untold = [number for number, one in self._partitions.items() if one.lapsed and number not in named]
         return Change(lost, gained, ready, anew, untold)
 
     def disconnected(self, partition: str | None) -> None:
         """One partition is read anew from now on, or all are: all that comes is new, and what is kept comes again."""
-        if partition is None:
-            self._old = 0
         for number, one in self._partitions.items():
             if partition in (None, number):
                 one.anew = one.lapsed = False
                 one.kept.clear()
+                if self._leftovers.pop(number, None) is not None:
+                    one.since = None  # else an answer that names another while it is opened would count as a loss
         self._recount()
 
     def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
@@ -182,18 +187,52 @@ class ActivePartitions:
         long that nothing may start.
         """
         self._first_asked = min(self._first_asked, asked)
-        return max(self._last_until, self._first_asked + VALID) <= now
+        return self._is_unknown(now)
+
+    def waiting(self, now: float) -> list[tuple[str, str]]:
+        """Partitions of this worker's that rest for longer than a hand-over takes, each with the reason. Safe to be
+        read on any thread.
+        """
+        told: list[tuple[str, str]] = []
+        for number, one in list(self._partitions.items()):
+            if one.lapsed:
+                told.append((number, "the admin API does not name its active consumer"))
+            elif one.since is not None and not one.is_ours and now >= one.since + RESTS_AT_MOST:
+                why = "it is read anew" if one.anew else "what its client holds has to come out"
+                told.append((number, f"this worker is active for it and does not handle it yet: {why}"))
+        if not self._partitions and self._is_unknown(now):
+            told.append(("any", "the admin API does not name the active consumers"))
+        return told
 
     def may_start(self, now: float) -> bool:
         """True if what is at work of the topic may start. It may again when what has to lapse has."""
         return now < self.starts_until
 
-    def _ready(self, gained: list[str], now: float) -> list[Delivery]:
+    def _is_unknown(self, now: float) -> bool:
+        return max(self._last_until, self._first_asked + VALID) <= now
+
+    def _is_empty(self, number: str, emptied: Mapping[str, float]) -> bool:
+        """True if the client has held nothing of a partition since all that was sent before its loss had come."""
+        return emptied.get(number, float("-inf")) >= self._partitions[number].lost_at + SETTLED
+
+    def _came_out(self, number: str) -> None:
+        """The client holds one message less of a partition."""
+        if number in self._leftovers:
+            self._leftovers[number] -= 1
+            if not self._leftovers[number]:
+                del self._leftovers[number]
+
+    def _ready(self, gained: list[str], anew: list[str], now: float) -> list[Delivery]:
         ready: list[Delivery] = []
         for number, partition in self._partitions.items():
             if partition.is_ours or partition.since is None or now < partition.since + HAND_OVER:
                 continue
-            if self._old or partition.anew:
+            if partition.anew:
+                continue
+            if number in self._leftovers:
+                partition.anew = True
+                partition.kept.clear()
+                anew.append(number)
                 continue
             partition.is_ours = True
             gained.append(number)

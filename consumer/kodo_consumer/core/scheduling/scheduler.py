@@ -208,6 +208,11 @@ class Scheduler:
         return bool(self._shut) or (self.slots is not None and self.slots.any_waiting)
 
     @property
+    def shut_limiters(self) -> list[Limiter]:
+        """Limiters that messages wait at. Safe to be read on any thread."""
+        return list(self._shut)
+
+    @property
     def limited(self) -> int:
         """Messages that wait at a limiter."""
         return sum(1 for limiter in self._shut for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)

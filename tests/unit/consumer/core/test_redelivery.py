@@ -9,7 +9,14 @@ import pytest
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY, HAND_OVER, VALID, ActivePartitions
+from kodo_consumer.core.scheduling.failover_partitions import (
+    ASK_EVERY,
+    HAND_OVER,
+    RESTS_AT_MOST,
+    SETTLED,
+    VALID,
+    ActivePartitions,
+)
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol.properties import SEQ
@@ -34,9 +41,15 @@ class Failover(Bench):
         self.lane = self.engine.lanes[0]
         self.lane.active = self.active = ActivePartitions(of, WE)
 
+        self.emptied: dict[str, float] = {}
+
+    def empty(self, *partitions: str) -> None:
+        """The client library holds nothing of these partitions just now."""
+        self.emptied |= dict.fromkeys(partitions, self.clock.now())
+
     def answer(self, named: Mapping[str, str] | None, *, ago: float = 0.0) -> None:
         """What the broker says, asked for some seconds ago."""
-        self.engine.answered(self.lane.lane.index, named, self.clock.now() - ago)
+        self.engine.answered(self.lane.lane.index, named, self.clock.now() - ago, self.emptied)
 
     def answers(self, named: Mapping[str, str], seconds: float) -> None:
         """The same answer again and again."""
@@ -123,8 +136,9 @@ def test_what_was_let_go_is_handled_in_order_when_the_partition_is_regained_and_
         *(at(0, number) for number in range(2, 8))
     )  # regained: the broker begins anew with what is not acknowledged
     assert bench.take_all() == []
-    bench.engine.room(0)
-    bench.engine.room(0)  # nothing came in between: the client holds nothing more
+    bench.answer(BOTH)
+    bench.later(SETTLED)
+    bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == [f"7:{number}:0:-1" for number in range(2, 8)]
 
@@ -137,8 +151,9 @@ def test_what_came_before_an_answer_that_names_another_is_let_go_and_what_came_a
     bench.later(0.2)
     bench.give(at(0, 7))
     bench.answer({"0": OTHER, "1": WE}, ago=0.1)
-    bench.engine.room(0)
-    bench.engine.room(0)
+    bench.answer(BOTH)
+    bench.later(SETTLED)
+    bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:7:0:-1"]
 
@@ -152,8 +167,9 @@ def test_what_comes_while_the_answer_is_on_its_way_may_have_been_sent_after_the_
     bench.give(at(0, 2), at(0, 3))  # the broker sends 2 again: acknowledged was up to 1
     bench.answer({"0": OTHER, "1": WE}, ago=0.1)
     assert bench.take_all() == []
-    bench.engine.room(0)
-    bench.engine.room(0)
+    bench.answer(BOTH)
+    bench.later(SETTLED)
+    bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:2:0:-1", "7:3:0:-1"]
 
@@ -236,14 +252,83 @@ def test_what_the_client_holds_comes_out_before_a_partition_is_regained_however_
     bench.give(*(at(1, number) for number in range(of.max_held)))
     assert bench.engine.room(0) == 0
     bench.answer({"0": OTHER, "1": WE})
-    bench.answers(BOTH, HAND_OVER + ASK_EVERY)
+    bench.answers(BOTH, HAND_OVER - ASK_EVERY)
     number = 1_000
-    while bench.engine.room(0):  # the other partition has a backlog: the client is never empty
-        bench.give(*(at(1, number + more) for more in range(10)), at(0, number))
-        number += 10
-    assert number == 1_000 + 10 * -(-(2 * of.queue + 1_000) // 11)
+    while bench.engine.room(0):  # the client is never empty of the partition
+        bench.give(at(0, number))
+        number += 1
+    assert number == 1_000 + 2 * of.queue + 1_000
+    bench.later(ASK_EVERY)
     bench.answer(BOTH)
+    assert bench.engine.context.effects.anew == []
     assert "7:1000:0:-1" in bench.handled()
+
+
+@pytest.mark.parametrize("a_second", [1, 5, 15, 40, 300, 2_000])
+def test_a_partition_that_comes_back_is_handled_again_in_time_at_any_rate_of_arrival(a_second: int) -> None:
+    """A worker joined and left; the other partition never changed hands, and messages of both come all the time."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.answer({"0": OTHER, "1": WE})
+    began, number, due, ask_at = bench.clock.now(), 0, 0.0, 0.0
+    started: list[str] = []
+    while not (started := [name for name in bench.handled() if name.split(":")[2] == "0"]):
+        passed = bench.clock.now() - began
+        assert passed <= RESTS_AT_MOST
+        while due <= passed:
+            bench.give(at(number % 2, number))
+            number, due = number + 1, due + 1 / a_second
+        bench.engine.room(0)
+        bench.empty("0", "1")
+        if passed >= ask_at:
+            ask_at += ASK_EVERY
+            bench.answer(BOTH)
+        bench.clock.advance(0.02)
+    assert bench.engine.context.effects.anew == [], "without a new consumer"
+    assert started[0] == "7:0:0:-1", "what came first"
+
+
+def test_a_partition_waits_for_no_other_ones_leftovers() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.answer({"0": OTHER, "1": OTHER})
+    bench.answer(BOTH)
+    bench.later(SETTLED)
+    bench.empty("1")
+    bench.give(at(0, 1), at(1, 2))
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:2:1:-1"]
+
+
+def test_leftovers_that_came_after_the_client_was_empty_too_soon_are_waited_for() -> None:
+    """What the broker had sent before it named the other one may still be on its way."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.answer({"0": OTHER, "1": WE})
+    bench.later(SETTLED - 0.1)
+    bench.empty("0")
+    bench.answers(BOTH, HAND_OVER - ASK_EVERY)
+    bench.give(at(0, 1))
+    bench.answers(BOTH, ASK_EVERY)
+    assert bench.handled() == []
+    assert bench.engine.context.effects.anew == [(0, "0")]
+
+
+def test_a_partition_whose_leftovers_do_not_come_out_is_read_anew_once_and_handled_after_a_hand_over() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1))
+    bench.answer({"0": OTHER, "1": WE})
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.engine.context.effects.anew == [(0, "0")]
+    bench.give(at(0, 1))  # from before: it comes again
+    bench.answers(BOTH, ASK_EVERY)
+    bench.engine.disconnected(0, "0")
+    bench.answer({"0": OTHER, "1": WE})  # while its consumer is a new one
+    bench.give(at(0, 1), at(0, 2))
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:1:0:-1", "7:2:0:-1"]
+    assert bench.engine.context.effects.anew == [(0, "0")]
 
 
 def test_the_only_reader_misses_nothing_of_what_another_read_while_it_was_active() -> None:
@@ -251,8 +336,9 @@ def test_the_only_reader_misses_nothing_of_what_another_read_while_it_was_active
     bench.answers(BOTH, HAND_OVER)
     bench.give(*(_numbered(number) for number in (1, 2)))
     bench.answers({"0": OTHER, "1": WE}, ASK_EVERY)  # which reads number 3
-    bench.engine.room(0)
-    bench.engine.room(0)
+    bench.answer(BOTH)
+    bench.later(SETTLED)
+    bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     bench.give(_numbered(4))
     bench.later(1)

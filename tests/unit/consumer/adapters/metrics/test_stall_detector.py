@@ -11,7 +11,6 @@ from typing import cast
 import pytest
 from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, load
 from kodo_consumer.adapters.metrics.stall_detector import Late, StallCause, Stalls
-from kodo_consumer.adapters.metrics.stall_probe import StallProbe
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.message import Message
@@ -139,7 +138,8 @@ def test_a_worker_with_nothing_to_do_is_looked_at_once_a_second() -> None:
     worker = Worker(policy(), MemoryBroker(SystemClock()), runner, SystemClock(), Random(0))
     runner.start(worker)
     runner.stop()
-    probe, counts = StallProbe(worker, None, None), worker.engine.counts
+    service = WorkerSupervisor(worker, None, consumer_name="w", drain_timeout=1.0)
+    probe, counts = WorkerView(worker, service, measured=False).pulse, worker.engine.counts
     assert [probe._beat() for _ in range(3)] == [0.1, 1.0, 1.0]
     counts.received += 1
     assert [probe._beat() for _ in range(2)] == [0.1, 1.0]

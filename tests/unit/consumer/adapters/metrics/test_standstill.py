@@ -1,0 +1,296 @@
+"""What stands still says so: every reason in /readyz, the metric and an alarm, and none that is not there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kodo_consumer.adapters.metrics.standstill import ALARM_AFTER, RestReason, rests_of
+from kodo_consumer.adapters.metrics.worker_view import WorkerView
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.limit_policy import Pace, Quota, Rate
+from kodo_consumer.core.outcomes import DONE, DependencyUnavailable
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.scheduling.failover_partitions import RESTS_AT_MOST, ActivePartitions
+from kodo_consumer.core.store import Exchange, StoreDownError
+from kodo_consumer.message import Message
+from kodo_consumer.runtime.store_session import StoreSession
+from kodo_consumer.runtime.supervisor import WorkerSupervisor
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
+from kodo_consumer.runtime.worker import Worker
+from kodo_consumer.testing import ManualClock, MemoryBroker
+
+from tests.unit.consumer.engine_bench import FAILED, L1, delivery, policy
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
+
+
+class Standing:
+    """A worker without threads on a manual clock, as a metrics window sees it."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.policy: Policy = policy((L1,), (), **{"concurrency": 2, "in_place": ()} | changes)
+        self.clock = ManualClock()
+        runner = ThreadExecutor(self._never, 1)
+        self.worker = Worker(self.policy, MemoryBroker(self.clock), runner, self.clock, Random(0))
+        service = WorkerSupervisor(
+            self.worker, cast("Any", MemoryCluster(self.policy)), consumer_name="w0", drain_timeout=1.0
+        )
+        self.sight = WorkerView(self.worker, service, measured=False)
+        self.worker.opened = True
+        self.engine, self.service = self.worker.engine, service
+
+    @staticmethod
+    def _never(_message: Message) -> None:
+        raise AssertionError
+
+    def give(self, *deliveries: Delivery) -> None:
+        self.engine.deliver(0, deliveries or [delivery(number) for number in range(5)])
+
+    def watch(self, seconds: float) -> None:
+        """As the probe looks, each second."""
+        for _ in range(int(seconds)):
+            self.sight.standstill.look(self.clock.now())
+            self.clock.advance(1.0)
+
+    def reasons(self) -> set[RestReason]:
+        return {rest.reason for rest in rests_of(self.sight)}
+
+
+class FullDisk:
+    """A store that cannot write."""
+
+    run = "r"
+
+    def exchange(self, _request: Exchange) -> None:
+        raise StoreDownError("database or disk is full")
+
+
+def _store(go_on: bool = False) -> Standing:
+    at = Standing()
+    session = StoreSession(cast("Any", FullDisk()), at.policy, at.clock, threading.Lock(), go_on=go_on, keep=1.0)
+    assert session.exchange(Exchange(done=["m"])) is None
+    at.sight.session = session
+    return at
+
+
+def _connection() -> Standing:
+    at = Standing()
+    at.worker._connections.readers = [cast("Any", SimpleNamespace(unconnected=["t-partition-0"]))]
+    return at
+
+
+def _partition() -> Standing:
+    """Named, and what its client held never came out."""
+    at = Standing(subscription_type="failover", ordered=True)
+    active = at.engine.lanes[0].active = ActivePartitions(at.policy, "w0")
+    for name in ("w0", "other", "w0"):
+        active.answered({"0": name}, at.clock.now(), at.clock.now(), {})
+    assert at.reasons() == set(), "a hand-over is none"
+    at.clock.advance(RESTS_AT_MOST)
+    return at
+
+
+def _parked() -> Standing:
+    at = Standing()
+    at.engine.lanes[0].blocked = True
+    return at
+
+
+def _delivery() -> Standing:
+    at = Standing()
+    assert at.service.still is not None
+    at.service.still.lanes.add(0)
+    return at
+
+
+def _unacked() -> Standing:
+    at = Standing()
+    assert at.service.stats is not None
+    at.service.stats.last[0] = LaneStats(blocked=frozenset({"w0"}))
+    return at
+
+
+def _breaker() -> Standing:
+    at = Standing()
+    at.give(*(delivery(number) for number in range(2_000)))
+    while (message := at.engine.take()) is not None:
+        at.engine.finish(message, DependencyUnavailable("psp"))
+        at.clock.advance(0.01)
+    return at
+
+
+def _pause() -> Standing:
+    at = Standing()
+    at.give()
+    at.engine.apply_policy(at.policy, frozenset({0}))
+    return at
+
+
+def _clock() -> Standing:
+    at = Standing()
+    at.engine.lanes[0].paused_until = at.clock.now() + 100.0
+    return at
+
+
+def _limit() -> Standing:
+    at = Standing(limits=(Quota(None, 1, 3_600_000, shared=False),), ordered=True)
+    at.give()
+    _take_all(at)
+    return at
+
+
+def _lease() -> Standing:
+    at = Standing(limits=(Rate(None, Pace(1, 1_000, 1), shared=True),), ordered=True)
+    at.engine.scheduler.limits.use_leases(lambda: None)
+    at.give()
+    _take_all(at)
+    return at
+
+
+def _slot() -> Standing:
+    at = Standing()
+    at.give()
+    assert at.engine.take() is not None
+    assert at.engine.take() is not None
+    return at
+
+
+def _lookahead() -> Standing:
+    at = Standing(lookahead_messages=20)
+    number = 0
+    while at.engine.room(0):
+        at.give(delivery(number))
+        number += 1
+    return at
+
+
+def _wait() -> Standing:
+    at = Standing(in_place=(3_600_000,), ordered=True)
+    at.give(delivery(1, key="k"), delivery(2, key="k"))
+    message = at.engine.take()
+    assert message is not None
+    at.engine.finish(message, FAILED)
+    return at
+
+
+def _take_all(at: Standing) -> None:
+    while (message := at.engine.take()) is not None:
+        at.engine.finish(message, DONE)
+
+
+STANDING: dict[RestReason, Callable[[], Standing]] = {
+    RestReason.STORE: _store,
+    RestReason.CONNECTION: _connection,
+    RestReason.PARTITION: _partition,
+    RestReason.PARKED: _parked,
+    RestReason.DELIVERY: _delivery,
+    RestReason.UNACKED: _unacked,
+    RestReason.BREAKER: _breaker,
+    RestReason.PAUSE: _pause,
+    RestReason.CLOCK: _clock,
+    RestReason.LEASE: _lease,
+    RestReason.LIMIT: _limit,
+    RestReason.SLOT: _slot,
+    RestReason.LOOKAHEAD: _lookahead,
+    RestReason.WAIT: _wait,
+}
+FAULTS = {
+    RestReason.STORE,
+    RestReason.CONNECTION,
+    RestReason.PARTITION,
+    RestReason.PARKED,
+    RestReason.DELIVERY,
+    RestReason.UNACKED,
+}
+TOLD_ELSEWHERE = {
+    RestReason.PARKED,
+    RestReason.DELIVERY,
+    RestReason.UNACKED,
+    RestReason.BREAKER,
+    RestReason.PAUSE,
+    RestReason.WAIT,
+}
+
+
+def test_a_worker_that_is_well_rests_for_no_reason() -> None:
+    at = Standing()
+    at.give()
+    at.watch(20)
+    assert at.reasons() == set()
+    assert at.sight.not_ready() == []
+    assert at.sight.rests == []
+
+
+@pytest.mark.parametrize("reason", RestReason)
+def test_each_reason_is_told_in_the_probe_by_the_metric_and_after_ten_seconds_by_an_alarm(
+    reason: RestReason, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "kodo.consumer")
+    at = STANDING[reason]()
+    also = {RestReason.WAIT} if reason is RestReason.BREAKER else set()  # what is unavailable waits for its retry
+    assert at.reasons() == {reason, *also}
+    assert bool(at.sight.not_ready()) == (reason in FAULTS)
+    at.watch(ALARM_AFTER)
+    assert at.worker.alarms.counts["rests"] == 0
+    at.watch(2)
+    seconds = at.sight.standstill.seconds(at.clock.now())
+    assert all(seconds[rest] >= ALARM_AFTER for rest in rests_of(at.sight))
+    assert at.worker.alarms.counts["rests"] == (reason not in TOLD_ELSEWHERE)
+    told = [
+        record for record in caplog.records if record.getMessage().startswith(f"rests: nothing is started: {reason}")
+    ]
+    assert len(told) == (reason not in TOLD_ELSEWHERE)
+    assert all((record.levelno == logging.ERROR) == (reason in FAULTS) for record in told)
+    at.watch(120)
+    again = at.worker.alarms.counts["rests"]
+    assert (again > 1) == (reason in FAULTS - TOLD_ELSEWHERE), "a fault again, what is declared once"
+
+
+def test_every_reason_has_its_way_to_stand() -> None:
+    assert set(STANDING) == set(RestReason)
+
+
+def test_a_store_that_handlers_go_on_without_holds_nothing_up() -> None:
+    assert _store(go_on=True).reasons() == set()
+
+
+def test_a_store_that_is_full_is_named_with_its_error() -> None:
+    at = _store()
+    assert at.sight.not_ready() == [
+        "the store cannot be asked, nothing is started until it is back: database or disk is full"
+    ]
+
+
+def test_slots_that_are_taken_are_no_standstill_while_handlers_start() -> None:
+    at = Standing()
+    at.give(*(delivery(number) for number in range(100)))
+    running = [at.engine.take(), at.engine.take()]
+    for _ in range(30):
+        at.engine.finish(cast("Message", running.pop(0)), DONE)
+        running.append(at.engine.take())
+        at.watch(1)
+    assert at.reasons() == {RestReason.SLOT}
+    assert max(at.sight.standstill.seconds(at.clock.now()).values()) <= 1.0
+    assert at.worker.alarms.counts["rests"] == 0
+
+
+def test_a_partition_that_no_answer_names_is_not_ready() -> None:
+    at = Standing(subscription_type="failover", ordered=True)
+    active = at.engine.lanes[0].active = ActivePartitions(at.policy, "w0")
+    assert at.sight.not_ready() == []
+    active.unknown(at.clock.now(), at.clock.now())
+    at.clock.advance(2.0)
+    (problem,) = at.sight.not_ready()
+    assert problem.endswith("partition any: the admin API does not name the active consumers")
+    active.answered({"0": "w0"}, at.clock.now(), at.clock.now(), {})
+    assert at.sight.not_ready() == []
+    at.clock.advance(2.0)
+    assert active.lapse(at.clock.now()) == ["0"]
+    (problem,) = at.sight.not_ready()
+    assert problem.endswith("partition 0: the admin API does not name its active consumer")
