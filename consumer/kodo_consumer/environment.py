@@ -17,6 +17,7 @@ from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
+from kodoctl.surroundings import working_folder
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
@@ -115,7 +116,7 @@ class Environment:
         """Those of this process, with what is given over them."""
         environ = place.get("environ")
         flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]
-        return cls(os.environ if environ is None else environ, Path.cwd(), flags, place.get("env"))
+        return cls(os.environ if environ is None else environ, working_folder(), flags, place.get("env"))
 
     def topology(self, path: str | Path) -> LoadedTopology:
         """The file in the environment asked for, else KODOCTL_ENV, else the context's. Raises KodoctlError."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.ledger import Ledger, Source
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
-    from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.names import NamespaceName, TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +168,7 @@ class Live:
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
+    unread: Mapping[TopicName, str] = field(default_factory=dict)  # nobody of ours has these: why only names are known
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
     @property

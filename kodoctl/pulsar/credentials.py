@@ -17,6 +17,7 @@ import certifi
 
 from kodoctl.errors import UsageError, Where, error
 from kodoctl.pulsar.secret import Secret, checked_secret, read_secret
+from kodoctl.surroundings import expanded
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
 OAUTH2_KEYS: Final = (
@@ -100,7 +101,7 @@ def checked_issuer(url: str) -> str:
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
     """TLS files of a place, loaded once to see that they can be. Raises UsageError (K525)."""
-    files = [Path(values[key]).expanduser().absolute() if values.get(key) else None for key in TLS_KEYS]
+    files = [expanded(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
         return None
     found = Tls(*files)

@@ -252,6 +252,9 @@ def test_a_path_before_the_admin_api_stays() -> None:
         "Can't find owner for topic persistent://t/ns/x",
         "Failed to find ownership for topic:x",
         "Unable to find position for position specified: unable to persist readPosition for cursor reset 374:-1",
+        "Failed for Subscription Busy: Failed to fence subscription",
+        "Failed to fence subscription",
+        "Failed for Subscription Busy: Failed to disconnect consumers from subscription",
     ],
 )
 def test_a_topic_between_two_brokers_is_waited_for(words: str) -> None:
