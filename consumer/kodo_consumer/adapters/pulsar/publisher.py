@@ -12,6 +12,7 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.partition_producers import Producers
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
+from kodo_consumer.adapters.pulsar.refusals import producer_refusal
 from kodo_consumer.adapters.pulsar.send_calls import NativeResults
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.errors import ClusterError, error
@@ -53,7 +54,7 @@ class PulsarPublisher:
                 self._producers.open(topic)
         except pulsar.PulsarException as problem:
             self._producers.close()
-            detail = f"{topic}: {problem}"
+            detail = f"{topic}: {producer_refusal(problem)}"
             raise ClusterError(error("K714", "cannot publish", detail)) from None
         self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
 
