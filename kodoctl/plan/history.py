@@ -200,9 +200,11 @@ def _applied(name: str, one: _Open) -> Applied:
 def chosen(found: Iterable[Applied], name: str) -> Applied:
     """The apply of this id, or beginning with it; `last` is the latest. Raises UsageError."""
     known = list(found)
+    if not known:
+        raise UsageError(error("K424", "apply not found", "nothing was applied there yet: the journal is empty"))
     fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
     if len(fitting) != 1:
-        ids = ", ".join(one.id for one in known[-5:]) or "none"
+        ids = ", ".join(one.id for one in known[-5:])
         many = "several begin so" if fitting else "none in the journal begins so"
         raise UsageError(error("K424", "apply not found", f"{name!r}: {many}; the latest are {ids}"))
     return fitting[0]

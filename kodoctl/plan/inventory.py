@@ -164,6 +164,7 @@ class Live:
     broker_defaults: Policies = field(default_factory=dict)
     delays: Mapping[NamespaceName, DelayedDelivery] = field(default_factory=dict)  # in force there, where it is known
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
+    clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have

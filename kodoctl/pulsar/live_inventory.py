@@ -106,6 +106,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         broker_defaults=server.defaults,
         delays=reading.delays,
         default_delays=server.delays,
+        clusters=server.clusters,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
         unsupported=server.unsupported,
