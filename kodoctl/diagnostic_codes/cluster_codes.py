@@ -59,6 +59,7 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K431": Code("journals that contradict each other",
                      "Plan and apply as always; find out who may produce to the tenant's `kodoctl` namespace."),
         "K432": Code("cluster not found", "Write one of the clusters that it lists, or have the Pulsar tenant allowed another one."),
+        "K433": Code("a change that stops clients", "Make clients ready for it first, or choose a value that leaves them room."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),
