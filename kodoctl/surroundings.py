@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kodoctl.errors import UsageError, error
-
 
 def working_folder() -> Path:
     """The folder that relative paths begin at. Raises UsageError (K030) where it was deleted."""
     try:
         return Path.cwd()
     except OSError as problem:
+        from kodoctl.errors import UsageError, error
+
         detail = f"the folder that this process was started in is gone ({problem.strerror}): go to another one"
         raise UsageError(error("K030", "no working folder", detail)) from None
 

@@ -117,19 +117,11 @@ def check(
     settings = read_settings(surroundings.environ, surroundings.folder)
     selection = given_selection(lanes) or settings.lanes
     policies = _policies(loaded, _subscriptions(loaded, topic, subscription), selection)
-
-    def start_findings(policy: Policy) -> list[Diagnostic]:
-        try:
-            return surroundings.start_findings(policy, settings.native)
-        except ClusterError as problem:
-            tell(f"{policy.ground} {policy.subscription}: no producer was tried: {problem}")
-            return []
-
     found = []
     with closing(AdminCluster(surroundings.connection())) as cluster:
         for policy in policies:
             missing = missing_resources(policy, cluster)
-            refused = [] if missing else start_findings(policy)
+            refused = [] if missing else _refused(surroundings, policy, native=settings.native)
             found += [*missing, *refused]
             report(
                 [
@@ -147,6 +139,15 @@ def check(
     tell(f"{COMPILED}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))
+
+
+def _refused(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:
+    """What a start would fail at; nothing, said aloud, where the binary port does not answer."""
+    try:
+        return surroundings.start_findings(policy, native)
+    except ClusterError as problem:
+        tell(f"{policy.ground} {policy.subscription}: no producer was tried: {problem}")
+        return []
 
 
 def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: LaneSelection | None) -> list[Policy]:

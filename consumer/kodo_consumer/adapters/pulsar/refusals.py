@@ -1,4 +1,4 @@
-"""Refusals of a broker that time does not cure, with what to do: the client library names a kind of error and no more."""
+"""Refusals of a broker, with what to do: the client library names a kind of error and no more."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ _NEEDS_SCHEMA: Final = (
     "it has a schema, of other clients, and a producer needs one that fits: declare `payload`, or set"
     " `schema_validation: false` on the topic or its namespace"
 )
+FULL: Final = (pulsar.ProducerBlockedQuotaExceededError, pulsar.ProducerBlockedQuotaExceededException)
+"""Refusals of a topic whose backlog quota is used up: they pass as its subscriptions are read."""
 _QUOTA: Final = "its backlog quota is used up: let it be read, or raise the quota"
 _PRODUCER: Final[dict[type[Exception], str]] = {
     pulsar.AuthorizationError: "this role may not produce there",
     pulsar.BrokerMetadataError: "the broker cannot read its metadata, or the namespace requires encrypted messages, which"
     " workers and producers do not send",
     pulsar.IncompatibleSchema: _NEEDS_SCHEMA,
-    pulsar.ProducerBlockedQuotaExceededError: _QUOTA,
-    pulsar.ProducerBlockedQuotaExceededException: _QUOTA,
+    **dict.fromkeys(FULL, _QUOTA),
     pulsar.ProducerBusy: "as many producers are connected as `max_producers` allows, or another one has it alone: each"
     " worker and each producer needs its own",
     pulsar.TopicTerminated: "it was terminated, and takes no message any more: delete it, and `kodoctl apply` creates it anew",
