@@ -16,7 +16,7 @@ from typing import IO, Annotated, Any, NoReturn, TypeVar
 import typer
 
 from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
-from kodoctl.surroundings import working_folder
+from kodoctl.host_facts import working_folder
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -17,9 +17,9 @@ from kodo_consumer.core.envelope import State
 from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodoctl.errors import ClusterError, Diagnostic, error
+from kodoctl.host_facts import working_folder
 from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
-from kodoctl.surroundings import working_folder
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker

@@ -15,7 +15,7 @@ from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.console import paths_or_default, report, tell, tell_wait
 from kodoctl.errors import InvalidFileError, Severity, UsageError, error
 from kodoctl.formatting import many
-from kodoctl.surroundings import user_name
+from kodoctl.host_facts import user_name
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired

@@ -17,7 +17,7 @@ from kodoctl.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
-from kodoctl.surroundings import of_home
+from kodoctl.host_facts import of_home
 
 FORMAT_VERSION = 1
 HOME_VARIABLE = "KODOCTL_DEV_HOME"

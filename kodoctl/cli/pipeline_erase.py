@@ -22,8 +22,8 @@ from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, command, is_terminal
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.formatting import many
+from kodoctl.host_facts import user_name
 from kodoctl.pipeline.command_hint import command_line
-from kodoctl.surroundings import user_name
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.payload_removal import PayloadSelection

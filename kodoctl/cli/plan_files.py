@@ -36,7 +36,9 @@ def write_plan_text(text: str, out: str) -> None:
 
 
 def scratch_file(out: str | None) -> Path:
-    """A file that may be written, on the disk of --out, or for scratch. It goes when the process ends, unless it is kept. Raises UsageError."""
+    """A file that may be written, on the disk of --out, or for scratch. It goes when the process ends, unless it is kept.
+    Raises UsageError.
+    """
     if out is not None:
         path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
     else:

@@ -66,9 +66,9 @@ class Reply:
 
     @property
     def transient(self) -> bool:
-        """Not now: a broker without time, a subscription whose cursor is being moved, or a topic between two brokers, as
-        in an unload, a split and a fail-over. A 412 about the topic itself, such as one with clients, is not among them;
-        nor is a 409, of which only the caller knows whether it means another's change at the same time.
+        """Not now: a broker without time, a subscription whose cursor is being moved, or a topic between two brokers,
+        as in an unload, a split and a fail-over. A 412 about the topic itself, such as one with clients, is not among
+        them; nor is a 409, of which only the caller knows whether it means another's change at the same time.
         """
         passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _UNSETTLED)
         return self.status in _BUSY or (self.status == 412 and passing)

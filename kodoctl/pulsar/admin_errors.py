@@ -77,9 +77,11 @@ def unreachable(
 def _named(code: str, detail: str, last: Silence, seconds: float) -> Diagnostic:
     if code == "K527":
         return error(code, "no TLS connection", detail)
-    what = "a broker does not answer" if last.via is not None else "no broker answers"
     waited = f" (tried for {seconds:.0f} s)" if last.via is not None and seconds >= 1 else ""
-    return error(code, what, f"{detail}{_redirected(last)}{waited}")
+    text = f"{detail}{_redirected(last)}{waited}"
+    if last.via is not None:
+        return error("K514", "a broker does not answer", text)
+    return error(code, "no broker answers", text)
 
 
 def _redirected(silence: Silence) -> str:

@@ -19,6 +19,7 @@ import platformdirs
 import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
+from kodoctl.host_facts import expanded, of_home
 from kodoctl.pulsar.addresses import checked, readable_by_all, split
 from kodoctl.pulsar.credentials import (
     FILE_KEYS,
@@ -33,7 +34,6 @@ from kodoctl.pulsar.credentials import (
 )
 from kodoctl.pulsar.message_border import native_setting
 from kodoctl.pulsar.secret import Secret, checked_secret
-from kodoctl.surroundings import expanded, of_home
 
 CONFIG_FILE: Final = "kodoctl.toml"
 K528 = "a project's file may not say this"

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import certifi
 
 from kodoctl.errors import UsageError, Where, error
+from kodoctl.host_facts import expanded
 from kodoctl.pulsar.secret import Secret, checked_secret, read_secret
-from kodoctl.surroundings import expanded
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
 OAUTH2_KEYS: Final = (

@@ -78,7 +78,7 @@ class StatusCollector(Collector):
 
     def __init__(self, every: float, now: Callable[[], int]) -> None:
         self._kept = _KEPT * every * 1000
-        self._now, self._begun = now, now()
+        self._now, self._start = now, now()
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
@@ -93,7 +93,7 @@ class StatusCollector(Collector):
     def health(self) -> tuple[bool, object]:
         """Whether readings go on, for /healthz: else the process should be restarted."""
         reading = self._state[0]
-        silent = self._now() - (reading.at if reading else self._begun)
+        silent = self._now() - (reading.at if reading else self._start)
         problems = [f"no reading ended for {silent // 1000} s"] if silent > self._kept else []
         return not problems, {"ok": not problems, "problems": problems}
 

@@ -19,8 +19,8 @@ from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
+from kodoctl.host_facts import user_name
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text, why_invalid, with_override
-from kodoctl.surroundings import user_name
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:

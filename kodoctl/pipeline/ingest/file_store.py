@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.surroundings import expanded
+from kodoctl.host_facts import expanded
 
 ALIASES: Final = {
     "s3a://": "s3://",

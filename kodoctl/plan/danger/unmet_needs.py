@@ -1,5 +1,5 @@
-"""What the cluster refuses in the middle of an apply, though the file is right by itself: clusters that it does not have
-(K432), and more topics than a namespace may have (K220).
+"""Unmet needs of a plan, at which its apply would end half way though the file is right by itself: clusters that the
+instance does not have (K432), and more topics than a namespace may have (K220).
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from kodo_consumer.settings import Settings, read_settings
 from kodoctl.cli.plan_files import scratch_file
 from kodoctl.console import defect
 from kodoctl.errors import UsageError
+from kodoctl.host_facts import expanded, user_name, working_folder
 from kodoctl.pulsar.connection import own_config, read_contexts, user_config
 from kodoctl.pulsar.secret import read_secret
-from kodoctl.surroundings import expanded, user_name, working_folder
 
 FILE = "version: 1\nname: t\ntenant: acme\nnamespace: n\ntopics: {orders: {}}\n"
 

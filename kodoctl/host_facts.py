@@ -1,4 +1,4 @@
-"""Facts of a process that a deployment may lack: a home folder, a working folder, a name of the user.
+"""Host facts that a deployment may lack: a home folder, a working folder, a name of the user.
 
 Containers run as users without an entry in the list of users, and jobs delete the folder that they were started in.
 """
