@@ -16,6 +16,7 @@ from typing import IO, Annotated, Any, NoReturn, TypeVar
 import typer
 
 from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
+from kodoctl.host_facts import working_folder
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -174,6 +175,7 @@ def _command(function: C, *, only_reads: bool = False, reader_may_leave: bool = 
 def _ended(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """The exit code of a command, its errors reported."""
     try:
+        working_folder()
         function(*args, **kwargs)
     except typer.Exit as end:
         return end.exit_code
@@ -212,10 +214,15 @@ def defect(problem: Exception) -> Diagnostic:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="kodoctl-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        file.writelines(traceback.format_exception(problem))
+    lines = traceback.format_exception(problem)
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="kodoctl-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.writelines(lines)
+        more = f" and {file.name}"
+    except OSError:  # no folder can be written: then this is the only place
+        more = f" and this:\n{''.join(lines)}"
     summary = f"{type(problem).__name__}: {problem}"[:500]
-    detail = f"{summary}\nplease report it with the command you typed and {file.name}"
+    detail = f"{summary}\nplease report it with the command you typed{more}"
     return error("K599", "a defect of kodoctl", detail)
 
 

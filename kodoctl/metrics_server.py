@@ -1,13 +1,21 @@
-"""HTTP server of metrics and probes: one thread for each request, GET only. It answers what a WSGI application does."""
+"""HTTP server of metrics and probes, of every process that has one: GET only, a thread for each request.
+
+It answers what a WSGI application does. A connection costs no more than its place and its deadline: whoever says
+nothing, says it byte by byte, or does not read its answer is cut off, and holds up nobody meanwhile.
+"""
 
 from __future__ import annotations
 
 import json
+import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
-from socketserver import ThreadingMixIn
+from contextlib import suppress
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from kodoctl.errors import UsageError, error
 
@@ -16,15 +24,84 @@ Start = Callable[[str, list[tuple[str, str]]], Any]
 Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
 Health = Callable[[], tuple[bool, object]]
 """Whether all is well, and a document for the body."""
+MAX_CONNECTIONS: Final = 32  # at a time, each with its thread
+DEADLINE: Final = 10.0  # seconds for a connection, from its beginning to the last byte of its answer
+_ROOM: Final = 1.0  # seconds for a connection that was cut off to leave its place
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """Has at most `MAX_CONNECTIONS` threads. Where all are taken the oldest connection is cut off: an attacker's mute
+    ones give way to a probe, and a probe takes no longer than its answer.
+    """
+
     daemon_threads = True
+
+    def __init__(self, host: str, port: int, application: Application, deadline: float) -> None:
+        self.deadline = deadline
+        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._ends: dict[Any, float] = {}  # by connection, the oldest first
+        self._lock = threading.Lock()
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        super().__init__((host, port), _Quiet)
+        self.set_app(application)
+
+    def server_bind(self) -> None:
+        """Does not look up its own name, as HTTPServer does: that lasts where no name server answers."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serves a connection on a thread, or ends it where no place becomes free."""
+        if not self._places.acquire(blocking=False):
+            with self._lock:
+                for oldest in [*self._ends][:1]:
+                    self._cut_off(oldest)
+            if not self._places.acquire(timeout=_ROOM):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._ends[request] = time.monotonic() + self.deadline
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            self._leave(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """On the connection's thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._leave(request)
+
+    def _leave(self, request: Any) -> None:
+        with self._lock:
+            del self._ends[request]
+        self._places.release()
+
+    def service_actions(self) -> None:
+        """Called twice a second: cuts off the connections that are over."""
+        now = time.monotonic()
+        with self._lock:
+            for request in [request for request, end in self._ends.items() if end <= now]:
+                self._cut_off(request)
+
+    @staticmethod
+    def _cut_off(request: Any) -> None:
+        """Ends a connection under its thread, which reads its end or cannot write any more. Called with the lock held:
+        a place that was left would belong to another one.
+        """
+        with suppress(OSError):  # its other side has ended it
+            request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke is no news: load balancers probe that way all day."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Quiet(WSGIRequestHandler):
-    timeout = 10  # seconds for a request to be read: one who says nothing holds a thread
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """A probe every second is no news."""
 
@@ -36,8 +113,8 @@ def _thread(serve: Callable[[], object]) -> threading.Thread:
 
 
 class MetricsServer:
-    """Listens from its construction to `close`. `begin` starts the thread that serves. Raises UsageError: the address is
-    taken or is none.
+    """Listens from its construction to `close`. `begin` starts the thread that serves; `deadline`: seconds that a
+    connection may last. Raises UsageError: the address is taken or is none.
     """
 
     def __init__(
@@ -46,14 +123,16 @@ class MetricsServer:
         port: int,
         application: Application,
         begin: Callable[[Callable[[], object]], threading.Thread] = _thread,
+        deadline: float = DEADLINE,
     ) -> None:
         try:
-            self._server = make_server(host, port, application, server_class=_Server, handler_class=_Quiet)
-        except (OSError, OverflowError) as problem:
+            self._server = _Server(host, port, application, deadline)
+        except (OSError, OverflowError, UnicodeError, TypeError) as problem:
             reason = getattr(problem, "strerror", None) or str(problem)
             detail = f"{host}:{port}: {reason}; choose another with --port, or 0 for any that is free"
             raise UsageError(error("K760", "cannot listen for metrics", detail)) from None
-        self.address = f"{host}:{self._server.server_port}"  # the real port, when 0 was asked for
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._server.server_port}"  # the real port, when 0 was asked for
         self._thread = begin(self._server.serve_forever)
 
     def close(self) -> None:

@@ -32,7 +32,6 @@ from kodo_consumer.outbox import TABLE
 from kodo_consumer.outbox.outbox_store import open_store
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay
-from kodo_consumer.outbox.row_ids import Identities
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load
 from kodo_consumer.producer import Producer
@@ -61,7 +60,6 @@ def admin(method: str, path: str, body: Any = None) -> None:
 
 
 def fill(url: str, rows: int, size: int, topic: str, keys: int) -> None:
-    identities = Identities(SystemClock().wall)
     now = SystemClock().wall()
     engine = create_engine(url, poolclass=NullPool)
     TABLE.drop(engine, checkfirst=True)
@@ -70,7 +68,7 @@ def fill(url: str, rows: int, size: int, topic: str, keys: int) -> None:
     with engine.begin() as connection:
         for start in range(0, rows, 1_000):
             some = [
-                {"id": identities.next(), "topic": topic, "key": f"k{number % keys}" if keys else "", "body": body,
+                {"id": f"{now:012x}{number:020x}", "topic": topic, "key": f"k{number % keys}" if keys else "", "body": body,
                  "next_push_at": now, "created_at": now}
                 for number in range(start, min(rows, start + 1_000))
             ]  # fmt: skip

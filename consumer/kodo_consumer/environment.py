@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
+from kodoctl.errors import ClusterError, Diagnostic, error
+from kodoctl.host_facts import working_folder
 from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
 
@@ -101,6 +104,16 @@ def _outlets(policy: Policy, cluster: AdminCluster) -> SchemaTopics | None:
     return SchemaTopics(ready, declared, SchemaVersions(policy, cluster).definition) if declared else None
 
 
+def _forbidden_type(policy: Policy, topic: str, cluster: AdminCluster) -> Iterator[Diagnostic]:
+    allowed = cluster.subscription_types(topic)
+    if allowed and policy.subscription_type not in allowed:
+        detail = (
+            f"{policy.subscription} on {topic} is {policy.subscription_type}, and topic or namespace allow"
+            f" {', '.join(sorted(allowed))} (`subscriptionTypesEnabled`)"
+        )
+        yield error("K713", "cannot subscribe", detail)
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The environment, the working folder, and what was asked for explicitly."""
@@ -115,7 +128,7 @@ class Environment:
         """Those of this process, with what is given over them."""
         environ = place.get("environ")
         flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]
-        return cls(os.environ if environ is None else environ, Path.cwd(), flags, place.get("env"))
+        return cls(os.environ if environ is None else environ, working_folder(), flags, place.get("env"))
 
     def topology(self, path: str | Path) -> LoadedTopology:
         """The file in the environment asked for, else KODOCTL_ENV, else the context's. Raises KodoctlError."""
@@ -133,6 +146,22 @@ class Environment:
     def reach(self, policy: Policy, native: bool) -> tuple[PulsarBroker, AdminCluster]:  # noqa: FBT001
         """See `reach`."""
         return reach(self.connection(), policy, native=native)
+
+    def start_findings(self, policy: Policy, native: bool) -> list[Diagnostic]:  # noqa: FBT001
+        """What a start would fail at, though all topics and subscriptions are there: types of subscriptions that are not
+        allowed, and producers that the broker refuses, one finding a topic. Each is opened as a worker opens it, which
+        tells of rights, schemas, encryption, terminated topics and numbers of producers alike; nothing is sent. Raises
+        ClusterError where the binary port does not answer.
+        """
+        broker, cluster = self.reach(policy, native)
+        with closing(cluster), closing(broker):
+            found = [finding for lane in policy.lanes for finding in _forbidden_type(policy, lane.topic, cluster)]
+            for topic in sorted(policy.written):
+                try:
+                    broker.publisher([topic], lambda _: None, policy.largest, local=True).close()
+                except ClusterError as problem:
+                    found += problem.diagnostics
+        return found
 
     def _context_env(self) -> str | None:
         contexts = read_contexts(self.environ, self.folder)

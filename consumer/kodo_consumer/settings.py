@@ -165,6 +165,11 @@ def _warn_of(variable: str) -> None:
         log.warning("%s is no setting and changes nothing: is %s%s meant?", variable, VARIABLE, close[0].upper())
 
 
+def _made_by_platform(name: str, text: Any) -> bool:
+    """True for the variable that Kubernetes and Docker set in every container beside a service `kodo-consumer`."""
+    return name == "port" and re.fullmatch(r"(tcp|udp|sctp)://[^/]+:\d+", text) is not None
+
+
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
     """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every
     finding, UsageError where variables are wrong. Warns of variables that are almost a setting's.
@@ -185,7 +190,7 @@ def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
     for name, read in _READERS.items():
         variable = VARIABLE + name.upper()
         text = environ.get(variable, given.get(name))
-        if text is None:
+        if text is None or (variable in environ and _made_by_platform(name, text)):
             continue
         try:
             values[name] = read(text)

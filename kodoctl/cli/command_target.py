@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.console import paths_or_default, report, tell, tell_wait
 from kodoctl.errors import InvalidFileError, Severity, UsageError, error
 from kodoctl.formatting import many
+from kodoctl.host_facts import user_name
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -100,17 +100,9 @@ def shown_target(connection: Connection) -> str:
     return f"{name}{connection.admin_url}"
 
 
-def user() -> str:
-    """Name of who runs this."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        return f"uid {os.getuid()}"
-
-
 def who() -> str:
     """The holder of a lease, for others to read."""
-    return f"{user()}@{socket.gethostname()} pid {os.getpid()}"
+    return f"{user_name()}@{socket.gethostname()} pid {os.getpid()}"
 
 
 def commit_of(paths: Iterable[str]) -> str | None:

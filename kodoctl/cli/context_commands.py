@@ -95,9 +95,9 @@ def add(
 
 def _add(name: str, given: dict[str, Any], *, project: bool, replace: bool) -> None:
     """Written only if a command could use it."""
-    from kodoctl.pulsar.connection import CONFIG_FILE, check_context, in_file, user_config, write_context
+    from kodoctl.pulsar.connection import CONFIG_FILE, check_context, in_file, own_config, write_context
 
-    file = Path.cwd() / CONFIG_FILE if project else user_config(os.environ)
+    file = Path.cwd() / CONFIG_FILE if project else own_config(os.environ)
     if not replace and in_file(file, name) is not None:
         detail = f"{name!r} is there already: --replace replaces it, or choose another name"
         raise UsageError(error("K500", "a context of that name", detail, Where(str(file))))
@@ -138,10 +138,10 @@ def list_(output: FormatOption = Format.TEXT) -> None:
 @command
 def use(name: Annotated[str, typer.Argument(help="The context to make current.", metavar="NAME")]) -> None:
     """Make a context the current one (in the user's configuration)."""
-    from kodoctl.pulsar.connection import use_context, user_config
+    from kodoctl.pulsar.connection import own_config, use_context
 
     context = _read().get(name)
-    use_context(user_config(os.environ), name)
+    use_context(own_config(os.environ), name)
     say(f"Now using {name}: {context.admin_url}")
 
 

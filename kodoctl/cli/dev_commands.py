@@ -16,7 +16,8 @@ from kodoctl.cli.options import Format
 from kodoctl.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.errors import ExitCode, RefusedError, error
+from kodoctl.errors import ExitCode, RefusedError, UsageError, error
+from kodoctl.host_facts import of_home
 
 FORMAT_VERSION = 1
 HOME_VARIABLE = "KODOCTL_DEV_HOME"
@@ -43,10 +44,16 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 
 
 def homes() -> Homes:
-    """Folders of instances and jars; KODOCTL_DEV_HOME, XDG_DATA_HOME and XDG_CACHE_HOME move them."""
+    """Folders of instances and jars; KODOCTL_DEV_HOME, XDG_DATA_HOME and XDG_CACHE_HOME move them. Raises UsageError where
+    the user has no home folder.
+    """
     named = os.environ.get(HOME_VARIABLE)
-    data = Path(named).absolute() if named else platformdirs.user_data_path("kodoctl") / "dev"
-    return Homes(data, platformdirs.user_cache_path("kodoctl"))
+    data = Path(named).absolute() if named else of_home(lambda: platformdirs.user_data_path("kodoctl") / "dev")
+    cache = of_home(lambda: platformdirs.user_cache_path("kodoctl"))
+    if data is None or cache is None:
+        detail = "this user has no home folder: set HOME, or XDG_DATA_HOME and XDG_CACHE_HOME"
+        raise UsageError(error("K020", "cannot write file", detail))
+    return Homes(data, cache)
 
 
 @command
@@ -116,9 +123,9 @@ def _usable_config(places: Homes, name: str) -> Path:
     early.
     """
     from kodoctl.dev import contexts
-    from kodoctl.pulsar.connection import read_contexts, user_config
+    from kodoctl.pulsar.connection import own_config, read_contexts
 
-    config = user_config(os.environ)
+    config = own_config(os.environ)
     places.folder(name)
     contexts.check_usable(config, name)
     read_contexts(os.environ, Path.cwd())
@@ -269,9 +276,9 @@ def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", h
     from kodoctl.dev import contexts, service
     from kodoctl.dev.dev_errors import disk_errors
     from kodoctl.dev.instance import lock
-    from kodoctl.pulsar.connection import user_config
+    from kodoctl.pulsar.connection import own_config
 
-    config, places = user_config(os.environ), homes()
+    config, places = own_config(os.environ), homes()
     if not _is_there(places, name):
         say(f"Nothing to remove: there is no instance `{name}`.")
         return

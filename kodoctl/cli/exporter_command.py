@@ -23,6 +23,7 @@ from kodoctl.formatting import many
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from kodoctl.render.status_metrics import StatusCollector
     from kodoctl.status import StatusReading, UnreadTopic
 
 _ANSWER_S = (5.0, 10.0)  # seconds to connect, seconds to answer: the next reading asks again
@@ -74,7 +75,7 @@ def exporter(
             _publish(registry, textfile)
             _tell_unread(reading.unread, ())
             finish(ExitCode.ERROR if reading.unread else ExitCode.OK)
-        with _served(registry, host, port):
+        with _served(registry, collector, host, port):
             _run(collector.update, read, registry, textfile, every, stopped)
 
 
@@ -137,25 +138,21 @@ def _reader(
 
 
 @contextmanager
-def _served(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
+def _served(registry: CollectorRegistry, collector: StatusCollector, host: str, port: int | None) -> Iterator[None]:
     """HTTP, where a port is named. Raises UsageError where it cannot be listened on."""
-    from prometheus_client import start_http_server
-
     if port is None:
         yield
         return
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as problem:
-        detail = f"{host}:{port}: {problem.strerror or problem}; choose another with --port, or 0 for any that is free"
-        raise UsageError(error("K760", "cannot listen for metrics", detail)) from None
-    tell(f"Metrics are on http://{host}:{server.server_port}/metrics")
+    from prometheus_client import make_wsgi_app
+
+    from kodoctl.metrics_server import MetricsServer, probes
+
+    server = MetricsServer(host, port, probes(make_wsgi_app(registry), collector.health, collector.readiness))
+    tell(f"Metrics are on http://{server.address}/metrics")
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server.close()
 
 
 def _publish(registry: CollectorRegistry, textfile: Path | None) -> None:

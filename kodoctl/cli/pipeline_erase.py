@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.command_target import user
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -23,6 +22,7 @@ from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, command, is_terminal
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.formatting import many
+from kodoctl.host_facts import user_name
 from kodoctl.pipeline.command_hint import command_line
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def erase(
     _confirm(shown, tenant, yes=yes)  # no run waits for the answer
     with place.alone() as alone, noted(place, view.run, "erase", alone=alone):
         place.recover()
-        asked = ErasureRequest(place, view.run, tenant, topic, reason, user(), alone)
+        asked = ErasureRequest(place, view.run, tenant, topic, reason, user_name(), alone)
         messages, removed = erase_landed(asked, select_tenant(place, tenant, topic))
     view.end(messages, removed, shown=shown.messages, alone=alone)
 

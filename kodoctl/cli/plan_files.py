@@ -36,11 +36,18 @@ def write_plan_text(text: str, out: str) -> None:
 
 
 def scratch_file(out: str | None) -> Path:
-    """A file that may be written, on the disk of --out, or for scratch. It goes when the process ends, unless it is kept."""
+    """A file that may be written, on the disk of --out, or for scratch. It goes when the process ends, unless it is kept.
+    Raises UsageError.
+    """
     if out is not None:
         path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
     else:
-        path = Path(tempfile.gettempdir()) / f"kodoctl-{os.getpid()}-{os.urandom(4).hex()}.new"
+        try:
+            folder = tempfile.gettempdir()
+        except OSError as problem:  # of a container whose whole disk is read-only
+            detail = f"{problem.strerror or problem}: set TMPDIR to a folder that can be written"
+            raise UsageError(error("K535", "the plan file cannot be written", detail)) from None
+        path = Path(folder) / f"kodoctl-{os.getpid()}-{os.urandom(4).hex()}.new"
     atexit.register(_remove, path)
     return path
 

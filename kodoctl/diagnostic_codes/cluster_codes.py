@@ -58,6 +58,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K430": Code("a reduced plan cannot be applied", "Plan again with a role that may see all."),
         "K431": Code("journals that contradict each other",
                      "Plan and apply as always; find out who may produce to the tenant's `kodoctl` namespace."),
+        "K432": Code("cluster not found", "Write one of the clusters that it lists, or have the Pulsar tenant allowed another one."),
+        "K433": Code("a change that stops clients", "Make clients ready for it first, or choose a value that leaves them room."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),
@@ -80,7 +82,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K512": Code("redirected in circles", "Check the brokers' advertised addresses and any proxy."),
         "K513": Code("redirected to a foreign host",
                      "Check the brokers' advertised addresses, or list that one in --admin-url; the token was not sent there."),
-        "K514": Code("no broker answers", "Check address and network; `kodoctl dev status` for a development broker."),
+        "K514": Code("no broker answers", "Check address and network; `kodoctl dev status` for a development broker.",
+                     ("a broker does not answer",)),
         "K515": Code("no answer to a write", "It may have been carried out: plan again to see."),
         "K516": Code("no address of the broker's binary port",
                      "Name it: --broker-url, KODOCTL_BROKER_URL, or the context's."),

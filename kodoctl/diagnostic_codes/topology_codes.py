@@ -54,6 +54,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Make room, or keep the reader of the pipe; `kodoctl history` tells what an apply did."),
         "K029": Code("nothing to export to", "Name --port, --textfile or both, or --once to print."),
         "K030": Code("a variable that changes nothing", "Write the name that it says, or unset it."),
+        "K031": Code("no working folder", "Start the command in a folder that exists."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.ledger import Ledger, Source
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
-    from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.names import NamespaceName, TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,12 @@ class Live:
     broker_defaults: Policies = field(default_factory=dict)
     delays: Mapping[NamespaceName, DelayedDelivery] = field(default_factory=dict)  # in force there, where it is known
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
+    clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
+    unread: Mapping[TopicName, str] = field(default_factory=dict)  # nobody of ours has these: why only names are known
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
     @property

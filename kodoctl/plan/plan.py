@@ -13,7 +13,9 @@ from kodoctl.plan.danger.blast_radius import blast_radius
 from kodoctl.plan.danger.broker_settings import broker_config_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
+from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
+from kodoctl.plan.danger.unmet_needs import unmet_needs
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, SubscriptionFacts
@@ -120,6 +122,8 @@ def make_plan(  # the parts of a plan are what they are
             *(unedited(changes, against) if against is not None else ()),
             *delayed_delivery_findings(part, live),
             *broker_config_findings(part, live, changes),
+            *unmet_needs(live, changes),
+            *stopped_clients(live, changes),
             *active_override_notes(live, now),
         ),
         unchanged=difference.unchanged,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import Diagnostic, error
+from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan.changes import Change, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence, evidence_wanted
@@ -150,10 +150,14 @@ def plan_inventory(
         difference = with_namespaces(difference, desired.names, live)
     evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
+    unread = [
+        note("K580", "part of a topic cannot be read", f"{topic}: {why}; no file declares it")
+        for topic, why in live.unread.items()
+    ]
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
-        return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings))
-    return replace(plan, findings=(*plan.findings, *_incompatible_schemas(admin, plan)))
+        return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
+    return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan)))
 
 
 def _incompatible_schemas(admin: Admin, plan: Plan) -> Iterable[Diagnostic]:

@@ -22,6 +22,7 @@ FORMAT: Final = 1
 MAX_OVERRIDES: Final = 200
 MAX_TEXT: Final = 200  # characters of any text in an order
 MAX_SPAN: Final = 30 * 86_400_000  # ms an order may last
+MAX_AHEAD: Final = 3_600_000  # ms by which the clock of whoever gave an order may be ahead of the reader's
 STAY: Final = "stay"  # of a move: what waits already stays on its level
 
 
@@ -110,8 +111,15 @@ def printed(orders: Iterable[Override]) -> str:
 
 
 def active_overrides(orders: Iterable[Override], now: int) -> tuple[Override, ...]:
-    """Those that have not ended. `now`: ms since the epoch."""
-    return tuple(order for order in orders if order.until > now)
+    """Those that have not ended. `now`: ms since the epoch. One that begins later than clocks differ is none: it would
+    last longer than any order may, and nobody would remember it.
+    """
+    return tuple(order for order in orders if order.until > now and not begins_late(order, now))
+
+
+def begins_late(order: Override, now: int) -> bool:
+    """True if an order begins so far ahead of `now` (ms since the epoch) that no clock can be the reason."""
+    return order.since - now > MAX_AHEAD
 
 
 def with_override(orders: Iterable[Override], new: Override) -> tuple[Override, ...]:
@@ -127,12 +135,13 @@ def until_text(orders: Iterable[Override]) -> str:
 def steered_text(value: str, now: int) -> str | None:
     """Text for users about the value of a property, in one line; None if no override is in force."""
     try:
-        orders = active_overrides(parse(value), now)
+        given = parse(value)
     except InvalidOverridesError as problem:
         return f"steered by something workers cannot read ({problem})"
-    if not orders:
-        return None
-    return f"steered until {until_text(orders)}: {', '.join(map(str, orders))}"
+    active, late = active_overrides(given, now), tuple(order for order in given if begins_late(order, now))
+    parts = [f"steered until {until_text(active)}: {', '.join(map(str, active))}"] if active else []
+    parts += [f"not steered by what begins at {time_text(order.since)}: {order}" for order in late]
+    return "; ".join(parts) or None
 
 
 _TYPES: Final = {field.name: int if field.name in ("since", "until") else str for field in fields(Override)}

@@ -17,9 +17,11 @@ PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 """Content type of a request that makes a topic together with its properties."""
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _WITHOUT_OWNER: Final = ("Can't find owner for topic", "Failed to find ownership for")  # how Pulsar's 412 begins then
-_PASSING: Final = (
+_UNSETTLED: Final = (
     "unable to persist readPosition",  # of a subscription that was made while its topic was unloaded
-    "Failed to fence subscription",  # its cursor is being moved, or was moved by a request whose answer came too late
+    "Failed to fence subscription",  # another request moves its cursor, or the one before is still at work
+    "Subscription is fenced",
+    "Failed for Subscription Busy",  # Pulsar's 412 behind `resetcursor`, whatever keeps the cursor
 )
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
@@ -66,11 +68,11 @@ class Reply:
 
     @property
     def transient(self) -> bool:
-        """Not now: a broker without time, or a topic between two brokers, as in an unload, a split and a fail-over. A
-        412 about the topic itself, such as one with clients, is not among them; nor is a 409, of which only the
-        caller knows whether it means another's change at the same time.
+        """Not now: a broker without time, a subscription whose cursor is being moved, or a topic between two brokers,
+        as in an unload, a split and a fail-over. A 412 about the topic itself, such as one with clients, is not among
+        them; nor is a 409, of which only the caller knows whether it means another's change at the same time.
         """
-        passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _PASSING)
+        passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _UNSETTLED)
         return self.status in _BUSY or (self.status == 412 and passing)
 
     def __str__(self) -> str:

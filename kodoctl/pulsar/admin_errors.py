@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import urllib3
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, SSLError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, ReadTimeoutError, SSLError
 
 from kodoctl.errors import ClusterError, Diagnostic, error
 from kodoctl.pulsar.admin import LostReplyError
@@ -78,14 +78,23 @@ def _named(code: str, detail: str, last: Silence, seconds: float) -> Diagnostic:
     if code == "K527":
         return error(code, "no TLS connection", detail)
     waited = f" (tried for {seconds:.0f} s)" if last.via is not None and seconds >= 1 else ""
-    return error(code, "no broker answers", f"{detail}{_redirected(last)}{waited}")
+    text = f"{detail}{_redirected(last)}{waited}"
+    if last.via is not None:
+        return error("K514", "a broker does not answer", text)
+    return error(code, "no broker answers", text)
 
 
 def _redirected(silence: Silence) -> str:
     if silence.via is None:
         return ""
+    there = f"; {silence.via} answers, and redirected there"
+    if isinstance(silence.problem, ReadTimeoutError):
+        return (
+            f"{there}. That broker takes connections and gives no answer about this object: it may hang while it loads the"
+            " topic; its log says so, and if it stays so, restart it"
+        )
     return (
-        f"; {silence.via} answers, and redirected there. After a broker's failure the others name a new owner once its session"
+        f"{there}. After a broker's failure the others name a new owner once its session"
         " with ZooKeeper has ended, 30 s by default"
     )
 

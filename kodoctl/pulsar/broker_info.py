@@ -28,6 +28,7 @@ class Server:
     defaults: Policies
     unsupported: frozenset[str] = frozenset()
     delays: DelayedDelivery | None = None
+    clusters: frozenset[str] = frozenset()
 
 
 def read_server(admin: Admin) -> Server:
@@ -47,6 +48,7 @@ def read_server(admin: Admin) -> Server:
         _defaults(configuration),
         _unsupported(version),
         _delays(configuration) if configuration else None,
+        frozenset(map(str, clusters)),
     )
 
 

@@ -20,6 +20,7 @@ import platformdirs
 import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
+from kodoctl.host_facts import expanded, of_home
 from kodoctl.pulsar.addresses import checked, readable_by_all, split
 from kodoctl.pulsar.credentials import (
     FILE_KEYS,
@@ -121,10 +122,19 @@ class Contexts:
         return self.by_name[name]
 
 
-def user_config(environ: Mapping[str, str]) -> Path:
-    """The user's own configuration file; KODOCTL_CONFIG names another one."""
-    named = environ.get("KODOCTL_CONFIG")
-    return Path(named) if named else platformdirs.user_config_path("kodoctl") / CONFIG_FILE
+def user_config(environ: Mapping[str, str]) -> Path | None:
+    """The user's own configuration file; KODOCTL_CONFIG names another one. None where the user has no home folder."""
+    if named := environ.get("KODOCTL_CONFIG"):
+        return Path(named)
+    return of_home(lambda: platformdirs.user_config_path("kodoctl") / CONFIG_FILE)
+
+
+def own_config(environ: Mapping[str, str]) -> Path:
+    """The user's own configuration file, to be written. Raises UsageError where there can be none."""
+    if (file := user_config(environ)) is None:
+        detail = "this user has no home folder: set HOME, or name a file in KODOCTL_CONFIG"
+        raise UsageError(error("K502", "cannot read configuration", detail))
+    return file
 
 
 def project_config(folder: Path) -> Path | None:
@@ -137,9 +147,10 @@ def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
     own, project = user_config(environ), project_config(folder)
     by_name: dict[str, Context] = {}
     current: str | None = None
-    if own.is_file():
+    has_own = own is not None and own.is_file()
+    if own is not None and has_own:
         by_name, current = _read_config(own)
-    if project is not None and not (own.is_file() and project.samefile(own)):
+    if project is not None and not (own is not None and has_own and project.samefile(own)):
         contexts, chosen = _read_config(project)
         if faults := [fault for one in contexts.values() for fault in _of_project(one, by_name)]:
             raise KodoctlError(*faults)
@@ -186,7 +197,7 @@ def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
 
 
 def _from(file: Path, key: str, value: str) -> str:
-    return str(file.parent / Path(value).expanduser()) if key in FILE_KEYS else value
+    return str(file.parent / expanded(value)) if key in FILE_KEYS else value
 
 
 def _fault(values: Any) -> str | None:
@@ -206,8 +217,8 @@ def in_file(file: Path, name: str) -> Context | None:
 def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Check that a command can use these values from that file. Raises UsageError or KodoctlError."""
     found, own = _context(file, name, values), user_config(environ)
-    if file.absolute() != own.absolute():
-        there = _read_config(own)[0] if own.is_file() else {}
+    if own is None or file.absolute() != own.absolute():
+        there = _read_config(own)[0] if own is not None and own.is_file() else {}
         if faults := [*_of_project(found, there)]:
             raise KodoctlError(*faults)
     checked(found.admin_url, found.broker_url)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import certifi
 
 from kodoctl.errors import UsageError, Where, error
+from kodoctl.host_facts import expanded
 from kodoctl.pulsar.secret import Secret, checked_secret, read_secret
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
@@ -100,7 +101,7 @@ def checked_issuer(url: str) -> str:
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
     """TLS files of a place, loaded once to see that they can be. Raises UsageError (K525)."""
-    files = [Path(values[key]).expanduser().absolute() if values.get(key) else None for key in TLS_KEYS]
+    files = [expanded(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
         return None
     found = Tls(*files)

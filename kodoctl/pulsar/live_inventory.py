@@ -7,7 +7,7 @@ partition, clients, backlog, last publish).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.control_namespace import read_control_namespace
-from kodoctl.pulsar.omitted_partitions import UnknownPartitionsError
+from kodoctl.pulsar.omitted_partitions import NotAwaitedError, UnknownPartitionsError
 from kodoctl.pulsar.policy_requests import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.topic_policy_reader import PolicyReader
 from kodoctl.pulsar.topic_stats import TopicReading, read_topic
@@ -79,6 +79,7 @@ class _Reading:
     absent_tenants: set[str] = field(default_factory=set)
     how: set[str] = field(default_factory=set)
     unseen: set[NamespaceName] = field(default_factory=set)
+    unread: dict[TopicName, str] = field(default_factory=dict)
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -105,10 +106,12 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         broker_defaults=server.defaults,
         delays=reading.delays,
         default_delays=server.delays,
+        clusters=server.clusters,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
         unsupported=server.unsupported,
         unseen=frozenset(reading.unseen),
+        unread=reading.unread,
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
 
@@ -229,7 +232,9 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     wanted = [t for t in partitioned if t in declared or scope.everything or topic_address(t) not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
-    asked = [reader.pool.submit(read_topic, reader.admin, topic) for topic in wanted]  # beside the policies
+    owned = _owned_topics(reading.ledgers[namespace], scope)
+    ours = {topic for topic in wanted if topic in declared or topic.full in owned}
+    asked = {topic: _submit(reader, topic, scope, is_ours=topic in ours) for topic in wanted}  # beside the policies
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
         namespace,
         wanted,
@@ -238,19 +243,49 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     )
     if wanted:
         reading.how.add(policies.how)
-    for found in _all_known(asked):
+    known, unread = _all_known(
+        asked, lambda topic, why: topic not in ours and (scope.everything or isinstance(why, NotAwaitedError))
+    )
+    reading.unread |= unread
+    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in unread))  # its name is all there is to know
+    for found in known:
         if found is not None and found.name not in policies.gone:
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
 
 
-def _all_known(asked: Sequence[Future[TopicReading | None]]) -> list[TopicReading | None]:
-    """The readings, where each topic is known. Raises one error for all of which that is not so by the time of the first."""
-    try:
-        return [answer.result() for answer in asked]
-    except UnknownPartitionsError:
-        unknown = [answer for answer in asked if not answer.cancel() and answer.exception() is not None]
-        found = [problem for answer in unknown if isinstance(problem := answer.exception(), UnknownPartitionsError)]
-        raise ClusterError(*(one for problem in found for one in problem.diagnostics)) from None
+def _submit(reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool) -> Future[TopicReading | None]:
+    """Only an import waits for a topic that is not ours: it would adopt it."""
+    of = None if is_ours or scope.everything else scope.names
+    return reader.pool.submit(read_topic, reader.admin, topic, of=of)
+
+
+def _all_known(
+    asked: Mapping[TopicName, Future[TopicReading | None]],
+    may_lack: Callable[[TopicName, UnknownPartitionsError], bool],
+) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
+    """The readings, and of topics that may lack why they cannot be read. Raises one error for all others of which that is
+    so by the time of the first.
+    """
+    known: list[TopicReading | None] = []
+    unread: dict[TopicName, str] = {}
+    for topic, answer in asked.items():
+        try:
+            known.append(answer.result())
+        except UnknownPartitionsError as problem:
+            if not may_lack(topic, problem):
+                unknown = [one.exception() for one in asked.values() if not one.cancel()]
+                found = [
+                    one for one in unknown if isinstance(one, UnknownPartitionsError) and not may_lack(one.topic, one)
+                ]
+                raise ClusterError(*(finding for one in found for finding in one.diagnostics)) from None
+            unread[topic] = problem.reason
+    return known, unread
+
+
+def _owned_topics(entries: dict[str, Ledger], scope: ReadScope) -> set[str]:
+    """Full names of the topics that our topologies own, or own a subscription of."""
+    mine = [address for name, ledger in entries.items() if name in scope.names for address in ledger.owned]
+    return {"/".join(address.partition(".")[2].split("/")[:5]) for address in mine}
 
 
 def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Address]:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import TopicName
 
 _NO_ANSWER: Final = frozenset({"K510", "K512", "K513", "K514"})  # a token that is refused is another matter
-_ADVICE: Final = "a broker has ended, or part of the namespace moves to another one: try again in a minute"
+_ADVICE: Final = (
+    "a broker has ended, or part of the namespace moves to another one: try again in a minute; if it stays so, the broker"
+    " cannot load the topic, and its log says why"
+)
 
 
 class UnknownPartitionsError(ClusterError):
@@ -30,8 +33,12 @@ class UnknownPartitionsError(ClusterError):
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str) -> None:
         parts = ", ".join(map(str, numbers))
-        detail = f"{topic}: nothing is known of partition {parts}: {why}; {_ADVICE}"
-        super().__init__(error("K580", "part of a topic cannot be read", detail))
+        self.topic, self.reason = topic, f"nothing is known of partition {parts}: {why}"
+        super().__init__(error("K580", "part of a topic cannot be read", f"{topic}: {self.reason}; {_ADVICE}"))
+
+
+class NotAwaitedError(UnknownPartitionsError):
+    """Of a topic that does not concern the command: its broker may tell in a moment, or never."""
 
 
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kodoctl.errors import UsageError, Where, error
+from kodoctl.host_facts import expanded
 
 
 class Secret:
@@ -50,12 +51,12 @@ class Secret:
 def read_secret(file: Path) -> Secret:
     """The one word that a file holds. Raises UsageError (K504)."""
     try:
-        text = file.expanduser().read_text(encoding="utf-8").strip()
+        text = expanded(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not a token"
         detail = f"{reason}: name a file that holds the token and nothing else"
         raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
-    return checked_secret(text, str(file), file=str(file.expanduser().absolute()))
+    return checked_secret(text, str(file), file=str(expanded(file).absolute()))
 
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:

@@ -9,7 +9,7 @@ refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
 from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
 from kodoctl.pulsar.admin import Admin, must, topic_path
-from kodoctl.pulsar.omitted_partitions import ask_each
+from kodoctl.pulsar.omitted_partitions import NotAwaitedError, ask_each
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import TopicName
@@ -52,10 +52,16 @@ class TopicReading:
     missing: tuple[int, ...] = ()  # partitions that the metadata counts and that surely are not there
 
 
-def read_topic(admin: Admin, topic: TopicName) -> TopicReading | None:
-    """None: no such partitioned topic. Raises ClusterError where anything of it is unknown."""
-    stats = read_stats(admin, topic)
-    return None if stats is None else parse(topic, stats)
+def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
+    """None: no such partitioned topic. Raises ClusterError where anything of it is unknown. `of`: topologies; a topic
+    that has the marker of none of them is not waited for: NotAwaitedError says at once what lacks.
+    """
+    answer = _answer(admin, topic, {})
+    if answer is None:
+        return None
+    if (lacking := _lacking(answer)) and of is not None and _marker(answer) not in of:
+        raise NotAwaitedError(topic, lacking, "its broker did not tell at once")
+    return parse(topic, _completed(admin, topic, answer, {}))
 
 
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
@@ -63,6 +69,12 @@ def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
     UnknownPartitionsError where a partition that the metadata counts neither answers nor is absent: its messages,
     subscriptions and clients are unknown.
     """
+    answer = _answer(admin, topic, query)
+    return None if answer is None else _completed(admin, topic, answer, query)
+
+
+def _answer(admin: Admin, topic: TopicName, query: dict[str, str]) -> Stats | None:
+    """The answer about the whole topic, with those of its partitions that can be read."""
     reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
     if reply.missing:
         return None
@@ -71,10 +83,22 @@ def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
         raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} and says nothing of it"))
     parts = (found.get("partitions") or {}).items()
     answered = {name: part for name, part in parts if isinstance(part, dict) and _index(name) is not None}
-    known = {_index(name) for name in answered}
-    lacking = [index for index in range(_count(found)) if index not in known]
-    alone = ask_each(admin, topic, lacking, "stats", **query) if lacking else {}
-    return {**found, "partitions": answered | {topic.partition(index): part for index, part in alone.items()}}
+    return {**found, "partitions": answered}
+
+
+def _lacking(answer: Stats) -> list[int]:
+    known = {_index(name) for name in answer["partitions"]}
+    return [index for index in range(_count(answer)) if index not in known]
+
+
+def _completed(admin: Admin, topic: TopicName, answer: Stats, query: dict[str, str]) -> Stats:
+    alone = ask_each(admin, topic, _lacking(answer), "stats", **query)
+    return {**answer, "partitions": answer["partitions"] | {topic.partition(i): part for i, part in alone.items()}}
+
+
+def _marker(stats: Stats) -> str | None:
+    metadata = stats.get("metadata") or {}
+    return (metadata.get("properties") or {}).get(OWNER_PROPERTY)
 
 
 def _count(stats: Stats) -> int:
@@ -83,15 +107,14 @@ def _count(stats: Stats) -> int:
 
 def parse(topic: TopicName, stats: Stats) -> TopicReading:
     """A complete answer (read_stats) in our types: a partition that it lacks is missing."""
-    metadata, count = stats.get("metadata") or {}, _count(stats)
+    count = _count(stats)
     by_index = {
         index: part for name, part in (stats.get("partitions") or {}).items() if (index := _index(name)) is not None
     }
-    marker = (metadata.get("properties") or {}).get(OWNER_PROPERTY)
     missing = tuple(index for index in range(count) if index not in by_index)
     there = [index for index in range(count) if index in by_index]
     subscriptions = tuple(_subscriptions(by_index, there))
-    return TopicReading(topic, count, marker, _topic_facts(stats, by_index), subscriptions, missing)
+    return TopicReading(topic, count, _marker(stats), _topic_facts(stats, by_index), subscriptions, missing)
 
 
 def _index(name: str) -> int | None:

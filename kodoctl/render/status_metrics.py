@@ -78,7 +78,7 @@ class StatusCollector(Collector):
 
     def __init__(self, every: float, now: Callable[[], int]) -> None:
         self._kept = _KEPT * every * 1000
-        self._now = now
+        self._now, self._start = now, now()
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
@@ -90,14 +90,32 @@ class StatusCollector(Collector):
         failures.update((topic.namespace, topic.ground) for topic in reading.unread)
         self._state = (reading, dict(failures))
 
+    def health(self) -> tuple[bool, object]:
+        """Whether readings go on, for /healthz: else the process should be restarted."""
+        reading = self._state[0]
+        silent = self._now() - (reading.at if reading else self._start)
+        problems = [f"no reading ended for {silent // 1000} s"] if silent > self._kept else []
+        return not problems, {"ok": not problems, "problems": problems}
+
+    def readiness(self) -> tuple[bool, object]:
+        """Whether there is something to show of the present, for /readyz; either way which topics could not be read."""
+        reading = self._fresh()
+        unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
+        problems = unread if reading else ["the lanes have not been read yet, or not for three intervals"]
+        well = reading is not None and (not unread or any(topology.lanes for topology in reading.topologies))
+        return well, {"ok": well, "problems": problems}
+
+    def _fresh(self) -> StatusReading | None:
+        reading = self._state[0]
+        return reading if reading is not None and self._now() - reading.at <= self._kept else None
+
     def describe(self) -> Iterator[Metric]:
         """For the registry: names, without any figures."""
         return (_family(metric) for metric in STATUS_METRICS)
 
     def collect(self) -> Iterator[Metric]:
         """For the registry: the last reading, unless it is too old; ages are those of this moment."""
-        (reading, failures), now = self._state, self._now()
-        fresh = reading if reading is not None and now - reading.at <= self._kept else None
+        (reading, failures), now, fresh = self._state, self._now(), self._fresh()
         for metric in LANE_METRICS:
             family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
             for topology in fresh.topologies if fresh is not None else ():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import socket
 import textwrap
@@ -20,6 +19,7 @@ from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
+from kodoctl.host_facts import user_name
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text, why_invalid, with_override
 from kodoctl.topology.units import Duration, UnitError
 
@@ -237,7 +237,7 @@ def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Overri
 
 
 def _who() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+    return f"{user_name()}@{socket.gethostname()}"[:200]
 
 
 def _because(order: Override, *, back: bool) -> str:

@@ -15,7 +15,7 @@ from kodo_consumer.cli.consumer_loading import ready_consumers, tried
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, judging, report, say, tell
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.core.lane_selection import LaneSelection
@@ -98,6 +98,7 @@ def check(
 ) -> None:
     """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0.
 
+    Opens the producers of a worker, and sends nothing: what the broker refuses at a start, it refuses here.
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
     sizes, where the role may read them. Says whether workers here use the native border and the
     compiled core, and why not.
@@ -119,8 +120,9 @@ def check(
     found = []
     with closing(AdminCluster(surroundings.connection())) as cluster:
         for policy in policies:
-            findings = missing_resources(policy, cluster)
-            found += findings
+            missing = missing_resources(policy, cluster)
+            refused = [] if missing else _refused(surroundings, policy, native=settings.native)
+            found += [*missing, *refused]
             report(
                 [
                     *lookahead_findings(policy, unacked_limits(policy, cluster)),
@@ -128,7 +130,8 @@ def check(
                     *limit_findings(policy, read_broker_limits(policy, cluster)),
                 ]
             )
-            say(f"{policy.ground} {policy.subscription}: {f'{len(findings)} missing' if findings else 'complete'}")
+            what = f"{len(missing)} missing" if missing else f"{len(refused)} refused" if refused else "complete"
+            say(f"{policy.ground} {policy.subscription}: {what}")
             if selection is not None:
                 _say_lanes("reads", policy.lanes)
                 _say_lanes("leaves to other workers", policy.unread)
@@ -136,6 +139,15 @@ def check(
     tell(f"{COMPILED}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))
+
+
+def _refused(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:
+    """What a start would fail at; nothing, said aloud, where the binary port does not answer."""
+    try:
+        return surroundings.start_findings(policy, native)
+    except ClusterError as problem:
+        tell(f"{policy.ground} {policy.subscription}: no producer was tried: {problem}")
+        return []
 
 
 def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: LaneSelection | None) -> list[Policy]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kodo_consumer.core.envelope import MAX_REASON, Level
 from kodo_consumer.core.tenant_moves import TenantMove
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text
+from kodoctl.render.escaping import printable
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
@@ -24,7 +25,7 @@ def tenant_moves(policy: Policy, orders: Iterable[Override]) -> dict[str, Tenant
 
 def _name(order: Override) -> str:
     why = f": {order.why}" if order.why else ""
-    return f"moved by hand by {order.who} until {until_text([order])}{why}"[:MAX_REASON]
+    return printable(f"moved by hand by {order.who} until {until_text([order])}{why}")[:MAX_REASON]
 
 
 def why_not_moved(order: Override, policy: Policy) -> str:

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, kind_of, title_of
 from kodo_consumer.core.move_orders import tenant_moves, why_not_moved
 from kodo_consumer.core.slot_overrides import bulkheads_with, why_no_slots
-from kodoctl.protocol.overrides import InvalidOverridesError, Override, OverrideKind, active_overrides, parse
+from kodoctl.formatting import time_text
+from kodoctl.protocol.overrides import (
+    InvalidOverridesError,
+    Override,
+    OverrideKind,
+    active_overrides,
+    begins_late,
+    parse,
+)
 from kodoctl.protocol.properties import STEER_PROPERTY
+from kodoctl.render.escaping import printable
 from kodoctl.topology.units import Rate as FileRate
 
 if TYPE_CHECKING:
@@ -65,6 +74,10 @@ def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
 def paused_tenants(orders: Sequence[Override]) -> frozenset[str]:
     """Tenants whose messages are to stay queued."""
     return frozenset(order.tenant for order in orders if order.what is OverrideKind.PAUSE and order.tenant)
+
+
+def _late(order: Override, now: int) -> str:
+    return f"it begins at {time_text(order.since)}: orders begin when they are given" if begins_late(order, now) else ""
 
 
 def _meant(limit: Limit, order: Override) -> bool:
@@ -154,19 +167,19 @@ class OverrideListener:
         if followed != self._followed:
             self._followed = followed
             for line in self._lines(followed):
-                log.warning("steered: %s", line)
+                log.warning("steered: %s", printable(line))
             self._adopt(followed)
 
     def _read(self, text: str) -> None:
         try:
             given = parse(text) if text else ()
         except InvalidOverridesError as problem:
-            log.warning("steered: the orders cannot be read, those before stay: %s", problem)
+            log.warning("steered: the orders cannot be read, those before stay: %s", printable(str(problem)))
             return
-        policy = self._policy()
+        policy, now = self._policy(), self._clock.wall()
         for order in given:
-            if reason := why_not_followed(order, policy):
-                log.warning("steered: %s is not followed: %s", order, reason)
+            if reason := _late(order, now) or why_not_followed(order, policy):
+                log.warning("steered: %s", printable(f"{order} is not followed: {reason}"))
         self._given, self._policy_before = given, None
 
     def _lines(self, orders: Sequence[Override]) -> Iterator[str]:

@@ -12,12 +12,11 @@ from sqlalchemy.orm import Session, scoped_session
 
 from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.adapters.tracing.setup import Wanted, callers
-from kodo_consumer.core.clock import Clock, SystemClock
 from kodo_consumer.core.envelope import Duration
 from kodo_consumer.core.message_validation import MessageValidator, message_arguments
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.outbox.row_filter import RowStatus
-from kodo_consumer.outbox.row_ids import Identities
+from kodo_consumer.outbox.row_ids import row_id
 from kodo_consumer.outbox.table import PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.settings import read_settings
@@ -26,6 +25,7 @@ from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
     from kodo_consumer.core.wire_texts import PropertyValue
 
 _LONGEST_DELAY: Final = 1_000 * 365 * 86_400_000  # ms: what is later counts as held
@@ -50,7 +50,6 @@ class Outbox:
     ) -> None:
         self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
         self._clock = clock
-        self._identities = Identities((clock or SystemClock()).wall)
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
@@ -88,7 +87,7 @@ class Outbox:
         if TRACE_NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
             given |= callers(self._traces)
         row = {
-            "id": id or self._identities.next(), "app": self._app, "biz_code": biz_code, "protocol": PULSAR,
+            "id": id or "", "app": self._app, "biz_code": biz_code, "protocol": PULSAR,
             "env": self._env, "topic": topic, "key": key, "body": body,
             "properties": json.dumps(given, ensure_ascii=False), "retry_count": 0,
             "status": RowStatus.TO_SEND, "version": 0, "last_error": None,
@@ -96,8 +95,8 @@ class Outbox:
         if problems := list(_unfit(row)):
             raise UsageError(*problems)
         now = now_ms() if self._clock is None else literal(self._clock.wall(), BigInteger)
-        session.execute(insert(TABLE).values(**row, next_push_at=now + _ms(delay), created_at=now))
-        return str(row["id"])
+        values = {**row, "id": id or row_id(now), "next_push_at": now + _ms(delay), "created_at": now}
+        return str(session.execute(insert(TABLE).values(values).returning(TABLE.c.id)).scalar_one())
 
 
 def _ms(delay: str | int) -> int:

@@ -196,6 +196,13 @@ void* pointer_of(PyObject* instance) {
 
 void* cpp_message(void* message) { return static_cast<char*>(message) + kMessageOffset; }
 
+// A message that was taken out before leaves an empty shared pointer behind, which no function of the library can read.
+bool is_empty(const void* message) {
+    void* held;
+    std::memcpy(&held, message, sizeof held);
+    return !held;
+}
+
 // Both are one shared pointer: they change hands without a count.
 void exchange(void* one, void* other) {
     char kept[kMessageSize];
@@ -269,6 +276,10 @@ bool arguments(Py_ssize_t given, Py_ssize_t expected) {
 bool take_message(PyObject* source, std::vector<Received>& received) {
     void* pointer = pointer_of<pulsar::Message>(source);
     if (!pointer) return false;
+    if (is_empty(pointer)) {
+        PyErr_SetString(PyExc_ValueError, "the message was taken out before");
+        return false;
+    }
     void* message = lib.message_create();
     exchange(cpp_message(message), pointer);
     received.emplace_back(message);

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kodoctl.errors import KodoctlError, error
+from kodoctl.host_facts import expanded
 
 ALIASES: Final = {
     "s3a://": "s3://",
@@ -43,7 +44,7 @@ class Storage:
     """
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri.rstrip("/") if "://" in uri else str(Path(uri).expanduser().absolute())
+        self.uri = uri.rstrip("/") if "://" in uri else str(expanded(uri).absolute())
         self.local = Path(self.uri.removeprefix("file://")) if self.uri.startswith(("/", "file://")) else None
         self._opened: tuple[Any, str] | None = None
 

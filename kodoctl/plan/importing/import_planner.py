@@ -93,7 +93,9 @@ def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]
 def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
     for address, topic in live.topics_in(namespace):
         foreign = sorted(name for name, value in topic.policies.items() if isinstance(value, Foreign))
-        if not topic.partitions:
+        if why := live.unread.get(topic.name):
+            yield address, f"it cannot be read: {why}"
+        elif not topic.partitions:
             yield address, "a plain topic; the format knows partitioned ones"
         elif foreign:
             yield address, f"the format cannot say its {', '.join(foreign)}"

@@ -22,7 +22,7 @@ MAINS = {"kodoctl": "kodoctl.cli.main", "kodo-consumer": "kodo_consumer.cli.main
 CLUSTER = {"pulsar", "fastavro", "requests", "urllib3", "jwt", "sqlalchemy", "prometheus_client", "psutil"}
 VIEWS = {"networkx", "jinja2", "sqlglot", "ruamel", "tomlkit"}
 SPARK = {"pyspark", "pyarrow", "pandas", "deltalake", "duckdb", "numpy"}
-MODELS = {"pydantic", "pydantic_core", "yaml", "jsonschema"}
+MODELS = {"pydantic", "pydantic_core", "yaml", "jsonschema", "jsonschema_rs"}
 
 
 def imported(application: str, *words: str, **variables: str) -> set[str]:
@@ -106,11 +106,11 @@ def test_completion_of_options_of_a_command_on_a_cluster_talks_to_none() -> None
 def test_lint_imports_no_client_and_no_view() -> None:
     found = imported("kodoctl", "lint", "topologies/shapes/simple.yaml")
     assert commands_of(found) == {"kodoctl.cli.topology_commands"}
-    assert found & (CLUSTER | VIEWS | SPARK | {"rich", "jsonschema"}) == set()
+    assert found & (CLUSTER | VIEWS | SPARK | {"rich", "jsonschema", "jsonschema_rs"}) == set()
 
 
 def test_lint_checks_a_payload_schema_with_the_library_for_it() -> None:
-    assert "jsonschema" in imported("kodoctl", "lint", "topologies/trade.yaml")
+    assert "jsonschema_rs" in imported("kodoctl", "lint", "topologies/trade.yaml")
 
 
 def _listed(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], LazyCommand]]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.protocol.overrides import (
+    MAX_AHEAD,
     MAX_SPAN,
     STAY,
     InvalidOverridesError,
@@ -65,6 +66,28 @@ def test_orders_end_by_themselves_and_a_later_one_takes_the_place_of_one_about_t
     longer = Override(OverrideKind.PAUSE, NOW, NOW + 9 * HOUR, "eve@desk", lane="L1/retrying")
     assert with_override(ALL, longer) == (TENANT, WEIGHT, LIMIT, CAP, longer)
     assert with_override((), LANE) == (LANE,)
+
+
+def test_an_order_that_begins_later_than_clocks_differ_is_told_and_not_followed() -> None:
+    """Its span would be 30 days, and its end in thousands of years."""
+    ahead = replace(TENANT, since=NOW + MAX_AHEAD, until=NOW + MAX_AHEAD + HOUR)
+    sleeper = replace(LANE, since=NOW + MAX_AHEAD + 1, until=NOW + MAX_AHEAD + MAX_SPAN)
+    assert active_overrides((ahead, sleeper), NOW) == (ahead,)
+    text = steered_text(printed((ahead, sleeper)), NOW)
+    assert text == (
+        "steered until 2027-01-15 10:00 UTC: tenant u1 paused; not steered by what begins at 2027-01-15 09:00 UTC:"
+        " lane L1/retrying paused"
+    )
+    only = steered_text(printed((sleeper,)), NOW)
+    assert only is not None
+    assert only.startswith("not steered by what begins at")
+
+
+@given(st.integers(0, LATEST), st.integers(0, MAX_SPAN), st.integers(0, LATEST))
+def test_whatever_an_order_says_it_is_over_a_month_later(since: int, span: int, now: int) -> None:
+    order = replace(TENANT, since=since, until=min(LATEST, since + span))
+    if active_overrides((order,), now):
+        assert order.until <= now + MAX_AHEAD + MAX_SPAN
 
 
 def test_what_people_read() -> None:

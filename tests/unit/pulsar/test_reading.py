@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import ClusterError
-from kodoctl.plan.ledger import Ledger
+from kodoctl.plan.importing.import_planner import import_namespace
+from kodoctl.plan.inventory import LiveObject
+from kodoctl.plan.ledger import Ledger, OwnershipKind, encode
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar import topic_policy_reader
 from kodoctl.pulsar.admin import (
@@ -30,9 +32,10 @@ from kodoctl.pulsar.topic_stats import parse
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.resources import TopicResource
 from tests.samples.inventories import HERE
 
-J = TopicName(HERE, "J")
+J, K = TopicName(HERE, "J"), TopicName(HERE, "K")
 
 
 class Book:
@@ -42,8 +45,10 @@ class Book:
         self.answers, self.otherwise = answers, otherwise
         self.traffic = RequestCount()
         self.waits = WaitMonitor()
+        self.asked: list[str] = []
 
     def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
+        self.asked.append(path)
         answer = self.answers.get(path.replace("/", "_"), self.otherwise)
         return Reply(method, path, answer, None, "no") if isinstance(answer, int) else Reply(method, path, 200, answer)
 
@@ -294,13 +299,55 @@ def _live(**answers: Any) -> Book:
     )
 
 
+def _namespace_with_ledger(address: str) -> dict[str, Any]:
+    ledger = Ledger("trade", HERE, owned={address: OwnershipKind.CREATED})
+    return {"bundles": {}, "properties": {f"{LEDGER_PREFIX}trade": encode(ledger)}}
+
+
 def test_topics_of_which_a_part_is_unknown_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
     book = _live(**{f"persistent_acme_ns_{name}-partition-1_stats": 412 for name in "JK"})
     with pytest.raises(ClusterError) as caught:
-        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,)))
+        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,), declared=frozenset({J, K})))
     told = [(finding.code, finding.detail.partition(":")[2][:20]) for finding in caught.value.diagnostics]
     assert sorted(told) == [("K580", "//acme/ns/J: nothing"), ("K580", "//acme/ns/K: nothing")]
+
+
+def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that its broker could not load refused every plan of its namespace, for ever and after a minute each."""
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
+    client = BrokerClient(Connection("http://127.0.0.1:1"))
+    whole = {"persistent_acme_ns_J_partitioned-stats": _stats(_part(), _part())}
+    book = _live(**whole, **{"persistent_acme_ns_K-partition-1_stats": 500})
+    live = read_live(book, client, ReadScope((HERE,), names=frozenset({"trade"}), declared=frozenset({J})))
+    assert live.unread == {K: "nothing is known of partition 1: its broker did not tell at once"}
+    assert live.objects[f"topic.{K}"] == LiveObject(TopicResource(K, 0, {}))
+    assert not any("K-partition-1" in path for path in book.asked), "and nobody waits for it"
+    live = read_live(book, client, ReadScope((HERE,), everything=True))
+    assert "K-partition-1/stats answered 500" in live.unread[K]
+    adopted = import_namespace(live, HERE, "trade")
+    assert [(address, why.partition(":")[0]) for address, why in adopted.left_out] == [
+        (f"topic.{K}", "it cannot be read")
+    ]
+    assert adopted.adopted == 1
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"persistent_acme_ns_K_partitioned-stats": _stats(_part(), None, properties={"kodoctl": "trade"})},
+        {"namespaces_acme_ns": _namespace_with_ledger("subscription.persistent://acme/ns/K/s")},
+        {"namespaces_acme_ns": _namespace_with_ledger("topic.persistent://acme/ns/K")},
+    ],
+)
+def test_what_the_marker_or_the_ledger_gives_us_must_be_known(
+    ours: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
+    whole = {"persistent_acme_ns_J_partitioned-stats": _stats(_part(), _part())}
+    book = _live(**{**whole, "persistent_acme_ns_K-partition-1_stats": 500, **ours})
+    with pytest.raises(ClusterError, match=r"K: nothing is known of partition 1: .*answered 500"):
+        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,), names=frozenset({"trade"})))
 
 
 @pytest.mark.parametrize("status", [412, 500, 503])

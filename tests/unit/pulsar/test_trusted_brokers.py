@@ -12,9 +12,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from urllib3 import HTTPConnectionPool
+from urllib3.exceptions import ReadTimeoutError
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import LostReplyError, Reply
+from kodoctl.pulsar.admin_errors import Silence, unreachable
 from kodoctl.pulsar.admin_http import CONNECTIONS, HttpAdmin
 from kodoctl.pulsar.confirmed_write import write_confirmed
 from kodoctl.pulsar.connection import Connection
@@ -253,6 +256,8 @@ def test_a_path_before_the_admin_api_stays() -> None:
         "Failed to find ownership for topic:x",
         "Unable to find position for position specified: unable to persist readPosition for cursor reset 374:-1",
         "Failed for Subscription Busy: Failed to fence subscription",
+        "Failed to fence subscription",
+        "Failed for Subscription Busy: Failed to disconnect consumers from subscription",
     ],
 )
 def test_a_topic_between_two_brokers_is_waited_for(words: str) -> None:
@@ -296,6 +301,18 @@ def test_a_broker_that_stays_dead_is_named_and_so_is_the_healthy_one_that_redire
     assert finding.code == "K514"
     assert finding.detail.startswith(f"{dead}: Connection refused; {first.url} answers, and redirected there.")
     assert FAIL_OVER_S <= sum(pauses) < FAIL_OVER_S + 4.5
+
+
+def test_a_broker_that_lives_and_hangs_on_one_topic_is_told_from_one_that_is_dead() -> None:
+    """Waiting for another owner of its topics is of no use: it has them until it is restarted."""
+    hangs = ReadTimeoutError(HTTPConnectionPool("b1"), "x", "read timed out")
+    silence = Silence("http://b1:8080", "http://b2:8080", hangs)
+    found = unreachable(Connection("http://b2:8080"), "GET", READ, silence, {}, 60.0)
+    [finding] = found.diagnostics
+    assert (finding.code, finding.summary) == ("K514", "a broker does not answer")
+    assert "http://b2:8080 answers, and redirected there. That broker takes connections" in finding.detail
+    assert "restart it" in finding.detail
+    assert "new owner" not in finding.detail
 
 
 def test_a_write_whose_answer_is_lost_behind_a_redirect_names_both() -> None:

@@ -39,6 +39,23 @@ class Exported:
         return self.registry.get_sample_value("kodo_status_failures_total", {"namespace": "kodo/ns", "topic": topic})
 
 
+def test_it_is_well_while_readings_go_on_and_ready_while_one_says_something_of_the_present() -> None:
+    exported = Exported()
+    collector = exported.collector
+    assert (collector.health()[0], collector.readiness()[0]) == (True, False), "nothing was read yet"
+    exported.now += int(3 * EVERY * 1000) + 1
+    assert collector.health() == (False, {"ok": False, "problems": ["no reading ended for 90 s"]})
+    exported.update(LANE, unread=(UnreadTopic("kodo/ns", "orders", "orders-B1", "gone"),))
+    assert collector.health()[0]
+    assert collector.readiness() == (True, {"ok": True, "problems": ["kodo/ns/orders-B1 cannot be read"]})
+    exported.update(unread=(UnreadTopic("kodo/ns", "orders", "orders", "gone"),))
+    assert not collector.readiness()[0], "nothing could be read"
+    exported.update()
+    assert collector.readiness()[0], "the files have no lanes"
+    exported.now += int(3 * EVERY * 1000) + 1
+    assert (collector.health()[0], collector.readiness()[0]) == (False, False)
+
+
 def test_depth_age_and_consumers_of_each_lane_and_of_dead_letters() -> None:
     exported = Exported()
     exported.update(LANE, DEAD)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.adapters.pulsar.active_consumers import ASKING, ActiveConsumerReader
 from kodo_consumer.core.broker import LaneStats, UnackedLimits
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.admin import must, topic_path
+from kodoctl.pulsar.admin import must, namespace_path, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.message_limit import largest_message
 from kodoctl.pulsar.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
@@ -88,6 +88,15 @@ class AdminCluster:
         if not all(reply.ok for reply in found):
             return None
         return UnackedLimits(*(int(reply.data or 0) for reply in found))
+
+    def subscription_types(self, topic: str) -> frozenset[str]:
+        """Types of subscriptions that the topic or its namespace allows, as `shared`; none: all, or this role may not ask."""
+        name = TopicName.parse(topic)
+        for path in (topic_path(name), namespace_path(name.namespace)):
+            reply = self._admin.call("GET", f"{path}/subscriptionTypesEnabled")
+            if reply.ok and isinstance(reply.data, list) and reply.data:
+                return frozenset(str(one).lower() for one in reply.data)
+        return frozenset()
 
     def delays(self, topic: str) -> DelayedDelivery | None:
         """The delayed delivery in force, wherever it is set; None: this role may not ask, or there is no such topic."""

@@ -12,7 +12,7 @@ log = logging.getLogger("kodo.consumer")
 _LOG_INTERVAL: Final = 60.0  # seconds between two lines that say the same of one partition
 _SILENT: Final = 0.5  # seconds in which nothing came
 _USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
-_TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`"
+_TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`, or `max_consumers` of it are connected"
 
 
 class PartitionConnection:

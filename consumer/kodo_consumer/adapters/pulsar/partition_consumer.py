@@ -21,6 +21,7 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.client_consumer import MUCH, ClientConsumer, Subscriber
 from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, PartitionConnection
+from kodo_consumer.adapters.pulsar.refusals import consumer_refusal
 from kodo_consumer.adapters.pulsar.silent_arrivals import LOOK_EVERY
 from kodo_consumer.runtime.threads import begin, leave
 
@@ -42,8 +43,10 @@ _FOR_GOOD: Final = (
     pulsar.IncompatibleSchema,
     pulsar.InvalidConfiguration,
     pulsar.InvalidTopicName,
+    pulsar.NotAllowedError,
     pulsar.OperationNotSupported,
     pulsar.TopicNotFound,
+    pulsar.UnsupportedVersionError,
 )
 """Refusals that waiting does not change, as far as a start is concerned. Everything else may be a broker that is away."""
 _MOST_AGAIN: Final = 5.0  # seconds: the longest pause between two tries while another reader has the partition alone
@@ -277,7 +280,7 @@ class PartitionConsumer:
                     again = min(2 * again, _MOST_AGAIN)
                     continue
                 if is_first:
-                    self.refused = str(problem)
+                    self.refused = consumer_refusal(problem)
                     self.first_try.set()
                     return
                 self._connection.tell(str(problem))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -12,6 +13,7 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.partition_producers import Producers
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
+from kodo_consumer.adapters.pulsar.refusals import FULL, producer_refusal
 from kodo_consumer.adapters.pulsar.send_calls import NativeResults
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.errors import ClusterError, error
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.broker import OnReceipts, Receipt
     from kodo_consumer.core.envelope import Outgoing
 
+log = logging.getLogger("kodo.consumer")
 _GATHER: Final = 0.003  # seconds a receipt waits for others
 _WAIT: Final = 0.5  # seconds that the native border waits for receipts in one call
 
@@ -50,12 +53,19 @@ class PulsarPublisher:
         self._producers = self._new_producers()
         try:
             for topic in topics:
-                self._producers.open(topic)
+                self._open(topic)
         except pulsar.PulsarException as problem:
             self._producers.close()
-            detail = f"{topic}: {problem}"
+            detail = f"{topic}: {producer_refusal(problem)}"
             raise ClusterError(error("K714", "cannot publish", detail)) from None
         self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
+
+    def _open(self, topic: str) -> None:
+        """A topic that is full is opened by its first message: this worker may be the one that empties it."""
+        try:
+            self._producers.open(topic)
+        except FULL as problem:
+            log.warning("%s: %s; what is sent there waits", topic, producer_refusal(problem))
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """Queues messages; each ticket gets its receipt by `on_receipts`. Never waits, never raises."""

@@ -17,6 +17,7 @@ from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerRea
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
+from kodo_consumer.adapters.pulsar.refusals import producer_refusal
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
@@ -142,7 +143,7 @@ class PulsarBroker:
                 error("K714", "cannot publish", f"no such topic: {topic}; `kodoctl apply` creates it")
             ) from None
         except pulsar.PulsarException as problem:
-            raise ClusterError(error("K714", "cannot publish", f"{topic}: {problem}")) from None
+            raise ClusterError(error("K714", "cannot publish", f"{topic}: {producer_refusal(problem)}")) from None
         return found
 
     def close(self) -> None:

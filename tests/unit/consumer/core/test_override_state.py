@@ -251,6 +251,23 @@ def test_what_cannot_be_read_changes_nothing_and_what_does_not_fit_is_told(caplo
     assert desk.told[-1] == ()
 
 
+def test_an_order_of_the_far_future_is_told_and_its_text_writes_no_lines_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk(FAIR)
+    forged = "eve\n2026-11-28 03:00:00 CRITICAL kodo.consumer the worker broke\x1b[2J"
+    year = 365 * 86_400_000
+    sleeper = Override(OverrideKind.PAUSE, START_WALL + year, START_WALL + year + 1, forged, tenant="u1\n")
+    desk.read(printed([sleeper]))
+    assert desk.told == []
+    assert "not followed: it begins at" in caplog.text
+    desk.read(printed([Override(OverrideKind.PAUSE, START_WALL, LATER, forged, forged, tenant="u2\n")]))
+    desk.read('{"format": 1, "orders": [{"what\\n": 1}]}')
+    assert len(desk.told) == 1
+    assert len(caplog.messages) == 3
+    assert all(message.isprintable() for message in caplog.messages)
+
+
 def test_an_order_is_followed_as_soon_as_the_file_has_what_it_names_and_no_longer_than_that() -> None:
     desk = Desk(replace(FAIR, limits=()))
     cap = order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s")

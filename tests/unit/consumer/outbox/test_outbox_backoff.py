@@ -10,7 +10,6 @@ import kodo_consumer.outbox
 import pytest
 from kodo_consumer.outbox import TABLE, Outbox, outbox_table
 from kodo_consumer.outbox.backoff import Backoff, TopicCooldown
-from kodo_consumer.outbox.row_ids import Identities
 from sqlalchemy import MetaData, create_engine
 from sqlalchemy.orm import Session
 
@@ -41,15 +40,6 @@ def test_a_topic_rests_longer_each_time_and_is_forgotten_when_it_works() -> None
     assert rests.works("t")
     assert not rests.works("t")
     assert rests.topics == frozenset()
-
-
-def test_identities_ascend_whatever_the_clock_does() -> None:
-    readings = iter([1_000, 1_000, 1_001, 900, 900, 1_002])
-    identities = Identities(lambda: next(readings))
-    found = [identities.next() for _ in range(6)]
-    assert found == sorted(found)
-    assert len(set(found)) == 6
-    assert {len(one) for one in found} == {32}
 
 
 @pytest.fixture

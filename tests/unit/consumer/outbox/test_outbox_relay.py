@@ -13,7 +13,6 @@ from kodo_consumer.outbox.backoff import Backoff
 from kodo_consumer.outbox.outbox_row import Row, RowResult
 from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore, database_now
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
-from kodo_consumer.outbox.row_ids import Identities
 from kodo_consumer.outbox.table import HELD, TABLE
 from kodo_consumer.testing import ManualClock
 from sqlalchemy import select, update
@@ -256,6 +255,28 @@ def test_a_relay_whose_clock_is_wrong_decides_as_the_others_do(setting: Setting,
     assert 0 < row["next_push_at"] - setting.clock.wall() <= 1_250
 
 
+def test_identities_ascend_by_the_database_clock_whatever_process_writes(database_url: str, tmp_path: Path) -> None:
+    """Machines differ; by their own clocks a later row of a key was sent before an earlier one."""
+    setting = Setting(database_url, tmp_path)
+    begin = setting.clock.wall()
+    ids: list[str] = []
+    with setting.engine.begin() as connection:
+        for _ in range(3):
+            outboxes = [Outbox(clock=setting.clock) for _ in range(5)]
+            ids += [outbox.add(connection, topic="ledger", payload=b"x") for outbox in outboxes]
+            setting.clock.advance(0.001)
+        first = Outbox().add(connection, topic="ledger", payload=b"x")
+        now = connection.scalar(select(database_now()))
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 15
+    assert {len(one) for one in ids} == {32}
+    assert [int(one[:12], 16) - begin for one in ids[::5]] == [0, 1, 2]
+    assert now is not None
+    assert abs(int(first[:12], 16) - now) < 60_000
+    assert set(setting.rows()) == {*ids, first}
+    setting.engine.dispose()
+
+
 def test_times_are_those_of_the_database(database_url: str, tmp_path: Path) -> None:
     """Also without a test's clock: of what the application writes, what a relay claims and settles, and what people push."""
     setting = Setting(database_url, tmp_path)
@@ -269,7 +290,6 @@ def test_times_are_those_of_the_database(database_url: str, tmp_path: Path) -> N
         return [abs(setting.rows()[name][column] - now) for column in ("next_push_at", "created_at")]
 
     outbox = Outbox()
-    outbox._identities = Identities(lambda: 1)
     with setting.engine.begin() as connection:
         name = outbox.add(connection, topic="ledger", payload=b"x")
         late = outbox.add(connection, topic="ledger", payload=b"x", delay="1h")

@@ -38,6 +38,18 @@ def native() -> Any:
     return _native
 
 
+def test_a_message_that_was_taken_out_before_is_refused() -> None:
+    """It ended the process."""
+    program = (
+        "from kodo_consumer.adapters.pulsar.native_border import choose_border; from tests.native.client_messages import built\n"
+        "choose_border(); from kodo_fast import _native; message = built(b'x', {}); _native.delivery(message)\n"
+        "try: _native.delivery(message)\n"
+        "except ValueError as problem: print(problem)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "the message was taken out before\n"), done.stderr
+
+
 @examples(300)
 @given(
     payload=st.one_of(st.none(), st.binary(max_size=200)),

@@ -12,6 +12,7 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
+from kodo_consumer.adapters.pulsar.refusals import FULL
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 
@@ -43,6 +44,31 @@ def test_what_holds_for_a_topic_holds_for_its_partitions(topic: str) -> None:
     assert isinstance(found[0], Rejected)
     assert asked[0]["batching_type"] is pulsar.BatchingType.KeyBased
     assert asked[0]["batching_enabled"] is False
+
+
+@pytest.mark.parametrize("full", FULL)
+def test_a_worker_starts_though_a_topic_is_full_that_it_may_be_the_one_to_empty(
+    full: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The refusal ended it, at each start: nobody read the topic any more, and its quota stayed used up."""
+    refusals = [full("no"), full("no")]
+
+    class Full(Client):
+        def create_producer(self, *names: Any, **given: Any) -> Client:
+            if refusals:
+                raise refusals.pop()
+            return super().create_producer(*names, **given)
+
+    client = Full()
+    client.gate.set()
+    found: list[Receipt] = []
+    publisher = PulsarPublisher(lambda: client, ["t"], lambda receipts: found.extend(one for _, one in receipts))
+    assert "its backlog quota is used up" in caplog.text
+    publisher.publish([(1, Outgoing("t", b"x", {}))])
+    eventually(lambda: found)
+    assert found == [Unconfirmed(full.__name__)], "it is sent again, as after any receipt that does not come"
+    assert not refusals
+    publisher.close()
 
 
 def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_client() -> None:

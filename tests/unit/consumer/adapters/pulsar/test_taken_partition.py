@@ -46,7 +46,9 @@ def test_the_start_does_not_wait_for_it_and_it_is_read_once_it_is_free(
     lane: Lane, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert lane.took < 2, "nobody waits for it"
-    assert lane.reader.unconnected == [f"{PART}: another reader has it alone, such as `kodoctl waiting apply`"]
+    assert lane.reader.unconnected == [
+        f"{PART}: another reader has it alone, such as `kodoctl waiting apply`, or `max_consumers` of it are connected"
+    ]
     lane.client.of(0).come(5)
     eventually(lambda: lane.sink.numbers(0) == [5])
     time.sleep(0.3)

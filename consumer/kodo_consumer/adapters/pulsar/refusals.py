@@ -1,0 +1,47 @@
+"""Refusals of a broker, with what to do: the client library names a kind of error and no more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pulsar
+
+_NEEDS_SCHEMA: Final = (
+    "it has a schema, of other clients, and a producer needs one that fits: declare `payload`, or set"
+    " `schema_validation: false` on the topic or its namespace"
+)
+FULL: Final = (pulsar.ProducerBlockedQuotaExceededError, pulsar.ProducerBlockedQuotaExceededException)
+"""Refusals of a topic whose backlog quota is used up: they pass as its subscriptions are read."""
+_QUOTA: Final = "its backlog quota is used up: let it be read, or raise the quota"
+_PRODUCER: Final[dict[type[Exception], str]] = {
+    pulsar.AuthorizationError: "this role may not produce there",
+    pulsar.BrokerMetadataError: "the broker cannot read its metadata, or the namespace requires encrypted messages, which"
+    " workers and producers do not send",
+    pulsar.IncompatibleSchema: _NEEDS_SCHEMA,
+    **dict.fromkeys(FULL, _QUOTA),
+    pulsar.ProducerBusy: "as many producers are connected as `max_producers` allows, or another one has it alone: each"
+    " worker and each producer needs its own",
+    pulsar.TopicTerminated: "it was terminated, and takes no message any more: delete it, and `kodoctl apply` creates it anew",
+}
+_CONSUMER: Final[dict[type[Exception], str]] = {
+    pulsar.AuthorizationError: "this role may not consume there",
+    pulsar.ConsumerBusy: "another consumer has it alone, or as many are connected as `max_consumers` allows",
+    pulsar.IncompatibleSchema: _NEEDS_SCHEMA.replace("a producer", "a consumer"),
+    pulsar.NotAllowedError: "the topic does not allow this type of subscription (`subscriptionTypesEnabled` of the topic, its"
+    " namespace or the broker)",
+}
+
+
+def producer_refusal(problem: Exception) -> str:
+    """Why a producer cannot be opened, with what to do about it."""
+    return _worded(problem, _PRODUCER)
+
+
+def consumer_refusal(problem: Exception) -> str:
+    """Why a subscription cannot be read, with what to do about it."""
+    return _worded(problem, _CONSUMER)
+
+
+def _worded(problem: Exception, advice: dict[type[Exception], str]) -> str:
+    known = next((text for kind, text in advice.items() if isinstance(problem, kind)), "")
+    return f"{problem}: {known}" if known else f"{problem}"

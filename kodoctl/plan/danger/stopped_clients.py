@@ -1,0 +1,70 @@
+"""K433: policies that are legal, and stop clients that are connected now, at once or when they connect again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.formatting import many, size_text
+from kodoctl.plan.changes import Change, PolicyChange, Update
+from kodoctl.plan.inventory import TopicFacts
+from kodoctl.topology.model.policies import BacklogQuota
+from kodoctl.topology.resources import NamespaceResource, TopicResource
+from kodoctl.topology.units import UNLIMITED, as_limit
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
+    from kodoctl.topology.model.policies import PolicyValue
+    from kodoctl.topology.resources import Address
+
+K433: Final = "a change that stops clients"
+
+
+def stopped_clients(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """One warning a changed policy: the first topic, what becomes of its clients, and how many more."""
+    for change in changes:
+        if not isinstance(change, Update):
+            continue
+        for field in change.policy_changes:
+            found = [
+                f"{address}: {text}"
+                for address, facts in _affected(live, change, field)
+                if (text := _stopped(field.policy, field.after, facts))
+            ]
+            if found:
+                more = f"; so {many(len(found) - 1, 'more topic')}" if len(found) > 1 else ""
+                yield warning("K433", K433, f"{field.policy} of {found[0]}{more}", change.about.where)
+
+
+def _affected(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple[Address, TopicFacts]]:
+    """The topic, or the topics of a namespace that have no value of their own."""
+    topics: Iterable[Address] = ()
+    if isinstance(change.before, TopicResource):
+        topics = (change.address,)
+    elif isinstance(change.before, NamespaceResource):
+        own = live.topics_in(change.before.name)
+        topics = (address for address, topic in own if field.policy not in topic.policies)
+    for address in topics:
+        facts = live.objects[address].facts if address in live.objects else None
+        if isinstance(facts, TopicFacts):
+            yield address, facts
+
+
+def _stopped(policy: str, after: PolicyValue | None, facts: TopicFacts) -> str:
+    """What becomes of a topic's clients; "" for nothing."""
+    match policy, after:
+        case "encryption_required", True if facts.producers:
+            return f"its {many(facts.producers, 'producer')} cannot connect again without keys; workers have none"
+        case "schema_validation", True if facts.producers:
+            return f"those of its {many(facts.producers, 'producer')} that have no schema cannot connect again"
+        case "max_producers", int() if after < facts.producers:
+            return f"{facts.producers} producers are connected, of which {after} could connect again"
+        case "max_consumers", int() if after < facts.consumers:
+            return f"{facts.consumers} consumers are connected, of which {after} could connect again"
+        case "backlog_quota", BacklogQuota(when_full="hold_producers" | "fail_producers") if (
+            facts.backlog_bytes > as_limit(after.size or UNLIMITED)
+        ):
+            return f"{size_text(facts.backlog_bytes)} wait already, so that producers stop at once, workers that move messages too"
+        case _:
+            return ""

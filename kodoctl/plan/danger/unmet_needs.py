@@ -1,0 +1,87 @@
+"""Unmet needs of a plan, at which its apply would end half way though the file is right by itself: clusters that the
+instance does not have (K432), and more topics than a namespace may have (K220).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.changes import Change, Create, Delete, Update
+from kodoctl.plan.policy_levels import levels_of, namespace_changes
+from kodoctl.topology.resources import NamespaceResource, Resource, TenantResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
+    from kodoctl.topology.names import NamespaceName
+
+K220: Final = "more topics than the namespace may have"
+
+
+def unmet_needs(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Errors of these changes; none about what is not known of the cluster."""
+    made = tuple(changes)
+    yield from _unknown_clusters(live, made)
+    yield from _too_many_topics(live, made)
+
+
+def _unknown_clusters(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagnostic]:
+    tenants = {
+        one.resource.name: one.resource for one in live.objects.values() if isinstance(one.resource, TenantResource)
+    }
+    tenants |= {after.name: after for after in _written(changes) if isinstance(after, TenantResource)}
+    for change in changes:
+        after = change.after if isinstance(change, Create | Update) else None
+        names = _clusters(after)
+        if not names or not live.clusters:
+            continue
+        where, address = change.about.where, change.address
+        if unknown := sorted(names - live.clusters):
+            detail = f"{address}: {', '.join(unknown)}; the cluster knows {', '.join(sorted(live.clusters))}"
+            yield error("K432", "cluster not found", detail, where)
+        elif isinstance(after, NamespaceResource | TopicResource):
+            namespace = after.name if isinstance(after, NamespaceResource) else after.name.namespace
+            tenant = tenants.get(namespace.tenant)
+            if tenant is not None and (barred := sorted(names - tenant.clusters)):
+                detail = (
+                    f"{address}: {', '.join(barred)}; the Pulsar tenant {tenant.name} is allowed"
+                    f" {', '.join(sorted(tenant.clusters)) or 'none'}"
+                )
+                yield error("K432", "cluster not found", detail, where)
+
+
+def _written(changes: Iterable[Change]) -> Iterator[Resource]:
+    return (change.after for change in changes if isinstance(change, Create | Update))
+
+
+def _clusters(resource: Resource | None) -> frozenset[str]:
+    match resource:
+        case TenantResource(clusters=names):
+            return names
+        case NamespaceResource(policies=policies) | TopicResource(policies=policies):
+            value = policies.get("replication")
+            return frozenset(map(str, value)) if isinstance(value, list | tuple | frozenset) else frozenset()
+        case _:
+            return frozenset()
+
+
+def _too_many_topics(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagnostic]:
+    set_by_plan = namespace_changes(changes)
+    for namespace in sorted({one.name.namespace for one in _written(changes) if isinstance(one, TopicResource)}):
+        limit = levels_of(namespace, live, set_by_plan).namespace_after.get("max_topics")
+        need = _count_after(namespace, live, changes)
+        if isinstance(limit, int) and 0 < limit < need:
+            detail = f"{namespace}: max_topics {limit}, and with this plan it has {need}, each partition counted"
+            yield error("K220", K220, detail)
+
+
+def _count_after(namespace: NamespaceName, live: Live, changes: Iterable[Change]) -> int:
+    """Topics of a namespace after the plan, at least: those of other topologies are not read."""
+    partitions = {address: topic.partitions for address, topic in live.topics_in(namespace)}
+    for change in changes:
+        if isinstance(change, Delete):
+            partitions.pop(change.address, None)
+        elif isinstance(change, Create | Update) and isinstance(after := change.after, TopicResource):
+            partitions |= {change.address: after.partitions} if after.name.namespace == namespace else {}
+    return sum(count or 1 for count in partitions.values())

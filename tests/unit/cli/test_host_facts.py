@@ -1,0 +1,130 @@
+"""Surroundings of a deployment: no home folder, a user without a name, a deleted folder, nothing that can be written, variables
+that platforms set by themselves. Nothing of these is a defect of kodoctl.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import platformdirs
+import pytest
+from kodo_consumer.settings import Settings, read_settings
+
+from kodoctl.cli.plan_files import scratch_file
+from kodoctl.console import defect
+from kodoctl.errors import UsageError
+from kodoctl.host_facts import expanded, user_name, working_folder
+from kodoctl.pulsar.connection import own_config, read_contexts, user_config
+from kodoctl.pulsar.secret import read_secret
+
+FILE = "version: 1\nname: t\ntenant: acme\nnamespace: n\ntopics: {orders: {}}\n"
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without an entry in the list of users, and without HOME."""
+
+    def nobody(*_: object) -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    for name in ("HOME", "XDG_CONFIG_HOME", "KODOCTL_CONFIG", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_user_without_a_home_folder_has_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        platformdirs.user_config_path("kodoctl")
+    assert user_config({}) is None
+    assert read_contexts({}, tmp_path).by_name == {}
+    (tmp_path / "kodoctl.toml").write_text('[contexts.shop]\nadmin_url = "http://h:1"\n', encoding="utf-8")
+    assert list(read_contexts({}, tmp_path).by_name) == ["shop"]
+    assert user_config({"KODOCTL_CONFIG": "/x/y.toml"}) == Path("/x/y.toml")
+    with pytest.raises(UsageError, match="set HOME, or name a file in KODOCTL_CONFIG"):
+        own_config({})
+    assert expanded("~/token") == Path("~/token")
+    with pytest.raises(UsageError, match=r"K504.*No such file"):
+        read_secret(Path("~/token"))
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_user_without_a_name_has_a_number() -> None:
+    with pytest.raises((KeyError, OSError)):
+        getpass.getuser()
+    assert user_name() == f"uid {os.getuid()}"
+
+
+@pytest.mark.parametrize("module", ["kodoctl.cli.main", "kodo_consumer.cli.main"])
+def test_a_folder_that_is_gone_is_said_in_words(module: str, tmp_path: Path) -> None:
+    gone, file = tmp_path / "gone", tmp_path / "t.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    gone.mkdir()
+    command = (
+        ["lint", str(file)]
+        if module.startswith("kodoctl")
+        else ["check", str(file), "--admin-url", "http://127.0.0.1:1"]
+    )
+    program = f"import os, sys; os.rmdir(os.getcwd()); sys.argv[1:] = {command!r}; from {module} import main; main()"
+    done = subprocess.run([sys.executable, "-P", "-c", program], cwd=gone, capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert "no working folder [K031]" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "K599" not in done.stderr
+
+
+def test_the_working_folder_is_the_one_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert working_folder() == tmp_path
+
+
+def test_a_disk_that_cannot_be_written_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(UsageError, match=r"K535.*set TMPDIR to a folder"):
+        scratch_file(None)
+    finding = defect(ValueError("odd"))
+    assert finding.code == "K599"
+    assert "ValueError: odd" in finding.detail
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1", "xx_YY.none"])
+def test_no_locale_changes_what_is_read_or_ends_a_command(locale: str, tmp_path: Path) -> None:
+    file = tmp_path / "tö.yaml"
+    file.write_text(FILE.replace("version: 1", "# größer → kleiner\nversion: 1"), encoding="utf-8")
+    environ = {**os.environ, "LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    program = "import sys; sys.argv[1:] = ['lint', sys.argv[1]]; from kodoctl.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, file.name], cwd=tmp_path, env=environ, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("port", ["tcp://10.0.0.1:9464", "udp://10.0.0.1:53", "tcp://[fd00::1]:9464"])
+def test_variables_that_a_platform_makes_beside_a_service_are_no_settings(
+    port: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service `kodo-consumer` in front of the metrics let no worker start."""
+    made = {
+        "KODO_CONSUMER_SERVICE_HOST": "10.0.0.1",
+        "KODO_CONSUMER_SERVICE_PORT": "9464",
+        "KODO_CONSUMER_SERVICE_PORT_METRICS": "9464",
+        "KODO_CONSUMER_PORT": port,
+        "KODO_CONSUMER_PORT_9464_TCP": port,
+        "KODO_CONSUMER_PORT_9464_TCP_PROTO": "tcp",
+        "KODO_CONSUMER_PORT_9464_TCP_PORT": "9464",
+        "KODO_CONSUMER_PORT_9464_TCP_ADDR": "10.0.0.1",
+    }
+    assert read_settings(made, tmp_path) == Settings()
+    assert caplog.messages == []
+    assert read_settings({**made, "KODO_CONSUMER_PORT": "9464"}, tmp_path) == Settings(port=9464)
+    with pytest.raises(UsageError, match="K708"):
+        read_settings({"KODO_CONSUMER_PORT": "http://10.0.0.1:1"}, tmp_path)
