@@ -13,10 +13,11 @@ from kodoctl.dev import broker_config, java, logs
 from kodoctl.dev.broker_config import TokenPlaces
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure
-from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
+from kodoctl.dev.instance import Auth, Homes, Instance
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.dev.tokens import ADMIN, token_file
+from kodoctl.private_files import make_private, write_private
 
 if TYPE_CHECKING:
     from kodoctl.dev.process import Process
