@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import platformdirs
 import typer
 
 from kodoctl.cli.options import Format
@@ -17,6 +16,7 @@ from kodoctl.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
 from kodoctl.errors import ExitCode, RefusedError, error
+from kodoctl.user_folders import cache_folder, data_folder
 
 FORMAT_VERSION = 1
 HOME_VARIABLE = "KODOCTL_DEV_HOME"
@@ -45,8 +45,8 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 def homes() -> Homes:
     """Folders of instances and jars; KODOCTL_DEV_HOME, XDG_DATA_HOME and XDG_CACHE_HOME move them."""
     named = os.environ.get(HOME_VARIABLE)
-    data = Path(named).absolute() if named else platformdirs.user_data_path("kodoctl") / "dev"
-    return Homes(data, platformdirs.user_cache_path("kodoctl"))
+    data = Path(named).absolute() if named else data_folder() / "dev"
+    return Homes(data, cache_folder())
 
 
 @command
