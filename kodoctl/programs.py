@@ -25,8 +25,12 @@ def find_program(name: str, environ: Mapping[str, str]) -> str | None:
     """Path of a program of PATH; None: there is none. Relative entries of PATH, which lead into the working folder, count
     for nothing.
     """
-    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute()]
-    return shutil.which(name, path=os.pathsep.join(folders))
+    return shutil.which(name, path=absolute_path(environ))
+
+
+def absolute_path(environ: Mapping[str, str]) -> str:
+    """PATH without its relative entries, for programs that look for others."""
+    return os.pathsep.join(folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute())
 
 
 def python_command(module: str, *arguments: str) -> list[str]:

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.spark.java_classes import keep_java_classes
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
-from kodoctl.programs import SAFE_PATH, with_variables
+from kodoctl.programs import SAFE_PATH, absolute_path, with_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -366,7 +366,8 @@ def _for_java() -> dict[str, str]:
     """Variables of the Java process, which starts Pythons of its own before it knows the session: the first one to look for
     sources of data.
     """
-    return {SAFE_PATH: _YES, _PYTHON: os.environ.get(_PYTHON) or sys.executable}
+    python = os.environ.get(_PYTHON) or sys.executable
+    return {SAFE_PATH: _YES, _PYTHON: python, "PATH": absolute_path(os.environ)}
 
 
 @contextlib.contextmanager
