@@ -39,8 +39,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def with_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Processes that are started within the block have these variables, too."""
+def _with_variables(variables: Mapping[str, str]) -> Iterator[None]:
     with _changes:
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
@@ -59,7 +58,17 @@ def imports_nothing_here() -> Iterator[None]:
     """A Python that is started within the block, by whatever means, imports nothing of the working folder until it has the
     paths that it is given. It calls `imports_as_before` then.
     """
-    with with_variables({} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
+    with _with_variables({} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
+        yield
+
+
+@contextmanager
+def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
+    """A program that is started within the block runs no program of the working folder, and its Pythons import nothing from
+    there, as long as it lives. `unless_set`: variables that it has where the user's environment does not say otherwise.
+    """
+    more = {name: text for name, text in unless_set.items() if not os.environ.get(name)}
+    with _with_variables({SAFE_PATH: _OURS, "PATH": absolute_path(os.environ), **more}):
         yield
 
 

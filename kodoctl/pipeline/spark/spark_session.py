@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.spark.java_classes import keep_java_classes
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
-from kodoctl.programs import SAFE_PATH, absolute_path, with_variables
+from kodoctl.programs import SAFE_PATH, runs_nothing_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -348,7 +348,7 @@ def _started(asked: SparkSettings) -> SparkSession:
         builder = builder.master(asked.at)
     for key, value in asked.configuration.items():
         builder = builder.config(key, value)
-    with _hidden_output() as output, with_variables(_for_java()):
+    with _hidden_output() as output, runs_nothing_here({_PYTHON: sys.executable}):  # of Java, and what it starts
         try:
             if asked.environment:  # as a setting it would stand in the list of processes, for everybody to read
                 settings = {"spark.app.name": "kodoctl", "spark.master": asked.at or "", **asked.configuration}
@@ -360,14 +360,6 @@ def _started(asked: SparkSettings) -> SparkSession:
             text = "\n".join([str(problem).splitlines()[0][:300], *last])
             detail = f"{text}\nSpark needs Java 17 or 21: `java -version`, or JAVA_HOME"
             raise KodoctlError(error("K571", "Spark does not start", detail)) from None
-
-
-def _for_java() -> dict[str, str]:
-    """Variables of the Java process, which starts Pythons of its own before it knows the session: the first one to look for
-    sources of data.
-    """
-    python = os.environ.get(_PYTHON) or sys.executable
-    return {SAFE_PATH: _YES, _PYTHON: python, "PATH": absolute_path(os.environ)}
 
 
 @contextlib.contextmanager
