@@ -100,7 +100,7 @@ def tell_wait(what: str, seconds: float, limit: float) -> None:
 
 def one_line(value: object, limit: int) -> str:
     """A value from elsewhere, harmless and on one line, of at most `limit` of its characters."""
-    from kodoctl.render import escaping
+    from kodoctl import escaping
 
     return escaping.one_line(value, limit)
 
@@ -117,7 +117,7 @@ def columns() -> int:
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:
     """Findings, one block each, on standard error."""
-    from kodoctl.render.escaping import printable
+    from kodoctl.escaping import printable
     from kodoctl.render.wrap import fold
 
     width = columns()

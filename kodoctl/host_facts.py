@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 
@@ -22,17 +21,12 @@ def working_folder() -> Path:
         raise UsageError(error("K031", "no working folder", detail)) from None
 
 
-def of_home(find: Callable[[], Path]) -> Path | None:
-    """What `find` says, which looks for a place in the user's home folder; None where the user has none."""
-    try:
-        return find()
-    except (RuntimeError, KeyError):
-        return None
-
-
 def expanded(path: str | Path) -> Path:
     """A path whose `~` stands for the user's home folder; as it was given where the user has none."""
-    return of_home(Path(path).expanduser) or Path(path)
+    try:
+        return Path(path).expanduser()
+    except (RuntimeError, KeyError):
+        return Path(path)
 
 
 def user_name() -> str:

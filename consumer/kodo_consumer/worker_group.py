@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.multi_run import SAME_SIGNAL_S
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ExitCode
+from kodoctl.programs import imports_as_before, imports_nothing_here
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -70,7 +71,8 @@ class _Slot:
         self.process = _CONTEXT.Process(
             target=_run_member, args=(work, GroupMember(self.number, size, end)), name=f"kodo-worker-{self.number + 1}"
         )
-        self.process.start()
+        with imports_nothing_here():
+            self.process.start()
         end.close()
         self.starts_at, self.ready_at = float("inf"), None
         log.info("worker %d is process %d", self.number + 1, self.process.pid)
@@ -212,6 +214,7 @@ def _events(slot: _Slot) -> list[Connection | int]:
 
 def _run_member(work: Work, member: GroupMember) -> None:
     """The process of a worker. It drains as after SIGTERM when its parent is gone: nobody would end it."""
+    imports_as_before()
     begin(_end_with_parent, "kodo-parent", log_end)
     work(member)
 

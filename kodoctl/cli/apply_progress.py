@@ -109,7 +109,7 @@ class ApplyProgress:
 
 def _tail(address: str, width: int) -> str:
     """Its end, which is what tells it from others."""
-    from kodoctl.render.escaping import one_line
+    from kodoctl.escaping import one_line
 
     text = one_line(address)
     return text if len(text) <= width else f"…{text[len(text) - max(1, width - 1) :]}"
@@ -125,7 +125,7 @@ def event_lines(event: ApplyEvent) -> list[str]:
     """`[12/40] created topic.…`; what was not done says so, and below it why.
     The address ends its line: it may be long.
     """
-    from kodoctl.render.escaping import one_line
+    from kodoctl.escaping import one_line
     from kodoctl.render.plan_words import DONE
     from kodoctl.render.wrap import fold
 

@@ -36,7 +36,7 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
 def show_report(report: ApplyReport) -> None:
     """Done, failed, not started: in that order, with reasons."""
     from kodoctl.apply.report import ChangeStatus
-    from kodoctl.render.escaping import one_line
+    from kodoctl.escaping import one_line
 
     for status in (ChangeStatus.FAILED, ChangeStatus.SKIPPED, ChangeStatus.NOT_STARTED):
         for first, others in _for_one_reason(report, status):

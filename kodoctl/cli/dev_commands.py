@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import platformdirs
 import typer
 
 from kodoctl.cli.options import Format
 from kodoctl.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.errors import ExitCode, RefusedError, UsageError, error
-from kodoctl.host_facts import of_home
+from kodoctl.errors import ExitCode, RefusedError, error
+from kodoctl.user_folders import cache_folder, data_folder
 
 FORMAT_VERSION = 1
 HOME_VARIABLE = "KODOCTL_DEV_HOME"
@@ -48,12 +47,8 @@ def homes() -> Homes:
     the user has no home folder.
     """
     named = os.environ.get(HOME_VARIABLE)
-    data = Path(named).absolute() if named else of_home(lambda: platformdirs.user_data_path("kodoctl") / "dev")
-    cache = of_home(lambda: platformdirs.user_cache_path("kodoctl"))
-    if data is None or cache is None:
-        detail = "this user has no home folder: set HOME, or XDG_DATA_HOME and XDG_CACHE_HOME"
-        raise UsageError(error("K020", "cannot write file", detail))
-    return Homes(data, cache)
+    data = Path(named).absolute() if named else data_folder() / "dev"
+    return Homes(data, cache_folder())
 
 
 @command

@@ -17,6 +17,7 @@ from typing import Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.ledger import Source
+from kodoctl.programs import find_program
 from kodoctl.topology.load import is_topology_file, source_of
 from kodoctl.topology.loaded_topology import SourceFile
 from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of
@@ -104,12 +105,12 @@ def _top(folder: Path) -> Path | None:
 def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Runs git where a `.git` lies. Raises UsageError where there is no git, or where it does not answer."""
     settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-    command = ["git", "-C", str(top), *settings, *arguments]
+    if (git := find_program("git", os.environ)) is None:
+        raise UsageError(error("K025", "git is needed", "--against reads earlier files with git: install it"))
+    command = [git, "-C", str(top), *settings, *arguments]
     environment = {**os.environ, **_ENVIRONMENT}
     try:
         return subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT, check=False)  # noqa: S603  # no shell, no option from outside
-    except FileNotFoundError:
-        raise UsageError(error("K025", "git is needed", "--against reads earlier files with git: install it")) from None
     except subprocess.TimeoutExpired:
         detail = f"it gives no answer within {TIMEOUT} s in {top}"
         raise UsageError(error("K025", "git is needed", detail)) from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 from typing import Final
 
 from kodoctl.errors import UsageError, error
+from kodoctl.programs import find_program
 
 TIMEOUT: Final = 60  # seconds; a graph of a hundred topics takes few
 _PNG_DPI: Final = 160
@@ -17,7 +18,7 @@ def draw(text: str, kind: str) -> bytes:
 
     Raises UsageError where `dot` is not installed, fails, or takes longer than TIMEOUT.
     """
-    program = shutil.which("dot")
+    program = find_program("dot", os.environ)
     if program is None:
         detail = (
             "pictures are drawn by its program `dot`, which is not on PATH\n"

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kodoctl.errors import UsageError, Where, error
+from kodoctl.private_files import write_private
 
 
 def read_plan_text(file: str, written_by: str) -> str:
@@ -24,14 +25,10 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 
 def write_plan_text(text: str, out: str) -> None:
-    """A plan file, complete or not at all. Raises UsageError."""
-    path = Path(out)
-    scratch = path.with_name(f".{path.name}.new")
+    """A plan file, complete or not at all, for its owner alone: plans of recalls hold payloads. Raises UsageError."""
     try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
+        write_private(Path(out), text)
     except OSError as problem:
-        scratch.unlink(missing_ok=True)
         raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
 
 

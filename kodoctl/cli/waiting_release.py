@@ -1,13 +1,15 @@
 """waiting release: what waits in some lanes is planned and released in one run, each message exactly once.
 
 The plan is stored before the lane is paused and removed when nothing of it is left to do, so that the same command
-goes on with it after a kill: a lane that another plan has paused is left alone by all others.
+goes on with it after a kill: a lane that another plan has paused is left alone by all others. Plans lie in the user's
+state folder, never in the working folder, and only one that does what this run was asked for is carried out.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,14 +19,16 @@ import typer
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
-from kodoctl.cli.plan_files import write_plan_text
+from kodoctl.cli.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.recall_apply import ApplyFlags, RateOption, attempt_plan
 from kodoctl.cli.recall_options import LEDGER, Because, File, LedgerOption, Output, Topic, file_with
 from kodoctl.cli.terminal import show_lines
 from kodoctl.cli.waiting_apply import SendPace, Wait, may_have_sent, paused_while_sending
 from kodoctl.cli.waiting_planning import plan_lane
 from kodoctl.console import Environment, command, finish, say, tell
-from kodoctl.errors import ExitCode, KodoctlError, LockedError, UsageError, error
+from kodoctl.errors import ExitCode, KodoctlError, LockedError, RefusedError, UsageError, error
+from kodoctl.private_files import make_private
+from kodoctl.user_folders import state_folder
 
 if TYPE_CHECKING:
     from kodoctl.documents.waiting_document import LaneReleaseRow
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
     from kodoctl.recall.waiting_lanes import WaitingLane
     from kodoctl.topology.loaded_topology import LoadedTopology
 
-PLANS = ".kodoctl/releases"
 _RESUMED = "30d"  # age of a plan that was begun: as long as an order may last
 Lanes = Annotated[
     list[str], typer.Option("--lane", help="A lane they wait in, such as L1/blocking; again for more.", metavar="LANE")
@@ -44,7 +47,12 @@ Condition = Annotated[
 ]
 Whose = Annotated[str, typer.Option("--subscription", help="Whose messages.", metavar="NAME")]
 Plans = Annotated[
-    str, typer.Option("--plans", help="Folder of plans that are not finished, for the next run.", metavar="FOLDER")
+    str | None,
+    typer.Option(
+        "--plans",
+        help="Folder of plans that are not finished, for the next run; else one of the user who runs this.",
+        metavar="FOLDER",
+    ),
 ]
 
 
@@ -61,7 +69,7 @@ def release(
     rate: RateOption = "1000/s",
     wait: Wait = "1m",
     ledger: LedgerOption = LEDGER,
-    plans: Plans = PLANS,
+    plans: Plans = None,
     env: Environment = None,
     confirm_name: plan_options.Confirm = None,
     output: Output = Format.TEXT,
@@ -77,13 +85,15 @@ def release(
     from kodoctl.render.release_text import release_lines
 
     pace = SendPace.of(wait, rate)
-    sending = _LaneRelease(target, plans, where, because, rate, pace, ledger, confirm_name)
+    sending = _LaneRelease(
+        target, Path(plans) if plans else plans_folder(), where, because, rate, pace, ledger, confirm_name
+    )
     with target.session() as session:
         loaded, chosen = _lanes(session, topology, env, topic, subscription, lane)
         shown = command_target.shown_target(session.connection)
     rows: list[LaneReleaseRow] = []
     try:
-        rows.extend(sending.run(loaded, one) for one in chosen)
+        rows.extend(row for one in chosen for row in sending.run(loaded, one))
     finally:  # what was sent is reported also where a later lane is refused
         document: Any = {
             "format_version": 1, "topic": topic, "subscription": subscription, "where": where, "lanes": rows,
@@ -96,6 +106,11 @@ def release(
             show_lines(release_lines(document, shown))
     if not all(row["complete"] for row in rows):
         finish(ExitCode.INTERRUPTED if sending.interrupted else ExitCode.ERROR)
+
+
+def plans_folder() -> Path:
+    """Folder of the user's plans that are not finished."""
+    return state_folder() / "releases"
 
 
 def _lanes(
@@ -113,7 +128,7 @@ class _LaneRelease:
     def __init__(
         self,
         target: TargetOptions,
-        plans: str,
+        plans: Path,
         where: str,
         because: str,
         rate: str,
@@ -121,20 +136,41 @@ class _LaneRelease:
         ledger: str,
         names: list[str] | None,
     ) -> None:
-        self._target, self._plans, self._where, self._because = target, Path(plans), where, because
+        self._target, self._plans, self._where, self._because = target, plans, where, because
         self._rate, self._pace, self._ledger, self._names = rate, pace, ledger, names
         self.interrupted = False
 
-    def run(self, loaded: LoadedTopology, lane: WaitingLane) -> LaneReleaseRow:
-        """First what an earlier run left, then whatever waits now, as often as there are more than one plan takes."""
-        row: LaneReleaseRow = {
-            "lane": lane.lane, "released": 0, "stays": {}, "problems": [], "complete": True, "seconds": 0.0,
-        }  # fmt: skip
+    def run(self, loaded: LoadedTopology, lane: WaitingLane) -> Iterator[LaneReleaseRow]:
+        """First what an earlier run left, a row of its own; then whatever waits now, as often as there are more than one plan
+        takes.
+        """
         with self._target.session() as session:
             file = self._file(session, lane)
         if file.exists():
-            tell(f"{lane.lane}: going on with the plan that an earlier run left in {file}")
+            row = _row(lane, self._left(file, loaded, lane))
+            tell(f"{lane.lane}: going on with the plan that run {row['earlier_run']} left in {file}")
             self._attempt(file, row)
+            row["complete"] = row["complete"] and not self.interrupted
+            yield row
+            if not row["complete"]:
+                return
+        row = _row(lane)
+        self._release(loaded, lane, file, row)
+        yield row
+
+    def _left(self, file: Path, loaded: LoadedTopology, lane: WaitingLane) -> str:
+        """The run that left a plan. Raises RefusedError for a plan that does anything else than this run was asked for."""
+        from kodoctl.recall import recall_plan_file
+
+        found = recall_plan_file.loads(read_plan_text(str(file), "kodoctl waiting release"), str(file))
+        if different := _differences(found, loaded, lane, self._where):
+            detail = [f"{lane.lane}: {file} was left by run {found.run}, and does something else; nothing was sent"]
+            detail += [f"{name}: {there!r} there, {asked!r} in this run" for name, there, asked in different]
+            detail.append("run that command again, which finishes it, or remove the file, if you do not know it")
+            raise RefusedError(error("K591", "another release is not finished", "\n".join(detail)))
+        return found.run
+
+    def _release(self, loaded: LoadedTopology, lane: WaitingLane, file: Path, row: LaneReleaseRow) -> None:
         while row["complete"] and not self.interrupted:
             with self._target.session() as session:
                 made = self._made(session, loaded, lane)
@@ -149,7 +185,6 @@ class _LaneRelease:
             if "beyond" not in row["stays"]:
                 break
         row["complete"] = row["complete"] and not self.interrupted
-        return row
 
     def _made(self, session: Session, loaded: LoadedTopology, lane: WaitingLane) -> RecallPlan:
         from kodoctl.recall.recall_plan import MAX_LETTERS, RecallAction
@@ -167,7 +202,7 @@ class _LaneRelease:
         from kodoctl.recall import recall_plan_file
 
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(file.parent)
         except OSError as problem:
             detail = f"{file.parent}: {problem.strerror}"
             raise UsageError(error("K535", "the plan file cannot be written", detail)) from None
@@ -199,6 +234,37 @@ class _LaneRelease:
         row["complete"] = report.complete and not failures
         if not (failures or _goes_on(report)):
             file.unlink(missing_ok=True)
+
+
+def _row(lane: WaitingLane, earlier_run: str = "") -> LaneReleaseRow:
+    return {
+        "lane": lane.lane, "earlier_run": earlier_run, "released": 0, "stays": {}, "problems": [], "complete": True,
+        "seconds": 0.0,
+    }  # fmt: skip
+
+
+def _differences(
+    plan: RecallPlan, loaded: LoadedTopology, lane: WaitingLane, where: str
+) -> list[tuple[str, object, object]]:
+    """What a plan does otherwise than a release of a lane: names, what the plan has, and what the release has. Its cluster is
+    compared when it is carried out.
+    """
+    from kodoctl.recall.recall_plan import RecallAction
+
+    facts: dict[str, tuple[object, object]] = {
+        "action": (plan.action, RecallAction.RELEASE),
+        "condition": (plan.where, where),
+        "topology file": (plan.path, loaded.source.name),
+        "environment": (plan.environment, loaded.environment),
+        "topic": (plan.topic, lane.ground),
+        "subscription": (plan.subscription, lane.subscription),
+        "lane": (plan.lane, lane.lane),
+        "source": ((plan.dead_topic, plan.holder), (lane.dead_topic, lane.holder)),
+        "further targets": ({one.topic for one in plan.lanes} - {lane.dead_topic}, set()),
+        "patch of payloads": (plan.edit, None),
+        "sent again": (plan.again, False),
+    }
+    return [(name, there, asked) for name, (there, asked) in facts.items() if there != asked]
 
 
 def _goes_on(report: SendReport) -> bool:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import process
 from kodoctl.dev.dev_errors import failure, not_found
-from kodoctl.dev.instance import Folder, make_private, write_private
 from kodoctl.dev.process import Process
+from kodoctl.private_files import make_private, write_private
 
 if TYPE_CHECKING:
+    from kodoctl.dev.instance import Folder
     from kodoctl.dev.ports import ClusterPorts
 
 _RECORD: Final = "process.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from kodoctl.dev import broker_config, java, logs
 from kodoctl.dev.broker_config import TokenPlaces
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure
-from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
+from kodoctl.dev.instance import Auth, Homes, Instance
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.dev.tokens import ADMIN, token_file
+from kodoctl.private_files import make_private, write_private
+from kodoctl.programs import find_program
 
 if TYPE_CHECKING:
     from kodoctl.dev.process import Process
@@ -74,7 +75,7 @@ def _token_places(instance: Instance) -> TokenPlaces | None:
 
 def answers(environ: Mapping[str, str]) -> bool:
     """True if there is a `docker` and its daemon answers within 10 s."""
-    program = shutil.which("docker", path=environ.get("PATH", ""))
+    program = find_program("docker", environ)
     if program is None:
         return False
     try:
@@ -206,7 +207,7 @@ class DockerEngine(BrokerEngine):
             raise failure("K618", "Docker cannot be used", detail)
 
     def _program(self) -> str:
-        found = shutil.which("docker", path=self.environ.get("PATH", ""))
+        found = find_program("docker", self.environ)
         if found is None:
             raise failure("K618", "Docker cannot be used", "there is no `docker` on the PATH")
         return found

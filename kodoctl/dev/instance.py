@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from kodoctl.dev.ports import HOST, ClusterPorts, Ports
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.errors import UsageError, error
+from kodoctl.private_files import make_private, write_private
 
 FORMAT_VERSION: Final = 1
 STANDALONE: Final = "standalone"
@@ -217,21 +217,6 @@ def all_instances(homes: Homes) -> list[Instance]:
         return []
     names = sorted(path.name for path in homes.data.iterdir() if _NAME.fullmatch(path.name))
     return [instance for name in names if (instance := read(homes.folder(name)))]
-
-
-def make_private(folder: Path) -> None:
-    """A folder that only its owner can enter."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """A file in one step, never readable by others than `mode` says, not even for a moment."""
-    scratch = file.with_name(f"{file.name}.new")
-    scratch.unlink(missing_ok=True)
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as sink:
-        sink.write(content.encode() if isinstance(content, str) else content)
-    scratch.chmod(mode)
-    scratch.replace(file)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from kodoctl.dev.dev_errors import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.instance import take_lock
 from kodoctl.dev.maven_output import FULL, downloaded, explain
 from kodoctl.dev.progress import Download, ProgressStep, Tell
+from kodoctl.programs import find_program
 
 if TYPE_CHECKING:
     from kodoctl.errors import KodoctlError
@@ -63,7 +64,7 @@ def complete(folder: Path) -> list[Path] | None:
 
 
 def _fetch(folder: Path, version: str, environ: Mapping[str, str], tell: Tell) -> None:
-    maven = shutil.which("mvn", path=environ.get("PATH", ""))
+    maven = find_program("mvn", environ)
     if maven is None:
         detail = (
             "Maven fetches Pulsar the first time, and there is no `mvn` on the PATH\n"

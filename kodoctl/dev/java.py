@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.dev.dev_errors import failure
+from kodoctl.programs import find_program
 
 MAIN_CLASS: Final = "org.apache.pulsar.PulsarStandaloneStarter"
 HEAP_MB: Final = 512
@@ -82,7 +82,7 @@ def _locate(environ: Mapping[str, str], needed: int) -> Path:
         if not program.is_file():
             raise _none(f"JAVA_HOME is {home}, and there is no bin/java in it", needed)
         return program
-    found = shutil.which("java", path=environ.get("PATH", ""))
+    found = find_program("java", environ)
     if found is None:
         raise _none("there is no `java` on the PATH, and JAVA_HOME is not set", needed)
     return Path(found)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config
-from kodoctl.dev.instance import Folder, make_private, write_private
+from kodoctl.private_files import make_private, write_private
+
+if TYPE_CHECKING:
+    from kodoctl.dev.instance import Folder
 
 _JAVA_LOGGING: Final = "handlers=java.util.logging.ConsoleHandler\n.level=SEVERE\n"
 """For the few libraries with a log of their own: their warnings on the console hide what matters."""

@@ -12,9 +12,10 @@ from typing import Final
 import jwt
 
 from kodoctl.dev.dev_errors import failure
-from kodoctl.dev.instance import Auth, Folder, Instance, make_private, write_private
+from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.typed_command import typed
 from kodoctl.errors import UsageError, error
+from kodoctl.private_files import make_private, write_private
 from kodoctl.pulsar.secret import Secret
 
 ADMIN: Final = "admin"

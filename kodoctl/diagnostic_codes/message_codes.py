@@ -66,6 +66,10 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K590": Code("the landing is of another namespace",
                      "Two files of one name need a landing each: name it with --landing, or give one another name."),
     },
+    "Releases that are not finished": {
+        "K591": Code("another release is not finished",
+                     "Run the command that it is of again, which finishes it; remove a file that you do not know."),
+    },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
                      "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),

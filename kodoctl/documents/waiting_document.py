@@ -52,13 +52,15 @@ class WaitingListDocument(TypedDict):
 
 
 class LaneReleaseRow(TypedDict):
-    """Result of one lane. `released`: messages that this command sent to it, due at once, or found sent by an earlier
+    """Result of one lane. `earlier_run`: the run whose plan, left by a kill, was finished by this row; "": the row is of
+    this run's own plans. `released`: messages that this command sent to it, due at once, or found sent by an earlier
     attempt; `stays`: why further messages wait on -> how many, `other`: they do not meet the condition; `problems`:
     messages that could be neither sent nor acknowledged, or may be there twice, a line each; `complete`: nothing is
     left to do.
     """
 
     lane: str
+    earlier_run: str
     released: int
     stays: dict[str, int]
     problems: list[str]

@@ -3,8 +3,9 @@ command.
 
 The environment is passed in: nothing below the command line reads it. Credentials go where their owner sent them:
 those of a context to its own addresses, unless it was asked for by name; those of the environment to addresses of the
-environment or of flags. The file of a project comes with the working folder, whoever wrote it: it may name clusters,
-and no secret outside of its folder.
+environment or of flags; those of flags to addresses of flags, of the environment, of a context that was asked for by
+name, or of the user's own file. The file of a project comes with the working folder, whoever wrote it: it may name
+clusters, and no secret outside of its folder.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-import platformdirs
 import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
-from kodoctl.host_facts import expanded, of_home
+from kodoctl.host_facts import expanded
 from kodoctl.pulsar.addresses import checked, readable_by_all, split
 from kodoctl.pulsar.credentials import (
     FILE_KEYS,
@@ -35,6 +35,7 @@ from kodoctl.pulsar.credentials import (
 )
 from kodoctl.pulsar.message_border import native_setting
 from kodoctl.pulsar.secret import Secret, checked_secret
+from kodoctl.user_folders import config_folder
 
 CONFIG_FILE: Final = "kodoctl.toml"
 K528 = "a project's file may not say this"
@@ -109,10 +110,13 @@ class Flags:
 
 @dataclass(frozen=True)
 class Contexts:
-    """All contexts in reach: the project's `kodoctl.toml` (found upwards from the working folder) over the user's."""
+    """All contexts in reach: the project's `kodoctl.toml` (found upwards from the working folder) over the user's.
+    `own`: those of the user's file.
+    """
 
     by_name: Mapping[str, Context] = field(default_factory=dict)
     current: str | None = None
+    own: Mapping[str, Context] = field(default_factory=dict)
 
     def get(self, name: str) -> Context:
         """Raises UsageError when there is no such context."""
@@ -126,7 +130,10 @@ def user_config(environ: Mapping[str, str]) -> Path | None:
     """The user's own configuration file; KODOCTL_CONFIG names another one. None where the user has no home folder."""
     if named := environ.get("KODOCTL_CONFIG"):
         return Path(named)
-    return of_home(lambda: platformdirs.user_config_path("kodoctl") / CONFIG_FILE)
+    try:
+        return config_folder() / CONFIG_FILE
+    except UsageError:
+        return None
 
 
 def own_config(environ: Mapping[str, str]) -> Path:
@@ -150,13 +157,14 @@ def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
     has_own = own is not None and own.is_file()
     if own is not None and has_own:
         by_name, current = _read_config(own)
+    owned = by_name
     if project is not None and not (own is not None and has_own and project.samefile(own)):
         contexts, chosen = _read_config(project)
         if faults := [fault for one in contexts.values() for fault in _of_project(one, by_name)]:
             raise KodoctlError(*faults)
         by_name = {**by_name, **contexts}
         current = chosen or current
-    return Contexts(by_name, environ.get("KODOCTL_CONTEXT") or current)
+    return Contexts(by_name, environ.get("KODOCTL_CONTEXT") or current, owned)
 
 
 def _of_project(context: Context, own: Mapping[str, Context]) -> Iterator[Diagnostic]:
@@ -284,6 +292,9 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     mixed = not flags.context and broker_url != own_broker  # the context's own credentials go to its own addresses only
     access = _access_of(environ)
     sent = context is None  # both addresses are of flags and of the environment then
+    named = flags.context or environ.get("KODOCTL_CONTEXT")
+    if context is not None and flags.token_file and (fault := _stranger(context, contexts, named)):
+        raise UsageError(fault)
     places = [
         _flagged(flags),
         access if sent else _Access(tls=access.tls if env else None),
@@ -301,6 +312,24 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
         _withheld(context) if context is not None and (access.token or access.oauth2) else "",
         native_setting(environ),
     )
+
+
+def _stranger(context: Context, contexts: Contexts, named: str | None) -> Diagnostic | None:
+    """An error where a token of a flag would go to an address that only a file of the working folder chose: that of its
+    current context, or of one that has a name of the user's own.
+    """
+    mine = contexts.own.get(context.name)
+    if mine is context or (named == context.name and mine is None):
+        return None
+    how = (
+        f"name the address with --admin-url, or the context with --context {context.name}"
+        if mine is None
+        else f"{mine.file} has a context of that name, too: name the address with --admin-url"
+    )
+    detail = (
+        f"--token-file would go to {context.admin_url}, which [contexts.{context.name}] of a working folder says: {how}"
+    )
+    return error("K528", K528, detail, Where(str(context.file)))
 
 
 def _withheld(context: Context) -> str:

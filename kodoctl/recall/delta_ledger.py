@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.private_files import make_private
 from kodoctl.recall.recall_ledger import SETTLED, LedgerSlice, RecallEntry, RecallEvent
 
 _COLUMNS = (
@@ -43,7 +44,7 @@ class DeltaLedger:
 
         try:
             if "://" not in self.path:
-                Path(self.path).mkdir(parents=True, exist_ok=True)
+                make_private(Path(self.path))
             deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME, storage_options=_STORE)
         except deltalake.exceptions.CommitFailedError as problem:
             if not self.exists():  # made meanwhile, or here by a request whose answer was lost
@@ -76,7 +77,7 @@ class DeltaLedger:
         numbered = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(self._writer, self._commits)])
         try:
             if "://" not in self.path:
-                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+                make_private(Path(self.path))
             deltalake.write_deltalake(
                 self.path, table, mode="append", name=_NAME, commit_properties=numbered, storage_options=_STORE
             )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kodoctl.errors import RefusedError, UsageError, Where, error
+from kodoctl.private_files import create_private
 from kodoctl.recall.recall_plan import SEGMENT, LetterRef, LetterTable, PlannedLetter, RecallPlan, UnsentCopy
 from kodoctl.recall.stored_message import Position
 
@@ -55,13 +56,14 @@ def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
 
 
 class LetterTableWriter:
-    """A new file. Rows are added in the order of the plan; `close` tells what was written."""
+    """A new file, for its owner alone. Rows are added in the order of the plan; `close` tells what was written."""
 
     def __init__(self, path: Path) -> None:
         from pyarrow import parquet
 
         self._path = path
         try:
+            create_private(path)
             self._file = parquet.ParquetWriter(path, _schema(), compression="zstd")
         except OSError as problem:
             raise _unwritable(path, problem) from None

@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodoctl.formatting import duration_text
@@ -63,9 +65,7 @@ def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
     """One chart as an SVG document with selectable text; None where there is nothing to draw. The same document gives
     the same text.
     """
-    import matplotlib as mpl
-
-    with mpl.rc_context(_settings(style) | {"svg.hashsalt": "kodoctl", "svg.fonttype": "none"}):
+    with _settings(style, {"svg.hashsalt": "kodoctl", "svg.fonttype": "none"}):
         figure = paint(document, style)
         if figure is None:
             return None
@@ -81,9 +81,7 @@ def dark(drawn: str) -> str:
 
 def png(paint: Paint[Drawn], document: Drawn, style: Style = LIGHT) -> bytes | None:
     """The same as a PNG on white, for places that show nothing else."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(_settings(style)):
+    with _settings(style):
         figure = paint(document, style)
         if figure is None:
             return None
@@ -92,12 +90,22 @@ def png(paint: Paint[Drawn], document: Drawn, style: Style = LIGHT) -> bytes | N
     return stream.getvalue()
 
 
-def _settings(style: Style) -> Any:
-    return {
+@contextmanager
+def _settings(style: Style, more: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+    """Settings of matplotlib within a block: its own and ours. Those of a `matplotlibrc`, which it reads in the working folder
+    first, count for nothing.
+    """
+    import matplotlib as mpl
+
+    ours: Any = {
         "font.family": "DejaVu Sans", "font.size": 10, "text.color": style.ink, "axes.labelcolor": style.quiet,
         "xtick.color": style.quiet, "ytick.color": style.ink, "axes.edgecolor": style.line, "grid.color": style.line,
-        "text.parse_math": False, "axes.unicode_minus": False,
+        "text.parse_math": False, "axes.unicode_minus": False, **more,
     }  # fmt: skip
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(ours)
+        yield
 
 
 def new_figure(style: Style, height: float, title: str) -> Figure:

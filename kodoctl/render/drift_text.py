@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import many
-from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 from kodoctl.render.plan_text import change_lines, finding_lines
 

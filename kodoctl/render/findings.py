@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from kodoctl import __version__
 from kodoctl.diagnostic_codes import CODES
 from kodoctl.errors import Diagnostic, Severity
+from kodoctl.escaping import one_line
 from kodoctl.formatting import many
-from kodoctl.render.escaping import one_line
 from kodoctl.render.github_annotations import annotation
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.escaping import code, markdown, one_line
 from kodoctl.formatting import many
 from kodoctl.plan.changes import Action
 from kodoctl.render import plan_words as words
-from kodoctl.render.escaping import code, markdown, one_line
 from kodoctl.render.html_page import page
 from kodoctl.render.line import Line
 from kodoctl.render.plan_github import plan_github

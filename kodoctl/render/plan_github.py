@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.escaping import one_line
 from kodoctl.render import plan_words as words
-from kodoctl.render.escaping import one_line
 from kodoctl.render.github_annotations import annotation
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.escaping import one_line
 from kodoctl.render import plan_words as words
-from kodoctl.render.escaping import one_line
 from kodoctl.render.html_page import page
 from kodoctl.render.plan_text import grouped
 

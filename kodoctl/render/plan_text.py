@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
-from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
+from kodoctl.escaping import printable
 from kodoctl.formatting import many
-from kodoctl.render.escaping import printable
 from kodoctl.render.wrap import fold
 
 SHOWN: Final = 1_000  # rows of a table for people

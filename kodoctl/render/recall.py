@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import age_text, many, time_text
 from kodoctl.protocol.sequence_numbers import NOBODY
-from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 
 if TYPE_CHECKING:

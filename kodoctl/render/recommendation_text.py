@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import many, time_text
-from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 from kodoctl.topology.units import Duration
 

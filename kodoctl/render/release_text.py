@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import many
-from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def release_lines(document: WaitingReleaseDocument, target: str) -> Iterator[Lin
 def _lane(row: LaneReleaseRow) -> Iterator[Line]:
     stays = sum(row["stays"].values())
     left = f", {stays:,} stay{'s' * (stays == 1)}" if stays else ""
-    yield Line(f"  {row['lane']}: {many(row['released'], 'message')} released{left}", hang=4)
+    of = f" by the plan that run {one_line(row['earlier_run'])} left" if row["earlier_run"] else ""
+    yield Line(f"  {row['lane']}: {many(row['released'], 'message')} released{of}{left}", hang=4)
     for why, count in row["stays"].items():
         yield Line(f"    {count:,} {_WHY.get(why, why)}", hang=6)
     for problem in row["problems"]:

@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodoctl import __version__
+from kodoctl.escaping import one_line
 from kodoctl.formatting import duration_text, many, time_text, window_text
 from kodoctl.render import charts
 from kodoctl.render import report_words as words
-from kodoctl.render.escaping import one_line
 from kodoctl.render.html_page import page
 from kodoctl.render.report_charts import CHARTS
 

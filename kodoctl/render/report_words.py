@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import duration_text, lane_text, many, window_text
-from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditDocument

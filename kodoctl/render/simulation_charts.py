@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.documents.simulation_document import SimulatedTenant, SimulationDocument, SimulationTrial
+from kodoctl.escaping import one_line
 from kodoctl.formatting import duration_text, many
 from kodoctl.render.charts import Style, bare, height_of, new_figure, png, scale_times, seen
-from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

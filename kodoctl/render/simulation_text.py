@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import duration_text, many, time_text
-from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 from kodoctl.render.simulation_charts import TenantRow, tenant_rows
 

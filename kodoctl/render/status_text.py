@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
+from kodoctl.escaping import one_line
 from kodoctl.formatting import age_text, many
 from kodoctl.protocol.overrides import steered_text
-from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.escaping import one_line, printable
 from kodoctl.formatting import age_text, many
-from kodoctl.render.escaping import one_line, printable
 from kodoctl.render.line import Line
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ def _speaks(path: Path) -> bool:
         "consumer/kodo_consumer/multi_run.py",
         "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
         "kodoctl/pulsar/secret.py",  # in tasks of Spark's, which have no command line of ours
+        "kodoctl/programs.py",  # of processes that it starts
     )
 
 

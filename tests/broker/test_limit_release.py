@@ -180,7 +180,7 @@ def test_killed_at_any_step_the_same_command_again_loses_nothing_and_sends_nothi
         shop.workspace.run(*release(shop))
         assert waits.left("L1/blocking") == expected, f"{step}: nothing lost, nothing twice"
         assert waits.orders() == ()
-        assert not list((shop.workspace.folder / ".kodoctl/releases").iterdir())
+        assert not list((shop.workspace.folder / "state/kodoctl/releases").iterdir())
     copies = [one for one in waits.stored("L1/blocking") if "kodo-release" in one.properties]
     released = Counter(one.properties["kodo-release"] for one in copies)
     assert [one.event_time for one in copies] == sorted(one.event_time for one in copies), "in their order"

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import process, service
-from kodoctl.dev.instance import Homes, all_instances, make_private, take_lock
+from kodoctl.dev.instance import Homes, all_instances, take_lock
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.up import up
 from kodoctl.errors import Diagnostic, KodoctlError, Severity
+from kodoctl.private_files import make_private
 
 if TYPE_CHECKING:
     from kodoctl.dev.resolve import UpFlags

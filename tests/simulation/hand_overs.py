@@ -254,7 +254,7 @@ class HandOvers:
             rest = self.now - max(partition.last_start, partition.disturbed)
             self.rests = max(self.rests, rest)
             if not self.slow and rest > RESTS_AT_MOST * (2 if partition.anew else 1):
-                self.fail(f"partition {partition.number} rests for {rest:.1f} s, {active.name} is active")
+                self.fail(f"partition {partition.number} rests for {rest:.1f} s, {active and active.name} is active")
 
     def fail(self, text: str) -> None:
         raise BrokenPromise(f"seed {self.seed}, {self.now:.2f} s in: {text}")

@@ -29,6 +29,7 @@ from kodoctl.pipeline.spark.spark_session import (
 )
 from tests.brokers.workspace import run_main
 
+ROOT = Path(__file__).parents[2]
 ENDED = """
 import os, signal, threading
 from pathlib import Path
@@ -68,6 +69,28 @@ else:
     print(session.range(10).count(), session.conf.get("spark.sql.session.timeZone"))
     session.stop()
 """
+ELSEWHERE = """
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
+class Reader(DataSourceReader):
+    def read(self, partition):
+        import os, sys
+        yield (os.environ.get("PYTHONSAFEPATH"), sys.executable)
+class Source(DataSource):
+    @classmethod
+    def name(cls):
+        return "here"
+    def schema(self):
+        return "safe string, python string"
+    def reader(self, schema):
+        return Reader()
+session = open_session(SparkSettings(master="local[1]"))
+session.dataSource.register(Source)
+print(session.read.format("here").load().collect()[0])
+print(session.range(1).rdd.map(lambda one: one.id + 1).collect())
+session.stop()
+"""
+"""A source of data and a function, each of which Spark runs in a Python of its own, as a command of kodoctl does."""
 G1 = "-XX:+UseG1GC"
 
 
@@ -88,9 +111,24 @@ def test_java_that_the_system_ended_is_told_as_that() -> None:
     assert done.stderr == ""
 
 
-def _run(program: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def test_pythons_of_spark_run_nothing_of_the_working_folder(tmp_path: Path) -> None:
+    """Spark starts them by `-m`, which puts the working folder first, and the first of them by any `python3` of PATH."""
+    for name in ("select", "socket", "pyspark", "kodoctl"):
+        (tmp_path / f"{name}.py").write_text("open('RAN', 'a').write(__name__)\n")
+    for name in ("python3", "java", "ps"):
+        (tmp_path / name).write_text("#!/bin/sh\necho $0 >> RAN\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path.parent / "program.py").write_text(ELSEWHERE)
+    paths = os.pathsep.join(one for one in (str(ROOT), str(ROOT / "consumer"), os.environ.get("PYTHONPATH", "")) if one)
+    done = _run(tmp_path.parent / "program.py", tmp_path, PATH=f".:{os.environ['PATH']}", PYTHONPATH=paths)
+    assert f"Row(safe='1', python='{sys.executable}')\n[1]" in done.stdout
+    assert not (tmp_path / "RAN").exists()
+
+
+def _run(program: str | Path, folder: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, *((str(program),) if isinstance(program, Path) else ("-c", program))],
+        cwd=folder,
         env=os.environ | environ,
         capture_output=True,
         text=True,

@@ -8,7 +8,6 @@ needs no release: it asks the limit again as soon as the worker follows the orde
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from kodo_consumer.core.limit_policy import NOBODY, Limit, kind_of
 from kodo_consumer.core.state_machine import OVER_LIMIT_REASON
 from kodoctl.console import finish, say
 from kodoctl.errors import ExitCode
+from kodoctl.programs import python_command
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
@@ -88,7 +88,7 @@ def release_command(
     because: str,
 ) -> list[str]:
     """The words of `kodoctl waiting release`, run by this Python. `of`: topology, topic and subscription."""
-    words = [sys.executable, "-m", "kodoctl", "waiting", "release", of["topology"]]
+    words = python_command("kodoctl", "waiting", "release", of["topology"])
     words += ["--topic", of["topic"], "--subscription", of["subscription"]]
     words += [word for lane in lanes for word in ("--lane", lane)]
     words += ["--where", condition_of(policy, order), "--because", because]

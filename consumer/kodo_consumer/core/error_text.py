@@ -56,6 +56,10 @@ class ErrorTextReader:
             return ""
         return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
 
+    def redacted(self, text: str) -> str:
+        """A text that is about an error, and of no exception."""
+        return self._kept(text, "").text
+
     def read(self, problem: BaseException) -> ErrorDetails:
         """Details of an exception, and of those that led to it. Of a request of a handler, such as Retry, only what led
         to it: what it says itself is the reason. Never raises.

@@ -73,7 +73,8 @@ class Retry(HandlerSignal):
         if not isinstance(code, str):
             raise TypeError(f'code is a word of retrying.by_code, such as "busy", not {code!r}')
         self.after = _milliseconds(after)
-        self.why, self.code = reason_text(why) or reason_text(code), code
+        self.code = reason_text(code)
+        self.why = reason_text(why) or self.code
         super().__init__(self.why or "retry")
 
     @property

@@ -13,7 +13,7 @@ import sqlite3
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from kodoctl.render.escaping import one_line
+from kodoctl.escaping import one_line
 
 
 class FaultKind(StrEnum):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.envelope import MAX_REASON, Level
 from kodo_consumer.core.tenant_moves import TenantMove
+from kodoctl.escaping import printable
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text
-from kodoctl.render.escaping import printable
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy

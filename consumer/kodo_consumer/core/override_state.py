@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, kind_of, title_of
 from kodo_consumer.core.move_orders import tenant_moves, why_not_moved
 from kodo_consumer.core.slot_overrides import bulkheads_with, why_no_slots
+from kodoctl.escaping import printable
 from kodoctl.formatting import time_text
 from kodoctl.protocol.overrides import (
     InvalidOverridesError,
@@ -21,7 +22,6 @@ from kodoctl.protocol.overrides import (
     parse,
 )
 from kodoctl.protocol.properties import STEER_PROPERTY
-from kodoctl.render.escaping import printable
 from kodoctl.topology.units import Rate as FileRate
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from kodo_consumer.outbox.table import PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import UsageError, error
+from kodoctl.escaping import one_line
 from kodoctl.protocol.properties import TRACE_NAMES
-from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock

@@ -25,8 +25,8 @@ from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.table import MAX_COUNT
 from kodoctl.errors import ClusterError, UsageError
+from kodoctl.escaping import one_line
 from kodoctl.formatting import many
-from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock

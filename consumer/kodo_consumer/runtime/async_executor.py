@@ -36,6 +36,7 @@ class AsyncExecutor:
         self._complaints = ExceptionReporter(texts)
         self._source: WorkSource | None = None
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._complaints.stray)
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[Message, asyncio.Task[None]] = {}

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
 from kodo_consumer.core.infrastructure_faults import FaultKind, fault_of
@@ -24,6 +24,8 @@ from kodo_consumer.core.outcomes import (
 )
 
 if TYPE_CHECKING:
+    import asyncio
+
     from kodo_consumer.core.error_text import ErrorTextReader
 
 log = logging.getLogger("kodo.consumer")
@@ -79,10 +81,35 @@ class ExceptionReporter:
         return outcome if self._texts is None else with_error(outcome, self._texts.read(problem))
 
     def _report(self, kind: str, problem: BaseException, error: ErrorDetails | None) -> None:
-        if self._texts is None or error is None or not self._texts.redacts:
-            self._say(f"handler failed with {kind}", problem)
+        report_error(self._texts, f"handler failed with {kind}", problem, error, self._say)
+
+    def stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handler of an event loop for errors that nobody waits for, such as those of tasks that a handler left behind."""
+        if self._texts is None or not self._texts.redacts:
+            loop.default_exception_handler(context)
+            return
+        text, problem = self._texts.redacted(str(context.get("message", ""))), context.get("exception")
+        if problem is None:
+            log.error("%s", text)
         else:
-            self._say(f"handler failed with {kind}{self._texts.in_words(error)}", None)
+            report_error(self._texts, f"{text}: {type(problem).__name__}", problem)
+
+
+def report_error(
+    texts: ErrorTextReader | None,
+    text: str,
+    problem: BaseException,
+    error: ErrorDetails | None = None,
+    say: Callable[[str, BaseException | None], object] | None = None,
+) -> None:
+    """Logs an exception of the user's code (`say`: another way than the log): with its traceback, or, where error texts are
+    redacted, with what is left of its text. `error`: its details, if they have been read. No other function logs one.
+    """
+    say = say or _log
+    if texts is None or not texts.redacts:
+        say(text, problem)
+    else:
+        say(f"{text}{texts.in_words(error or texts.read(problem))}", None)
 
 
 def _log(text: str, problem: BaseException | None) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kodo_consumer.core.envelope import BrokenHeadersError, Delivery, Headers, read_headers
 from kodo_consumer.core.error_text import ErrorTextReader
 from kodo_consumer.message import Check, Message
+from kodo_consumer.runtime.handler_errors import report_error
 from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodoctl.errors import UsageError, error
 
@@ -34,6 +35,7 @@ class Hooks:
     def __init__(self) -> None:
         self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
         self._logged: dict[object, float] = {}
+        self._texts: ErrorTextReader | None = None
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
         """One more, inside those before it."""
@@ -83,7 +85,8 @@ class Hooks:
 
     def error_texts(self, policy: Policy) -> ErrorTextReader | None:
         """Reader of error texts, with the hooks that redact them; None where the topology keeps none."""
-        return None if policy.error_text is None else ErrorTextReader(policy.error_text, self._of["redact"])
+        self._texts = None if policy.error_text is None else ErrorTextReader(policy.error_text, self._of["redact"])
+        return self._texts
 
     # ---- handled and decided
 
@@ -137,7 +140,8 @@ class Hooks:
         now = time.monotonic()
         if now - self._logged.get(hook, float("-inf")) >= _QUIET:
             self._logged[hook] = now
-            log.warning("middleware %s failed; the message goes its way", _name(hook), exc_info=problem)
+            text = f"middleware {_name(hook)} failed; the message goes its way: {type(problem).__name__}"
+            report_error(self._texts, text, problem)
 
 
 def _verdict(hook: object, answer: Any, raised: BaseException | None) -> BaseException | None:

@@ -18,6 +18,7 @@ from kodoctl.pipeline.ingest.delta_format import check_format, delta_schema, may
 from kodoctl.pipeline.ingest.file_store import STORE, Storage, way_in
 from kodoctl.pipeline.ingest.landing_dataset import dataset_of, rows_where
 from kodoctl.pipeline.ingest.tables import COMMITS, DATE, Table
+from kodoctl.private_files import make_folder
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -97,7 +98,7 @@ class LandingTable:
 
         if self.folder.local is not None:
             with self._reported():
-                self.folder.local.mkdir(parents=True, exist_ok=True)
+                make_folder(self.folder.local)
         with suppress(ConcurrentCommitError), self._reported():  # it has been made meanwhile
             deltalake.DeltaTable.create(
                 self._uri, self.table.delta(), mode="ignore", partition_by=list(self.table.partitions),

@@ -49,6 +49,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
 )
 from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, EVENTS, RECORDED, TABLES, TRANSITIONS, Table
+from kodoctl.private_files import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -270,7 +271,7 @@ class Landing:
         if self.root.local is None:
             return
         try:
-            self.root.local.mkdir(parents=True, exist_ok=True)
+            make_folder(self.root.local)
             if not os.access(self.root.local, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.root.local))
         except OSError as problem:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied
 from kodoctl.pipeline.rollup.job import time_bounds
 from kodoctl.pipeline.simulate.arrivals import arrivals, run_times, waiting_messages
 from kodoctl.pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of, times_by_state
+from kodoctl.programs import python_command
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 
@@ -37,12 +37,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.model.topology import GroundTopic
 
-_COMMAND: Final = (
-    sys.executable,
-    "-P",
-    "-m",
-    "kodo_consumer.simulator",
-)  # -P: no folder of the user's stands in for ours
+_COMMAND: Final = tuple(python_command("kodo_consumer.simulator"))
 
 
 @dataclass(frozen=True, slots=True)

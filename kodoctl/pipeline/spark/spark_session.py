@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.spark.java_classes import keep_java_classes
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
+from kodoctl.programs import SAFE_PATH, runs_nothing_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     """For who may not import Spark."""
 
 LOCAL: Final = "local[*]"
+_YES: Final = "1"
+_PYTHON: Final = "PYSPARK_PYTHON"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS: Final = f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}"
 """With a deep stack: Spark up to 4.1 runs over its stack when a query is stopped while our source is read."""
@@ -47,6 +50,7 @@ _SQL: Final = {
 }
 """What our plans rely on: set in a session of our own, whoever made the context."""
 _CONTEXT: Final = {
+    f"spark.executorEnv.{SAFE_PATH}": _YES,  # workers run nothing because it lies in a folder that Spark was started in
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",  # two attempts at once would read, or send, twice
@@ -204,6 +208,8 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
     session = running.newSession() if running else _started(asked)
     if session.sparkContext.pythonExec == "python3":  # nobody said which; the first on PATH may be any
         session.sparkContext.pythonExec = sys.executable
+    if not running:  # workers of a session of the caller's import as the caller wants
+        session.sparkContext.environment.setdefault(SAFE_PATH, _YES)
     keep_java_classes(session)
     for key, value in {**_SQL, **asked.extra}.items():
         if running or asked.submitted:
@@ -342,7 +348,7 @@ def _started(asked: SparkSettings) -> SparkSession:
         builder = builder.master(asked.at)
     for key, value in asked.configuration.items():
         builder = builder.config(key, value)
-    with _hidden_output() as output:
+    with _hidden_output() as output, runs_nothing_here({_PYTHON: sys.executable}):  # of Java, and what it starts
         try:
             if asked.environment:  # as a setting it would stand in the list of processes, for everybody to read
                 settings = {"spark.app.name": "kodoctl", "spark.master": asked.at or "", **asked.configuration}

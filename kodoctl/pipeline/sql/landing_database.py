@@ -1,11 +1,15 @@
-"""SQL on the tables of a landing as of one commit: DuckDB reads them as Arrow datasets, and writes nothing."""
+"""SQL on the tables of a landing as of one commit: DuckDB reads them as Arrow datasets, and writes nothing.
+
+DuckDB itself sees to that, whatever a statement looks like: its parser says which statements are questions, each runs in
+a transaction that only reads, and what EXPLAIN may run (ANALYZE does) runs where no file can be opened.
+"""
 
 from __future__ import annotations
 
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,16 +29,22 @@ _READ: Final = (*TABLES, *COUNTED, *RECORDED)
 NAMES: Final = tuple(table.name for table in (*_READ, COMMITS))
 """Tables that statements may ask."""
 _ROWS: Final = 2_000  # of a batch of an answer
+_EXTERNAL: Final = "SET enable_external_access = false"
 _LOCKED: Final = (
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
     "SET python_enable_replacements = false",  # else a table may be any variable of this program
-    "SET enable_external_access = false",
+    _EXTERNAL,
     "SET lock_configuration = true",
 )
-_QUESTIONS: Final = frozenset({"SELECT", "EXPLAIN"})  # SHOW, DESCRIBE, SUMMARIZE and VALUES are kinds of SELECT
+_EXPLAIN: Final = "EXPLAIN"
+_QUESTIONS: Final = frozenset({"SELECT", _EXPLAIN})  # SHOW, DESCRIBE, SUMMARIZE and VALUES are kinds of SELECT
+_NO_FILES: Final = {
+    False: "\n--other-files allows statements to read them",
+    True: "\nwhat is explained may run: it reads the landing's tables, and no other file",
+}
+"""By whether it is EXPLAIN."""
 _FILE_GONE: Final = re.compile(r"Object at location (\S+) not found|local file '([^'\n]+)'\. Detail: \[errno 2\]")
-_EXPLAIN: Final = re.compile(r"^\s*EXPLAIN\b(\s*ANALYZE\b|\s*\([^)]*\))*", re.IGNORECASE)
 _PART: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 
 
@@ -49,28 +59,36 @@ class QueryResult:
 class LandingDatabase:
     """Tables of a landing as of its newest commit, by their names. `number` and `read_at` (ms): of that commit, and of
     the last ingest that ended by itself. Raises KodoctlError; UsageError for a statement that cannot be answered.
+
+    `explaining`: runs what is explained; it can open no file.
     """
 
-    def __init__(self, landing: Landing, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, landing: Landing, connection: duckdb.DuckDBPyConnection, explaining: duckdb.DuckDBPyConnection
+    ) -> None:
         snapshot = landing.snapshot(*_READ)
         self.number, self.read_at = snapshot.commits[-1].number, read_at(snapshot.commits)
-        self._connection = connection
-        for table in _READ:
-            folder = landing.root / table.name
-            connection.register(table.name, dataset_of(folder, table, snapshot.files[table.name]))
-        connection.register(COMMITS.name, _commits(snapshot.commits))
+        self._connection, self._explaining = connection, explaining
+        for one in {connection, explaining}:
+            for table in _READ:
+                folder = landing.root / table.name
+                one.register(table.name, dataset_of(folder, table, snapshot.files[table.name]))
+            one.register(COMMITS.name, _commits(snapshot.commits))
 
     def answers(self, text: str) -> Iterator[QueryResult]:
         """The answer to each statement of a text, in order; all are read before the first is run."""
         statements = self._statements(text)
-        if wrong := [name for one in statements for name in self._others(one)]:
+        if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:
             detail = f"{', '.join(dict.fromkeys(wrong))}: tables can be asked (SELECT, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), nothing else"
             raise UsageError(error("K814", "the statement is no question", detail))
         if not statements:
             raise UsageError(error("K813", "the statement cannot be answered", "there is none"))
         for one in statements:
-            with _reported():
-                found: duckdb.DuckDBPyRelation | None = self._connection.sql(one)
+            is_explain = one.type.name == _EXPLAIN
+            connection = self._explaining if is_explain else self._connection
+            with _reported(is_explain=is_explain):
+                _begin_to_read(connection)
+                found: duckdb.DuckDBPyRelation | None = connection.sql(one)
                 assert found is not None
                 reader = found.to_arrow_reader(_ROWS)
             yield QueryResult(reader.schema.names, _rows(reader))
@@ -79,17 +97,10 @@ class LandingDatabase:
         with _reported():
             return self._connection.extract_statements(text.encode().decode())
 
-    def _others(self, statement: duckdb.Statement) -> list[str]:
-        """What it does besides asking: EXPLAIN ANALYZE runs what it explains."""
-        name = statement.type.name
-        if name != "EXPLAIN":
-            return [] if name in _QUESTIONS else [name]
-        text = _PART.sub(lambda found: " " if found[0].startswith(("--", "/*")) else found[0], statement.query)
-        return [one for inner in self._statements(_EXPLAIN.sub("", text, count=1)) for one in self._others(inner)]
-
     def interrupt(self) -> None:
         """Ends the statement that runs."""
         self._connection.interrupt()
+        self._explaining.interrupt()
 
 
 @contextmanager
@@ -100,13 +111,29 @@ def open_database(landing: Landing, *, other_files: bool = False) -> Iterator[La
     installed()
     import duckdb
 
-    with tempfile.TemporaryDirectory(prefix="kodoctl-sql-") as scratch, duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute(f"SET temp_directory = '{scratch.replace(chr(39), chr(39) * 2)}'")
-        for setting in _LOCKED:
-            if not (other_files and "external_access" in setting):
-                connection.execute(setting)
-        yield LandingDatabase(landing, connection)
+    with tempfile.TemporaryDirectory(prefix="kodoctl-sql-") as scratch, ExitStack() as stack:
+        explaining = connection = _locked(stack.enter_context(duckdb.connect()), scratch)
+        if other_files:
+            connection = _locked(stack.enter_context(duckdb.connect()), scratch, but=_EXTERNAL)
+        yield LandingDatabase(landing, connection, explaining)
+
+
+def _locked(connection: duckdb.DuckDBPyConnection, scratch: str, but: str = "") -> duckdb.DuckDBPyConnection:
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"SET temp_directory = '{scratch.replace(chr(39), chr(39) * 2)}'")
+    for setting in _LOCKED:
+        if setting != but:
+            connection.execute(setting)
+    return connection
+
+
+def _begin_to_read(connection: duckdb.DuckDBPyConnection) -> None:
+    """Begins a transaction that cannot write, and ends the one before: its rows have been read."""
+    import duckdb
+
+    with suppress(duckdb.TransactionException):  # there is none
+        connection.rollback()
+    connection.execute("BEGIN TRANSACTION READ ONLY")
 
 
 def installed() -> None:
@@ -152,8 +179,8 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
-    """Turns what DuckDB, or Arrow below it, raises into errors of ours."""
+def _reported(*, is_explain: bool = False) -> Iterator[None]:
+    """Turns what DuckDB, or Arrow below it, raises into errors of ours. `is_explain`: see LandingDatabase."""
     import duckdb
     import pyarrow as pa
 
@@ -166,5 +193,5 @@ def _reported() -> Iterator[None]:
                 f"{gone[1] or gone[2]} is gone, and its table names it: bring it back, or land elsewhere with --landing"
             )
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
-        hint = "\n--other-files allows statements to read them" if "disabled by configuration" in text else ""
+        hint = _NO_FILES[is_explain] if "disabled by configuration" in text else ""
         raise UsageError(error("K813", "the statement cannot be answered", text + hint)) from None

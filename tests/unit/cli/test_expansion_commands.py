@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 
 from kodoctl.cli.graphviz import draw
-from kodoctl.render.escaping import printable
+from kodoctl.escaping import printable
 from kodoctl.render.graph_text import dot
 from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import Level, NamespaceName, State, TopicName

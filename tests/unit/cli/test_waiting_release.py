@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,12 +16,18 @@ from kodoctl.cli import waiting_release
 from kodoctl.cli.main import app
 from kodoctl.cli.waiting_apply import SendPace
 from kodoctl.errors import LockedError, RefusedError, error
+from kodoctl.recall import recall_plan_file
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.recall_plan import PlannedPartition, RecallAction, RecallPlan
 from kodoctl.recall.sends_in_flight import SendReport
 from tests.unit.recall.test_lane_pause import WAITING
 
-LANE: Any = SimpleNamespace(lane=WAITING.lane, dead_topic=WAITING.dead_topic, holder=WAITING.holder)
+LANE: Any = SimpleNamespace(
+    lane=WAITING.lane, dead_topic=WAITING.dead_topic, holder=WAITING.holder, ground=WAITING.topic,
+    subscription=WAITING.subscription,
+)  # fmt: skip
+LOADED: Any = SimpleNamespace(source=SimpleNamespace(name=WAITING.path), environment=WAITING.environment)
 REFUSED = RefusedError(error("K582", "the lane is still read", "by a worker"))
 
 
@@ -43,7 +50,7 @@ def sending(folder: Path, patch: pytest.MonkeyPatch, found: BaseException | Send
     patch.setattr(waiting_release, "plan_lane", lambda *_: WAITING)
     patch.setattr(waiting_release, "attempt_plan", attempt)
     pace = SendPace.of("1m", "1000/s")
-    names = (str(folder / "plans"), "true", "", "1000/s", pace, str(folder / "ledger"), None)
+    names = (folder / "plans", "true", "", "1000/s", pace, str(folder / "ledger"), None)
     return waiting_release._LaneRelease(cast("Any", Target()), *names)
 
 
@@ -56,14 +63,14 @@ def test_an_attempt_that_failed_before_it_sent_leaves_no_plan(
     problem: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(type(problem)):
-        sending(tmp_path, monkeypatch, problem).run(cast("Any", None), LANE)
+        list(sending(tmp_path, monkeypatch, problem).run(cast("Any", None), LANE))
     assert stored(tmp_path) == []
 
 
 def test_an_attempt_that_was_interrupted_before_it_sent_leaves_no_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = sending(tmp_path, monkeypatch, SendReport(interrupted=True)).run(cast("Any", None), LANE)
+    (row,) = sending(tmp_path, monkeypatch, SendReport(interrupted=True)).run(cast("Any", None), LANE)
     assert (row["complete"], stored(tmp_path)) == (False, [])
 
 
@@ -75,10 +82,10 @@ def test_a_plan_of_which_something_was_sent_is_there_for_the_next_run(
     DeltaLedger(str(tmp_path / "ledger")).append([entry])
     one = sending(tmp_path, monkeypatch, found)
     if isinstance(found, SendReport):
-        one.run(cast("Any", None), LANE)
+        list(one.run(cast("Any", None), LANE))
     else:
         with pytest.raises(RefusedError):
-            one.run(cast("Any", None), LANE)
+            list(one.run(cast("Any", None), LANE))
     assert len(stored(tmp_path)) == 1
 
 
@@ -97,7 +104,7 @@ def test_a_plan_that_another_run_stored_meanwhile_is_not_written_over(
 
     monkeypatch.setattr(waiting_release, "plan_lane", planned)
     with pytest.raises(LockedError, match="another run of this command stored its plan"):
-        one.run(cast("Any", None), LANE)
+        list(one.run(cast("Any", None), LANE))
     assert other[0].read_text() == "its plan"
 
 
@@ -105,10 +112,12 @@ def test_a_plan_that_another_run_stored_meanwhile_is_not_written_over(
 def test_the_report_of_a_lane_is_shown_where_the_next_one_is_refused(
     output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(_one: object, _loaded: object, lane: str) -> dict[str, Any]:
+    def run(_one: object, _loaded: object, lane: str) -> Iterator[dict[str, Any]]:
         if lane == "L1/blocking":
             raise REFUSED
-        return {"lane": lane, "released": 7, "stays": {}, "problems": [], "complete": True, "seconds": 1.0}
+        yield {
+            "lane": lane, "earlier_run": "", "released": 7, "stays": {}, "problems": [], "complete": True, "seconds": 1.0,
+        }  # fmt: skip
 
     monkeypatch.setattr(waiting_release._LaneRelease, "run", run)
     monkeypatch.setattr(waiting_release, "_lanes", lambda *_: (None, ["L1/pending", "L1/blocking"]))
@@ -120,3 +129,73 @@ def test_the_report_of_a_lane_is_shown_where_the_next_one_is_refused(
     assert "K582" in ended.stderr
     assert "7" in ended.stdout
     assert "L1/pending" in ended.stdout
+
+
+ASKED = replace(
+    WAITING, action=RecallAction.RELEASE, where="true", edit=None, again=False,
+    lanes=(PlannedPartition(WAITING.dead_topic, 0, ready=False, partitions=1),),
+)  # fmt: skip
+"""A plan as this command makes it."""
+
+
+def left(folder: Path, patch: pytest.MonkeyPatch, plan: RecallPlan) -> tuple[waiting_release._LaneRelease, Path]:
+    """A release that meets a plan of an earlier run; what it plans by itself is empty."""
+    one = sending(folder, patch, SendReport())
+    patch.setattr(waiting_release, "plan_lane", lambda *_: replace(ASKED, letters=(), settle=()))
+    file = one._file(cast("Any", SimpleNamespace(connection=SimpleNamespace(admin_url="http://cluster"))), LANE)
+    file.parent.mkdir()
+    file.write_text(recall_plan_file.dumps(plan))
+    return one, file
+
+
+def test_a_plan_of_the_same_command_is_finished_and_reported_as_a_row_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, file = left(tmp_path, monkeypatch, ASKED)
+    rows = list(one.run(LOADED, LANE))
+    assert [(row["earlier_run"], row["complete"]) for row in rows] == [(ASKED.run, True), ("", True)]
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"action": RecallAction.MOVE, "to": "L2"}, "action: .*'move'"),
+        ({"action": RecallAction.DISCARD}, "action: .*'discard'"),
+        ({"edit": {"to": "mallory", "amount": 9999}}, "patch of payloads: {'to': 'mallory'"),
+        ({"where": "tenant = 'u1'"}, "condition: \"tenant = 'u1'\" there, 'true' in this run"),
+        ({"path": "other.yaml"}, "topology file: 'other.yaml'"),
+        ({"environment": "other"}, "environment: 'other'"),
+        ({"topic": "other"}, "topic: 'other'"),
+        ({"subscription": "other"}, "subscription: 'other'"),
+        ({"holder": "other"}, "source: "),
+        ({"lane": "L2/blocking"}, "lane: 'L2/blocking'"),
+        ({"again": True}, "sent again: True"),
+        ({"lanes": (PlannedPartition("persistent://kodo/trade/orders-L2", 0, ready=True, partitions=1),)}, "orders-L2"),
+    ],
+)
+def test_a_plan_that_does_anything_else_is_refused_and_stays(
+    change: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lay in the working folder was carried out: all tenants moved, with patched payloads, as what was asked."""
+    one, file = left(tmp_path, monkeypatch, replace(ASKED, **change))
+    attempts: list[object] = []
+    monkeypatch.setattr(waiting_release, "attempt_plan", lambda *_, **__: attempts.append(1))
+    with pytest.raises(RefusedError, match=f"K591[^$]*{said}"):
+        list(one.run(LOADED, LANE))
+    assert attempts == []
+    assert file.exists()
+
+
+def test_plans_lie_with_the_user_and_never_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", "/somewhere/state")
+    assert waiting_release.plans_folder() == Path("/somewhere/state/kodoctl/releases")
+    monkeypatch.setattr("platformdirs.user_state_path", lambda _: Path("~/.local/state/kodoctl"))  # of who has no home
+    assert waiting_release.plans_folder() == Path("/~/.local/state/kodoctl/releases")
+    one = sending(tmp_path, monkeypatch, SendReport())
+    one._store(WAITING, tmp_path / "state" / "releases" / "plan.json")
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("state/releases", "state/releases/plan.json")]
+    assert modes == [0o700, 0o600]

@@ -5,8 +5,10 @@ nothing that is to be redacted is in any output.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +17,11 @@ from kodo_consumer import Consumer, Message, Retry
 from kodo_consumer.cli.why_command import _places
 from kodo_consumer.core.broker import Confirmed, Rejected
 from kodo_consumer.core.envelope import FRESH, Level, Outgoing, State, read_headers
+from kodo_consumer.core.error_text import ErrorTextReader
 from kodo_consumer.core.outcomes import DeadLettered, ErrorDetails, Failed, MoveAsked, RetryAsked
 from kodo_consumer.core.policy import AuditTo, ErrorTextPolicy
 from kodo_consumer.message_history import FoundMessage, Search, lines, to_json
+from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.process_pool.wire_format import packed_outcome, unpacked_outcome
 from kodo_consumer.testing import Harness
 from kodo_consumer.testing.memory_broker import StoredMessage
@@ -32,7 +36,9 @@ from kodoctl.recall.recall_plan import RecallAction
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.stored_message import DeadLetter, Position
 from kodoctl.render.recall import recall_plan_lines
+from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import FAILED, Bench, delivery, policy
+from tests.unit.consumer.runtime.test_thread_executor import TestDesk
 from tests.unit.consumer.topologies import write
 from tests.unit.recall.letters import family
 
@@ -312,6 +318,69 @@ def test_a_canary_is_in_no_output(tmp_path: Path, kind: str, by: str, caplog: py
     assert CANARY not in found
     assert CANARY not in caplog.text
     assert kind in ("returned", "retry") or "card [redacted]" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["task", "generator"])
+@pytest.mark.parametrize("redacts", [True, False])
+def test_a_canary_is_in_no_log_of_what_no_handler_waits_for(
+    kind: str, redacts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio logs what a handler leaves behind and what fails, with a traceback; its message is done by then."""
+
+    async def fail() -> None:
+        raise ValueError(f"card {CARD_TEXT}")
+
+    async def left() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await fail()
+
+    async def handle(message: Message) -> None:
+        if kind == "task":
+            asyncio.ensure_future(fail())  # noqa: RUF006  # nobody keeps it: that is what is tried
+        else:
+            async for _ in left():
+                break
+
+    texts = ErrorTextReader(ErrorTextPolicy(500, 500, ("[0-9]{16}",)) if redacts else ErrorTextPolicy(500, 500))
+    desk, runner = TestDesk(), AsyncExecutor(handle, 1, texts)
+    runner.start(desk)
+    try:
+        desk.put(1)
+        runner.wake()
+        eventually(lambda: desk.ended and gc.collect() >= 0 and "never retrieved" in caplog.text)
+    finally:
+        runner.stop()
+    assert ("Traceback" in caplog.text, CANARY in caplog.text) == (not redacts, not redacts)
+    assert ("Task exception was never retrieved: ValueError: card [redacted] of order 42" in caplog.text) is redacts
+
+
+@pytest.mark.parametrize("kind", ["decide", "receive", "chained"])
+@pytest.mark.parametrize("by", ["pattern", "hook", "nobody"])
+def test_a_canary_is_in_no_log_of_a_hook_that_fails(
+    tmp_path: Path, kind: str, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hook that raises brings along the exception that it was shown."""
+    consumer = consumer_of(tmp_path, REDACTED if by == "pattern" else "audit: true, error_text: {audit: true}")
+    if by == "hook":
+        consumer.middleware("redact")(lambda text: text.replace(CANARY, "[redacted]"))
+
+    def fails(*_: Any) -> None:
+        raise ValueError(f"card {CARD_TEXT}")
+
+    def chained(_message: Message, problem: BaseException | None) -> None:
+        raise RuntimeError("no text of its own") from problem
+
+    consumer.handler(fails if kind == "chained" else lambda _: None)
+    consumer.middleware("receive" if kind == "receive" else "decide")(chained if kind == "chained" else fails)
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    complaints = "\n".join(one for one in caplog.text.splitlines() if "kodo.consumer" in one or "Error" in one)
+    assert "failed; the message goes its way: " in complaints
+    assert (CANARY in caplog.text) is (by == "nobody")
+    assert by == "nobody" or "card [redacted] of order 42" in complaints.partition("goes its way")[2]
 
 
 CARD_TEXT = f"{CANARY} of order 42"

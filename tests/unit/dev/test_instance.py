@@ -22,7 +22,6 @@ from kodoctl.dev.instance import (
     lock,
     read,
     write,
-    write_private,
 )
 from kodoctl.dev.ports import ClusterPorts, Ports
 from kodoctl.dev.process import Process
@@ -55,15 +54,6 @@ def test_nobody_else_can_look(homes):
     write(folder, INSTANCE)
     assert mode(folder.path) == 0o700
     assert mode(folder.record) == 0o600
-
-
-def test_a_private_file_is_private_also_when_it_was_not_before(tmp_path):
-    file = tmp_path / "token"
-    file.write_text("old")
-    file.chmod(0o644)
-    write_private(file, "new")
-    assert mode(file) == 0o600
-    assert file.read_text() == "new"
 
 
 def test_no_folder_is_no_instance(homes):

@@ -14,12 +14,12 @@ from kodoctl.pulsar.connection import (
     check_context,
     connect,
     misspelled,
+    own_config,
     project_config,
     read_contexts,
     readable,
     remove_context,
     use_context,
-    user_config,
     write_context,
 )
 from kodoctl.pulsar.secret import Secret
@@ -119,6 +119,38 @@ def test_credentials_of_the_environment_do_not_go_where_a_file_says(
         own = _connect({**environ, **secret, **broker, **more}, folder, **flags)
         assert (own.token or own.oauth2) is not None
         assert own.withheld == ""
+
+
+EVIL = '[contexts.x]\nadmin_url = "http://evil.example:8080"\nbroker_url = "pulsar://evil.example:6650"\n'
+
+
+@pytest.mark.parametrize("more", [{}, {"KODOCTL_BROKER_URL": "pulsar://mine:1"}, {"KODOCTL_CONTEXT": "dev"}])
+def test_a_token_of_a_flag_does_not_go_where_only_a_file_of_the_working_folder_says(
+    environ: dict[str, str], tmp_path: Path, more: dict[str, str]
+) -> None:
+    """A clone's kodoctl.toml chose where --token-file goes."""
+    folder = tmp_path / "work"
+    (tmp_path / "t").write_text("from-flag")
+    token = {"token_file": str(tmp_path / "t")}
+    (folder / "kodoctl.toml").write_text(f'current = "x"\n{EVIL}{EVIL.replace("contexts.x", "contexts.dev")}')
+    with pytest.raises(UsageError) as caught:
+        _connect({**environ, **more}, folder, **token)
+    assert caught.value.diagnostics[0].code == "K528"
+    assert "--token-file would go to http://evil.example:8080" in caught.value.diagnostics[0].detail
+    with pytest.raises(UsageError, match="has a context of that name, too"):
+        _connect(environ, folder, context="dev", **token)
+    assert "from-flag" not in str(caught.value)
+    for environment, flags in (
+        ({}, {"admin_url": "http://mine:1"}),
+        ({"KODOCTL_ADMIN_URL": "http://mine:1"}, {}),
+        ({}, {"context": "x"}),
+        ({}, {"context": "prod"}),
+        ({"KODOCTL_CONTEXT": "x"}, {}),
+    ):
+        own = _connect({**environ, **environment}, folder, **flags, **token)
+        assert own.token == Secret("from-flag"), (environment, flags)
+    (folder / "kodoctl.toml").write_text('current = "prod"\n')
+    assert _connect(environ, folder, **token).token == Secret("from-flag"), "a context of the user's own file"
 
 
 PROJECT = '[contexts.team]\nadmin_url = "http://team:1"\n'
@@ -288,7 +320,7 @@ def test_a_written_context_keeps_comments_and_can_be_chosen_and_removed(tmp_path
 
 
 def test_the_users_file_is_where_configuration_belongs() -> None:
-    assert user_config({}).name == "kodoctl.toml"
+    assert own_config({}).name == "kodoctl.toml"
 
 
 def test_a_secret_shows_itself_only_when_asked() -> None:

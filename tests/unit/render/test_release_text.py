@@ -9,7 +9,7 @@ from kodoctl.render.release_text import release_lines
 def row(lane: str, released: int, *, complete: bool = True, **stays: int) -> LaneReleaseRow:
     problems = [] if complete else ["1:2:0:-1: it is\nnot the letter that was planned"]
     return {
-        "lane": lane, "released": released, "stays": stays, "problems": problems, "complete": complete, "seconds": 1.0,
+        "lane": lane, "earlier_run": "", "released": released, "stays": stays, "problems": problems, "complete": complete, "seconds": 1.0,
     }  # fmt: skip
 
 
@@ -27,6 +27,12 @@ def test_each_lane_says_what_was_released_and_what_stays_and_why() -> None:
     assert "L2/blocking: 0 messages released\n" in found
     assert "due at once" in found
     assert "Not complete" not in found
+
+
+def test_what_an_earlier_run_left_is_reported_as_that() -> None:
+    found = text({**row("L1/blocking", 6), "earlier_run": "run-\x1b1"}, row("L1/blocking", 2))
+    assert "L1/blocking: 6 messages released by the plan that run run-\\x1b1 left\n" in found
+    assert "L1/blocking: 2 messages released\n" in found
 
 
 def test_what_is_not_complete_says_to_run_it_again() -> None:

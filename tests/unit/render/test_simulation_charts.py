@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import matplotlib as mpl
+
 from kodoctl.render.charts import LIGHT
 from kodoctl.render.simulation_charts import for_chat, waits
 from tests.samples.reports import EVIL, tried
@@ -46,3 +48,14 @@ def test_what_never_started_is_told_and_names_are_harmless():
         for one in trial[side]["tenants"]:
             one["wait_ms"] = None
     assert list(for_chat(tried() | {"trials": [trial]})) == []
+
+
+def test_settings_of_a_file_in_the_working_folder_count_for_nothing():
+    """matplotlib reads a `matplotlibrc` of the working folder before any other."""
+    (trial,) = tried()["trials"]
+    usual = drawing(waits, trial, LIGHT)
+    with mpl.rc_context(
+        {"figure.facecolor": "#123456", "lines.linewidth": 50, "axes.titlesize": 60, "xtick.labelsize": 3}
+    ):
+        assert drawing(waits, trial, LIGHT) == usual
+        assert mpl.rcParams["lines.linewidth"] == 50, "and others in the process keep theirs"

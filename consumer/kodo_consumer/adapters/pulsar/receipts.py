@@ -48,4 +48,4 @@ def raised(problem: Exception) -> Receipt:
         case ClusterError() | OpeningTimeoutError():
             return Unconfirmed(str(problem))
         case _:
-            return Rejected(f"{type(problem).__name__}: {problem}")
+            return Rejected(type(problem).__name__)  # what it says has what the message says

@@ -27,6 +27,7 @@ from kodo_consumer.runtime.process_pool.worker_process import (
     ProcessTask,
     main,
 )
+from kodoctl.programs import imports_nothing_here
 
 CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
 _AHEAD: Final = 0.004  # seconds of work sent before it is asked for
@@ -120,12 +121,13 @@ class ProcessChannel:
         self.alone = False  # the message at work is suspected of killing its process: none is sent after it
         self.timed_out = False
         line, other = socket.socketpair()
-        self._cells = CONTEXT.RawArray("Q", CELLS)
-        self._lock = CONTEXT.Lock()
-        self.process = CONTEXT.Process(
-            target=main, args=(job, other, self._cells, self._lock), name="kodo-handler", daemon=True
-        )
-        self.process.start()
+        with imports_nothing_here():  # the lock starts a process, too
+            self._cells = CONTEXT.RawArray("Q", CELLS)
+            self._lock = CONTEXT.Lock()
+            self.process = CONTEXT.Process(
+                target=main, args=(job, other, self._cells, self._lock), name="kodo-handler", daemon=True
+            )
+            self.process.start()
         other.close()
         self._pipe = FramePipe(line)
         self._news = SchemaNews(job.check)

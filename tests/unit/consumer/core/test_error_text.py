@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import astuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.error_text import WINDOW, ErrorTextReader, cut, cut_front, harmless
-from kodo_consumer.core.exceptions import Dead, HandlerFailedError, Retry, error_behind, exception_for
+from kodo_consumer.core.exceptions import (
+    Blocking,
+    Dead,
+    Discard,
+    HandlerFailedError,
+    Pending,
+    Retry,
+    error_behind,
+    exception_for,
+)
 from kodo_consumer.core.outcomes import ErrorDetails, Failed, RetryAsked
 from kodo_consumer.core.policy import ErrorTextPolicy
 
@@ -158,3 +169,13 @@ def test_a_cut_text_has_no_half_character(text: str, most: int) -> None:
     found = cut(safe, most)
     assert len(found.encode()) <= most
     assert found == safe or safe.startswith(found.removesuffix("…"))
+
+
+@pytest.mark.parametrize("bad", ["E\ud83d", "\udc80", "a\udfffb"])
+def test_whatever_a_verdict_says_can_travel(bad: str) -> None:
+    """Half of a surrogate pair in the code of a retry was refused by the client: dead at once, with its value in the log."""
+    for verdict in (Retry("1s", bad), Retry(code=bad), Dead(bad), Pending(bad), Blocking(bad), Discard(bad)):
+        texts = [text for text in astuple(verdict.outcome) if isinstance(text, str)]
+        assert texts
+        assert "".join(texts).encode()
+    assert Retry(code=bad).code == bad.encode("utf-8", "replace").decode()

@@ -34,7 +34,7 @@ class Standing:
     """A worker without threads on a manual clock, as a metrics window sees it."""
 
     def __init__(self, **changes: Any) -> None:
-        self.policy: Policy = policy((L1,), (), **{"concurrency": 2, "in_place": ()} | changes)
+        self.policy: Policy = policy((L1,), (), **dict[str, Any]({"concurrency": 2, "in_place": ()} | changes))
         self.clock = ManualClock()
         runner = ThreadExecutor(self._never, 1)
         self.worker = Worker(self.policy, MemoryBroker(self.clock), runner, self.clock, Random(0))

@@ -134,7 +134,7 @@ def test_what_the_border_cannot_build_keeps_its_turn() -> None:
     stand.send(b"a", b"long", b"b", b"more", None, b"c")
     stand.calls.flush()
     assert stand.sent == [(b"a", 1), (b"long", "binding"), (b"b", 1), (b"more", "binding"), (b"c", 1)]
-    assert stand.failures == [(4, "TypeError: no bytes")]
+    assert stand.failures == [(4, "TypeError")], "what it says may have what the message says"
     stand.take()
     assert sorted(answer[0] for answer in stand.answers) == [0, 1, 2, 3, 5]
 

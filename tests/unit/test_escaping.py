@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.render.escaping import MAX_SHOWN, code, markdown, one_line, printable
+from kodoctl.escaping import MAX_SHOWN, code, markdown, one_line, printable
 from kodoctl.render.line import Line
 
 EVIL = st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "L", "P", "S", "Cs"]))

@@ -1,0 +1,50 @@
+"""Files and folders that only their owner may read: plans, ledgers, secrets. They hold payloads, keys and credentials.
+
+Folders that are there keep their mode: their owner may share them on purpose.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+OWN: Final = ".kodoctl"
+"""Folder in a working folder, for what kodoctl keeps there unless another place is named."""
+
+
+def make_private(folder: Path) -> None:
+    """A folder that only its owner can enter, and each folder above that is missing. Raises OSError."""
+    _make(folder, others=0)
+
+
+def make_folder(folder: Path) -> None:
+    """A folder as the system makes it, and each folder above that is missing; `.kodoctl` is for its owner alone.
+    Raises OSError.
+    """
+    _make(folder, others=0o077)
+
+
+def _make(folder: Path, others: int) -> None:
+    for one in (*reversed(folder.parents), folder):
+        if not one.is_dir():
+            one.mkdir(0o700 if one.name == OWN else 0o700 | others, exist_ok=True)
+
+
+def create_private(file: Path) -> None:
+    """An empty file, for a library that opens files by itself. One that is there is replaced. Raises OSError."""
+    file.unlink(missing_ok=True)
+    os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """A file in one step, never readable by others than `mode` says, not even for a moment. Raises OSError."""
+    scratch = file.with_name(f".{file.name}.new")
+    try:
+        create_private(scratch)
+        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        scratch.chmod(mode)
+        scratch.replace(file)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise

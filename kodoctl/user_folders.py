@@ -1,0 +1,44 @@
+"""Folders of the user who runs kodoctl: for configuration, state, data and what was downloaded, as the system's conventions
+say (on Linux XDG). None of them is ever in the working folder: where the conventions give a relative path, that path
+counts from the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+
+from kodoctl.errors import UsageError, error
+
+_NAME: Final = "kodoctl"
+
+
+def config_folder() -> Path:
+    """Folder of the user's own `kodoctl.toml`. Raises UsageError (K020) where the user has no home folder."""
+    return _folder(platformdirs.user_config_path)
+
+
+def state_folder() -> Path:
+    """Folder of what has to outlive a command that was killed. Raises UsageError (K020) where the user has no home folder."""
+    return _folder(platformdirs.user_state_path)
+
+
+def data_folder() -> Path:
+    """Folder of data that are kept. Raises UsageError (K020) where the user has no home folder."""
+    return _folder(platformdirs.user_data_path)
+
+
+def cache_folder() -> Path:
+    """Folder of what can be fetched again. Raises UsageError (K020) where the user has no home folder."""
+    return _folder(platformdirs.user_cache_path)
+
+
+def _folder(find: Callable[[str], Path]) -> Path:
+    try:
+        return Path("/", find(_NAME))
+    except (RuntimeError, KeyError):
+        detail = "this user has no home folder: set HOME, or XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_DATA_HOME and XDG_CACHE_HOME"
+        raise UsageError(error("K020", "cannot write file", detail)) from None

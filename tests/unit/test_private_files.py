@@ -1,0 +1,82 @@
+"""What holds payloads, keys or secrets is for its owner alone, from its first moment; what is there keeps its mode."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kodoctl.cli.plan_files import write_plan_text
+from kodoctl.private_files import create_private, make_folder, make_private, write_private
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.letter_table import LetterTableWriter
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_private_file_is_private_also_when_it_was_not_before(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    file.chmod(0o644)
+    write_private(file, "new")
+    assert mode(file) == 0o600
+    assert file.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_private_file_is_never_written_through_a_link(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_text("theirs")
+    link.symlink_to(victim)
+    create_private(link)
+    assert (victim.read_text(), mode(link), link.is_symlink()) == ("theirs", 0o600, False)
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_private(tmp_path / "folder", "text")
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+
+
+def test_plans_with_their_letters_are_for_their_owner_alone(tmp_path: Path) -> None:
+    write_plan_text("{}", str(tmp_path / "plan.json"))
+    with LetterTableWriter(tmp_path / "plan.json.letters") as table:
+        table.close()
+    assert {one.name: mode(one) for one in tmp_path.iterdir()} == {"plan.json": 0o600, "plan.json.letters": 0o600}
+
+
+@pytest.mark.parametrize("work", ["create", "append"])
+def test_a_ledger_is_for_its_owner_alone_unless_its_folder_is_there(work: str, tmp_path: Path) -> None:
+    from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+
+    shared = tmp_path / "shared"
+    shared.mkdir(0o755)
+    for folder in (tmp_path / ".kodoctl" / "recall", shared):
+        ledger = DeltaLedger(str(folder))
+        if work == "create":
+            ledger.create()
+        else:
+            ledger.append([RecallEntry("run", RecallEvent.INTENT, "id", "topic", "1:1:0:-1", 1)])
+        assert ledger.exists()
+    assert [mode(one) for one in (tmp_path / ".kodoctl", tmp_path / ".kodoctl" / "recall", shared)] == [
+        0o700, 0o700, 0o755,
+    ]  # fmt: skip
+
+
+def test_a_landing_is_made_as_the_system_says_within_a_folder_of_its_owner(tmp_path: Path) -> None:
+    make_folder(tmp_path / ".kodoctl" / "landing")
+    make_private(tmp_path / "own" / "deep")
+    places = (".kodoctl", ".kodoctl/landing", "own", "own/deep")
+    assert [mode(tmp_path / one) for one in places] == [0o700, 0o755, 0o700, 0o700]
