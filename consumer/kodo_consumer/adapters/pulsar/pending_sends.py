@@ -43,7 +43,7 @@ class PendingSends:
     For the one thread that sends; `stored`, `lost` and `forget` also for the client's threads.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         producers: Mapping[Key, Any],
         close: Callable[[Key], object],

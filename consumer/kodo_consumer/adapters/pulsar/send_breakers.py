@@ -42,7 +42,17 @@ class SendBreaker:
     from the beginning lets one try at once. `ordered`: no message tries while an earlier one of its key waits.
     """
 
-    __slots__ = ("_breaks", "_ordered", "_pause", "_third_at", "_try_at", "_was_connected", "is_open", "trial", "waiting")
+    __slots__ = (
+        "_breaks",
+        "_ordered",
+        "_pause",
+        "_third_at",
+        "_try_at",
+        "_was_connected",
+        "is_open",
+        "trial",
+        "waiting",
+    )
 
     def __init__(self, *, is_open: bool = False, ordered: bool = False) -> None:
         self.is_open, self._ordered = is_open, ordered

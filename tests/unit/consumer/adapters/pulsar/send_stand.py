@@ -84,6 +84,10 @@ class ClientProducer:
         for sent in pending:
             sent.callback(result, None)
 
+    def refuse(self) -> None:
+        """Gives up the first one alone."""
+        self.pending.popleft().callback(pulsar.Result.UnknownError, None)
+
     def receive(self) -> None:
         """Reads one receipt."""
         if self.wire is not None and self.wire.receipts:
@@ -153,11 +157,14 @@ class SendStand:
             self.threads.pop(self.rng.randrange(len(self.threads)))()
 
     def store(self) -> None:
-        """The broker reads one message of a connection, be it an old one, and stores it."""
-        for wire in self.wires:
-            while wire.coming and wire.coming[0][0] < self.now - _SESSION:
-                wire.coming.popleft()
-        self.wires = [wire for wire in self.wires if wire.coming or any(one.wire is wire for one in self.open)]
+        """The broker reads one message of a connection, be it an old one, and stores it. One that hung for too long has lost the
+        partition: it stores nothing more.
+        """
+        over = [wire for wire in self.wires if wire.coming and wire.coming[0][0] < self.now - _SESSION]
+        for one in self.open:
+            if one.wire in over:
+                one.disconnect()
+        self.wires = [wire for wire in self.wires if wire not in over]
         if reading := [wire for wire in self.wires if wire.coming]:
             wire = self.rng.choice(reading)
             _, sent = wire.coming.popleft()
@@ -180,7 +187,7 @@ class SendStand:
         """One event, mostly a good one where all is `well`."""
         rng = self.rng
         producer = rng.choice(self.open) if self.open else None
-        match rng.choices(range(9), (3, 8, 4, 6, 6, 4, *((0, 0, 0) if well else (5, 1, 1))))[0]:
+        match rng.choices(range(10), (3, 8, 4, 6, 6, 4, *((0, 0, 0, 0) if well else (5, 1, 1, 0.2))))[0]:
             case 0:
                 self.post(rng.choice(["", "a", "a", "b", "c"]))
             case 1:
@@ -201,6 +208,8 @@ class SendStand:
                 self.lose_what_is_on_its_way()
             case 8:
                 self.is_away = not self.is_away
+            case 9 if producer is not None and producer.pending:
+                producer.refuse()
 
     def settle(self) -> None:
         """All is well, until each message has its receipt."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.core.broker import Confirmed
@@ -11,7 +9,7 @@ from kodo_consumer.core.broker import Confirmed
 from tests.unit.consumer.adapters.pulsar.send_stand import TOPIC, SendStand
 
 ORDERED = ProducerOptions(ordered={TOPIC})
-COURSES = 400
+COURSES = 240
 EVENTS = 600
 
 
