@@ -21,6 +21,7 @@ from kodo_consumer.core.broker import Confirmed, Receipt
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.publishing import SEND_TIMEOUT
 
+from tests.services.key_order import overtaken
 from tests.unit.consumer.client_library import Id
 
 TOPIC: Final = "t"
@@ -226,18 +227,6 @@ class SendStand:
         raise AssertionError(f"without a receipt: {sorted(self.keys.keys() - self.answers.keys())}")
 
     def overtaken(self) -> list[tuple[int, int]]:
-        """Pairs of messages of one key of which the later one was stored first, and the sender was not told that there is
-        no receipt of the earlier one.
-        """
-        first: dict[int, int] = {}
-        for place, ticket in enumerate(self.stored):
-            first.setdefault(ticket, place)
-        latest: dict[str, int] = {}
-        found = []
-        for ticket, key in self.keys.items():
-            if not isinstance(self.answers[ticket][0], Confirmed):
-                continue
-            if key in latest and first[ticket] < first[latest[key]]:
-                found.append((latest[key], ticket))
-            latest[key] = max(latest.get(key, ticket), ticket, key=first.__getitem__)
-        return found
+        """See tests.services.key_order."""
+        unsure = {ticket for ticket, (receipt, *_) in self.answers.items() if not isinstance(receipt, Confirmed)}
+        return overtaken(((self.keys[ticket], ticket) for ticket in self.stored), unsure)
