@@ -38,7 +38,7 @@ def _freeze(machine: Machine) -> None:
 FAULTS: tuple[Callable[[Machine], None], ...] = (_mute, _freeze)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_key_keeps_its_order_from_producer_and_outbox_through_a_move_to_the_handler(tmp_path: Path) -> None:
     machine, file = Machine(tmp_path / "broker"), tmp_path / "ordered.yaml"
     tenant, namespace = _NAMESPACE.split("/")
@@ -46,7 +46,7 @@ def test_a_key_keeps_its_order_from_producer_and_outbox_through_a_move_to_the_ha
         f"version: 1\nname: ordered\ntenant: {tenant}\nnamespace: {namespace}\ntopics:{TOPICS}", encoding="utf-8"
     )
     try:
-        machine.start()
+        machine.start(within=300.0)
         assert machine.broker.admin("PUT", f"namespaces/{_NAMESPACE}").ok
         kept = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         assert machine.broker.admin("POST", f"namespaces/{_NAMESPACE}/retention", kept).ok
