@@ -16,6 +16,7 @@ from kodo_consumer.adapters.tracing.setup import runs_of
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.lane_selection import given_selection, limit_warnings, select_lanes
+from kodo_consumer.core.object_use import ObjectUse, misused
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
@@ -76,6 +77,7 @@ class Consumer:
         self._handling: HandlerSpec | None = None
         self._hooks = Hooks()
         self._running: RunningWorker | None = None
+        self._use: ObjectUse | None = None  # since it was started
 
     @classmethod
     def load(
@@ -166,6 +168,7 @@ class Consumer:
         in its place. Of a batch handler handle and decide get the list. redact: where the topology has `error_text`,
         `hook(text)` returns an error's text, or its stack, without what must not travel; if it raises, nothing is kept.
         """
+        self._check_idle("middleware")
         if not isinstance(around, str):
             self._hooks.add("handle", around)
             return around
@@ -184,6 +187,7 @@ class Consumer:
         that it was declared on, and its lanes where this one names none; else as a plain handler. Raises UsageError,
         also where that consumer is of another subscription.
         """
+        self._check_idle("take_handler")
         declared = _declared(function)
         if declared is None:
             self._handling = HandlerSpec(function).check()
@@ -232,11 +236,23 @@ class Consumer:
         return Observers(self._hooks.received if self._hooks.any_receiving else None, self._traces)
 
     def _declare(self, function: H, handling: HandlerSpec) -> H:
+        self._check_idle("handler")
         self._handling = handling.check()
         with suppress(AttributeError, TypeError):  # methods and objects with slots: found by their consumer
             setattr(function, _DECLARED, _Declared(handling, self))
         _WITH_HANDLERS.add(self)
         return function
+
+    def _check_idle(self, call: str) -> None:
+        """Raises UsageError while the worker runs, which goes by what was declared before, and in a process forked since."""
+        if self._use is not None and self._is_ours(call) and not self._use.is_closed:
+            raise misused(f"{call}: this consumer runs already; do it before it starts")
+
+    def _is_ours(self, call: str) -> bool:
+        """True; raises UsageError in a process forked after the start."""
+        if self._use is not None and self._use.is_elsewhere:
+            self._use.check(call)
+        return True
 
     def lanes(self) -> list[str]:
         """The topics of its lanes, one line each: share of slot time and slots they may take, or left to other workers."""
@@ -244,6 +260,7 @@ class Consumer:
 
     def start(self) -> None:
         """Connects, begins, returns. Raises KodoctlError: no cluster, a topic is missing, processes cannot import a handler."""
+        self._check_idle("start")
         handling, check, traces = self.handling, self.payload_check, self._traces
         self._hooks.check(is_async=handling.is_async)
         for finding in (*self._warnings, *limit_warnings(self.policy)):
@@ -261,6 +278,7 @@ class Consumer:
             selected = partial(select_lanes, selection=self._lanes or self.settings.lanes)
             reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
+            self._use = ObjectUse("consumer")
             on_failure.pop_all()
 
     @property
@@ -270,13 +288,17 @@ class Consumer:
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
-        if self._running is not None:
+        if self._running is not None and self._is_ours("reload"):
             self._running.reload()
 
     def stop(self) -> None:
-        """Drains and leaves. Raises what broke the worker, if anything did."""
-        assert self._running is not None
-        self._running.stop()
+        """Drains and leaves. Raises what broke the worker, if anything did. The second time, and in a forked process, there is
+        nothing to stop.
+        """
+        if self._use is None or self._running is None:
+            raise misused("stop: this consumer was not started")
+        if self._use.end():
+            self._running.stop()
 
     @property
     def counts(self) -> Counts:
@@ -294,7 +316,9 @@ class Consumer:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker broke or was stopped; False when the time ran out first."""
-        assert self._running is not None
+        if self._running is None:
+            raise misused("wait: this consumer was not started")
+        self._is_ours("wait")
         return self._running.service.wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:

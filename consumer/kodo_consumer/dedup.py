@@ -211,8 +211,12 @@ def take_token(session: Any, token: str) -> Any:
 
 def _run(session: Any, work: Callable[[Any], T]) -> Any:
     """With an async session: something to await, which does the work on its sync half."""
-    run_sync = getattr(session, "run_sync", None)
-    return work(session) if run_sync is None else AsyncWork(run_sync(work))
+    if (run_sync := getattr(session, "run_sync", None)) is not None:
+        return AsyncWork(run_sync(work))
+    from kodo_consumer.adapters.stores.sql_tables import check_session
+
+    check_session(session)
+    return work(session)
 
 
 def _dialect(sync: Any) -> Any:

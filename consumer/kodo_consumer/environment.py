@@ -85,9 +85,10 @@ def reach_outlet(
         outlets = SchemaTopics(frozenset(), {topic: outlet.schema}, lambda _: None)
     limits = [size for size in (outlet.largest.get(topic), largest_now(connection, topic)) if size]
     largest = {topic: min(limits)} if limits else {}
-    by_key = {topic} if outlet.by_key else ()
+    by_key, ordered = ({topic} if kept else () for kept in (outlet.by_key, outlet.ordered))
     form = MessageValidator(check_of(outlet), outlet.properties, int(min(limits, default=0)))
-    return PulsarBroker(connection, by_key=by_key, outlets=outlets, largest=largest, native=native), form
+    broker = PulsarBroker(connection, by_key=by_key, ordered=ordered, outlets=outlets, largest=largest, native=native)
+    return broker, form
 
 
 def _outlets(policy: Policy, cluster: AdminCluster) -> SchemaTopics | None:

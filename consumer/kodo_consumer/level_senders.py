@@ -55,6 +55,11 @@ class LevelSender:
             self._traces.refused(span, problem)
             raise
 
+    @property
+    def is_calling(self) -> bool:
+        """True on a thread that is calling back with receipts."""
+        return self._out.is_calling
+
     def close(self, timeout: float) -> None:
         """Leaves; what has no receipt in time is given up."""
         self._out.close(timeout)

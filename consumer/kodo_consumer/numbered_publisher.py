@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.broker import Broker, Confirmed, Publisher, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.object_use import misused
 from kodo_consumer.core.publishing import HANGS
 from kodo_consumer.core.sequences.sequencer import Router, Sequencer
 from kodo_consumer.pending_messages import OnStored, PendingMessages, PendingSend
@@ -55,14 +56,14 @@ class NumberedPublisher:
         self._lock = threading.Condition()
         self._next = 0
         self._out = PendingMessages()
-        self._receiving = 0  # the thread that calls back: it would wait for itself
+        self._calling: set[int] = set()  # threads that call back: they would wait for themselves
         self._partitions = list(broker.partitions(topic))
         self._router = Router(len(self._partitions))
         run = new_run(time.time_ns() // 1_000_000, secrets.token_hex(4))
         self._numbering = Sequencer(run) if numbered else None
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._publisher: Publisher = broker.publisher(self._partitions, self._receipts)
+        self._publisher: Publisher = broker.publisher(self._partitions, self._hand_out)
 
     def publish(
         self,
@@ -75,17 +76,19 @@ class NumberedPublisher:
     ) -> int:
         """Publishes a message with these properties, its number among them from now on; answers its ticket. Waits for room.
 
-        Raises ClusterError when there is none in time, UsageError for a message that is too large.
+        Raises ClusterError when there is none in time, UsageError for a message that is too large, or too late.
         """
         with self._lock:
             now = time.monotonic()
             partition = self._router.choose(key, now)
             to = self._partitions[partition]
-            if threading.get_ident() != self._receiving and not self._lock.wait_for(
-                lambda: self._out.has_room([to], len(self._partitions)), RECEIPT_TIMEOUT
+            if not self.is_calling and not self._lock.wait_for(
+                lambda: self._over.is_set() or self._out.has_room([to], len(self._partitions)), RECEIPT_TIMEOUT
             ):
                 detail = f"{to}: {self._out.of(to)} are out already; it was not sent"
                 raise ClusterError(error("K715", "message without receipt", detail))
+            if self._over.is_set():
+                raise misused(f"{self._topic}: this producer was closed meanwhile; the message was not sent")
             number = None
             if self._numbering is not None:
                 number = self._numbering.next(partition)
@@ -98,6 +101,11 @@ class NumberedPublisher:
                 self._void(sent)
                 raise problem
             return self._publish(message, sent)
+
+    @property
+    def is_calling(self) -> bool:
+        """True on a thread that is calling back with receipts: it brings the others, and cannot wait for any."""
+        return threading.get_ident() in self._calling
 
     def give_up(self, ticket: int) -> None:
         """Nobody waits for this receipt any more."""
@@ -193,12 +201,10 @@ class NumberedPublisher:
                 self._numbering.marked_sent(mark)
 
     def _end(self, timeout: float) -> None:
-        """Gives up messages without a receipt by now, and sends the last marks, which say so."""
+        """Gives up messages without a receipt by now, whose senders are told, and sends the last marks, which say so."""
         with self._lock:
-            for ticket in self._out:
-                sent = self._out.take(ticket)
-                self._void(sent)
-                self._report(sent, Unconfirmed("no receipt in time"))
+            left = list(self._out)
+        self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in left])
         self._mark(end=True)
         with self._lock:
             if not self._lock.wait_for(lambda: not self._out, min(timeout, _LAST_MARKS)):
@@ -206,11 +212,8 @@ class NumberedPublisher:
                     "%s: the last marks have no receipt: nobody can tell whether all messages came", self._topic
                 )
 
-    def _receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
-        self._receiving = threading.get_ident()
-        self._hand_out(receipts)
-
     def _hand_out(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        self._calling.add(thread := threading.get_ident())
         for ticket, receipt in receipts:
             with self._lock:
                 sent = self._out.take(ticket)
@@ -220,7 +223,8 @@ class NumberedPublisher:
             try:
                 if sent is not None:
                     sent.on_receipt(receipt)
-            except Exception:
+            except BaseException:  # SystemExit as well: the others have theirs to come
                 log.exception("a callback for receipts failed")
+        self._calling.discard(thread)
         with self._lock:
             self._lock.notify_all()

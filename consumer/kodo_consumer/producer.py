@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level
 from kodo_consumer.core.message_validation import MessageValidator, message_arguments
+from kodo_consumer.core.object_use import ObjectUse, misused
 from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
 from kodo_consumer.level_senders import LevelSender, LevelSenders, PostedMessage
 from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT
@@ -41,7 +42,8 @@ _DEFAULTS = Settings()
 
 
 class Producer:
-    """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe.
+    """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe; for the process that made
+    it: a forked one makes its own.
 
     They are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at
     the end, a mark says how far the count has come. `numbered` false: no numbers and no marks, for topics that others
@@ -68,6 +70,7 @@ class Producer:
     ) -> None:
         self.topic = topic
         self._routes = routes
+        self._use = ObjectUse("producer")
         self._form = form or MessageValidator()
         self._lock = threading.Lock()
         self._lost: list[str] = []  # of what was posted without a callback: reasons
@@ -136,11 +139,13 @@ class Producer:
         """Reads the topology file again, as Consumer.reload does: other routes take effect with the next message; what needs
         a new producer, and what is wrong with the file, is logged, and everything stays as it was.
         """
+        self._use.check("reload")
         if self._routes is not None:
             self._routes.reload()
 
     def watch(self) -> None:
         """Reads the topology file again whenever it changes, on a thread of its own, until `close`. See `reload`."""
+        self._use.check("watch")
         if self._routes is not None:
             self._routes.watch()
 
@@ -172,6 +177,7 @@ class Producer:
         Raises UsageError for what the topology does not allow, ClusterError when there is no receipt: the message may
         have been stored all the same. To be sure, send it again with the same `id`.
         """
+        self._check_waiting("send")
         arrived = threading.Event()
         found: list[Receipt] = []
 
@@ -197,6 +203,7 @@ class Producer:
         id: str | None = None,  # noqa: A002
     ) -> str:
         """`send` for an event loop: others run until the receipt is there. Raises as `send`."""
+        self._use.check("send_async")
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[Receipt] = loop.create_future()
 
@@ -230,14 +237,18 @@ class Producer:
         id: str | None = None,  # noqa: A002
     ) -> str:
         """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one, `flush`
-        raises what went wrong. While 20,000 receipts are out, or a partition's part of so many, it waits for some;
+        raises what went wrong. Each message has one call, at the latest while the producer closes. While 20,000 receipts are out, or a partition's part of so many, it waits for some;
         ClusterError when none come.
         """
+        self._use.check("post")
         return self._post(payload, on_receipt or self._remember, key, properties, event_time, id).name
 
     def flush(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Awaits the receipts of everything posted. Raises ClusterError with the number of those that failed."""
-        deadline = time.monotonic() + timeout
+        self._check_waiting("flush")
+        self._flush(time.monotonic() + timeout)
+
+    def _flush(self, deadline: float) -> None:
         out = sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders)
         with self._lock:
             lost, self._lost = self._lost + ["no receipt in time"] * out, []
@@ -246,11 +257,18 @@ class Producer:
             raise ClusterError(error("K715", "message without receipt", detail))
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`."""
+        """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`. What is posted meanwhile is refused.
+        The second time, and in a forked process, there is nothing to close.
+        """
+        deadline = time.monotonic() + timeout
+        if not self._use.is_elsewhere:
+            self._check_thread("close")
+        if not self._use.end():
+            return
         if self._routes is not None:
             self._routes.stop()
         try:
-            self.flush(timeout)
+            self._flush(deadline)
         finally:
             with ExitStack() as ends:
                 for one in self._senders:
@@ -260,6 +278,18 @@ class Producer:
     def _senders(self) -> list[LevelSender]:
         """Those of all levels."""
         return [self._sender, *(() if self._routes is None else self._routes.opened)]
+
+    def _check_waiting(self, call: str) -> None:
+        """Raises UsageError where a call that waits for receipts cannot work."""
+        self._use.check(call)
+        self._check_thread(call)
+
+    def _check_thread(self, call: str) -> None:
+        if any(one.is_calling for one in self._senders):
+            detail = (
+                f"{call}: in a callback with a receipt it would wait for itself; post there, or call another thread"
+            )
+            raise misused(detail)
 
     def _post(
         self,

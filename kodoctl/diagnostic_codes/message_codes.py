@@ -140,6 +140,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K729": Code("message too large",
                      "Keep large content elsewhere and send where it is, or raise `max_message_size` of the topic."),
         "K730": Code("not an argument of a message", "Give what the detail names as it says: nothing was sent or stored."),
+        "K731": Code("used where it cannot work",
+                     "Do as the detail says: make the object after a fork, use it until it is closed, and wait on no thread of its own."),
         "K740": Code("store cannot be opened", "Fix `store` in kodo-consumer.toml, or what stands behind it."),
         "K741": Code("store cannot be asked",
                      "Start the database, or give the right it names; until then the worker does what `on_store_down` says."),

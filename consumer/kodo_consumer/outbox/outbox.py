@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from sqlalchemy import BigInteger, Connection, insert, literal
 from sqlalchemy.orm import Session, scoped_session
 
-from kodo_consumer.adapters.stores.sql_tables import now_ms
+from kodo_consumer.adapters.stores.sql_tables import check_session, now_ms
 from kodo_consumer.adapters.tracing.setup import Wanted, callers
 from kodo_consumer.core.envelope import Duration
 from kodo_consumer.core.message_validation import MessageValidator, message_arguments
@@ -81,6 +81,7 @@ class Outbox:
         if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
             detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
             raise UsageError(error("K730", "not an argument of a message", detail))
+        check_session(session)
         key = message_arguments(key=key, id=id, topic=topic, biz_code=biz_code, app=self._app, env=self._env)
         form = MessageValidator() if self._outlets is None else self._outlets.form(topic)
         body, given = form.encoded(payload), form.allowed(properties)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
 from kodo_consumer.core.message_validation import MessageValidator, carried, message_arguments
+from kodo_consumer.core.object_use import ObjectUse
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
+from kodoctl.errors import UsageError, error
+from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
@@ -111,6 +114,7 @@ class Harness:
         clock: ManualClock | None = None,
         around: Around | None = None,
     ) -> None:
+        self._use = ObjectUse("harness", anywhere=True)
         self.clock = clock or ManualClock()
         self.broker = broker or MemoryBroker(self.clock)
         self.policy = consumer.policy
@@ -142,13 +146,15 @@ class Harness:
         as Avro. What the topology declares is not looked at, so that a test can send what must not be. Raises
         UsageError for what no message can carry.
         """
-        topic = next(lane.topic for lane in self.policy.every_lane if lane.level == level and lane.state is State.READY)
+        self._use.check("send")
+        topic = self._topic(level, State.READY)
         data = payload if isinstance(payload, bytes | None) else self._form.encoded(payload)
         key = message_arguments(key=key, event_time=event_time)
         return self.broker.send(Outgoing(topic, data, carried(properties), key=key, event_time=event_time))
 
     def run(self) -> None:
         """Everything that can happen without time passing."""
+        self._use.check("run")
         for _ in range(_MAX_STEPS):
             self.worker.tick()
             if not (self.broker.step() | self.step()):
@@ -157,6 +163,7 @@ class Harness:
 
     def step(self) -> bool:
         """Handles one message (or batch) of those that are there; False when there is none."""
+        self._use.check("step")
         return self._runner.step()
 
     def advance(self, span: str | float) -> None:
@@ -169,6 +176,7 @@ class Harness:
 
     def leap(self, end: float = float("inf")) -> None:
         """Time passes until something is due, at most until `end` (seconds on `clock`)."""
+        self._use.check("leap")
         steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]
         if (due := self.broker.next_due) is not None:
             steps.append(max((due - self.clock.wall()) / 1000, 0.001))
@@ -176,8 +184,7 @@ class Harness:
 
     def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
         """Messages of a lane that this subscription has not acknowledged."""
-        topic = next(lane.topic for lane in self.policy.every_lane if lane.level == level and lane.state == state)
-        return self.broker.backlog(topic, self.policy.subscription)
+        return self.broker.backlog(self._topic(level, state), self.policy.subscription)
 
     @property
     def dead_letters(self) -> list[StoredMessage]:
@@ -188,5 +195,14 @@ class Harness:
 
     def close(self) -> None:
         """The worker leaves; unacknowledged messages go to others."""
-        self.worker.drain()
-        self.worker.close()
+        if self._use.end():
+            self.worker.drain()
+            self.worker.close()
+
+    def _topic(self, level: Level | str, state: State | str) -> str:
+        lanes = self.policy.every_lane
+        for lane in lanes:
+            if lane.level == level and lane.state == state:
+                return lane.topic
+        detail = f"{level!s}/{state!s} is none of its lanes: {', '.join(lane.name for lane in lanes)}"
+        raise UsageError(error("K730", "not an argument of a message", one_line(detail)))

@@ -80,7 +80,14 @@ class Producers:
         self._to_open: deque[Key] = deque()
         self._some, self._idle = threading.Event(), threading.Event()
         self._pending = PendingSends(
-            self._producers, self._close, self._try, self._answer, self._some.set, cautious=before is not None
+            self._producers,
+            self._close,
+            self._try,
+            self._answer,
+            self._some.set,
+            lambda key: key in self._openings,
+            ordered=factory.options.ordered,
+            cautious=before is not None,
         )
         self._over = self._is_dropped = False
         self._openings: Openings[Key] = Openings(factory.create, self._some.set, on_broken)
@@ -164,18 +171,22 @@ class Producers:
         while True:
             self._some.wait(_soonest(self._openings.next_end, self._counts.next_end, self._pending.next_look))
             self._some.clear()
-            while self._to_open:
-                self._openings.open(self._to_open.popleft())
-            self._take_answers()  # also of what is given up
-            self._look()
-            while waiting := self._queue.take(_BUNDLE):
-                self._send_bundle(waiting)
-                self._look()
-            if not self._is_dropped:
-                self._calls.flush()
+            self._turn()
             if self._over and not (self._openings.any_message or self._counts.any_message):
                 self._calls.close()
                 return
+
+    def _turn(self) -> None:
+        """Takes answers of the broker, and sends everything that is queued."""
+        while self._to_open:
+            self._openings.open(self._to_open.popleft())
+        self._take_answers()  # also of what is given up
+        self._look()
+        while waiting := self._queue.take(_BUNDLE):
+            self._send_bundle(waiting)
+            self._look()
+        if not self._is_dropped:
+            self._calls.flush()
 
     def _send_bundle(self, messages: list[tuple[int, Outgoing]]) -> None:
         """Sends messages, those of each partition in their order: together where nothing is in doubt, else one by one."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.send_breakers import SendBreaker
 from kodo_consumer.core.broker import Receipt, Unconfirmed
 from kodo_consumer.core.publishing import SEND_TIMEOUT
+from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
@@ -36,23 +37,26 @@ class PendingSends:
     """Messages without a receipt, with a breaker for each producer. True while the client has any message.
 
     `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one
-    that is opened where there is none; `answer` takes a receipt. `cautious`: breakers are open from the beginning.
+    that is opened where there is none, which `opens` tells of; `answer` takes a receipt. `ordered`: topics that keep
+    the order of keys. `cautious`: breakers are open from the beginning.
 
     For the one thread that sends; `stored`, `lost` and `forget` also for the client's threads.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         producers: Mapping[Key, Any],
         close: Callable[[Key], object],
         send: Callable[[int, Outgoing, Key], object],
         answer: Callable[[int, Receipt], object],
         wake: Callable[[], object],
+        opens: Callable[[Key], bool] = lambda _: False,
         *,
+        ordered: Collection[str] = (),
         cautious: bool = False,
     ) -> None:
         self._producers, self._close, self._send, self._answer = producers, close, send, answer
-        self._wake, self._cautious = wake, cautious
+        self._wake, self._opens, self._ordered, self._cautious = wake, opens, ordered, cautious
         self._sent: defaultdict[Key, dict[int, _Sent]] = defaultdict(
             dict
         )  # each in the order in which the client got them
@@ -74,7 +78,7 @@ class PendingSends:
         """True if a message may be sent now; else it waits here."""
         breaker = self._breakers.get(key)
         if breaker is None and self._cautious:
-            breaker = self._breakers[key] = SendBreaker(is_open=True)
+            breaker = self._breaker(key, is_open=True)
         if breaker is None or not breaker.is_open or breaker.trial == ticket:
             return True
         breaker.wait(ticket, message, *self._history(ticket))
@@ -123,11 +127,12 @@ class PendingSends:
 
     def lost(self, ticket: int, reason: str) -> None:
         """The client gives a message up."""
-        sent = self._take(ticket)
+        sent = next((of_one[ticket] for of_one in list(self._sent.values()) if ticket in of_one), None)
         if sent is None:
             self._answer(ticket, Unconfirmed(reason))
         else:
-            self._lost.append((ticket, sent, reason))
+            self._lost.append((ticket, sent, reason))  # before it is taken out: it is in one of the two at any moment
+            self._take(ticket)
             self._wake()
 
     def takes_back(self, ticket: int, message: Outgoing, key: Key, reason: str) -> bool:
@@ -147,10 +152,10 @@ class PendingSends:
 
     def look(self) -> None:
         """Opens breakers where nothing is stored, lets messages try, and lets all go on where one was stored."""
+        while self._lost:  # first, for they may go on with the others
+            self._came_back(*self._lost.popleft())
         while self._stored:
             self._go_on(self._stored.popleft())
-        while self._lost:
-            self._came_back(*self._lost.popleft())
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -158,7 +163,7 @@ class PendingSends:
         for key, waiting in list(self._sent.items()):
             since = _oldest(waiting)
             if since is not None and (producer := self._producers.get(key)) is not None:
-                breaker = self._breakers.setdefault(key, SendBreaker())
+                breaker = self._breaker(key)
                 if breaker.look(connected=producer.is_connected(), oldest=since, now=now):
                     self._open(key, breaker, now)
                     self._close(key)
@@ -176,6 +181,8 @@ class PendingSends:
             return
         if trial is None and breaker.trial not in self._again:
             breaker.trial = None  # it has a receipt that says nothing of its topic, such as that it is too big
+        if self._is_elsewhere(key):
+            return
         if (found := breaker.next_trial(now, SEND_TIMEOUT)) is not None:
             ticket, waiting = found
             self._again[ticket] = waiting.since, waiting.tries
@@ -184,7 +191,7 @@ class PendingSends:
     def _came_back(self, ticket: int, sent: _Sent, reason: str) -> None:
         """It waits where nothing is stored, and is lost where that is not known, or when it has waited long enough."""
         now = time.monotonic()
-        breaker = self._breakers.setdefault(sent.key, SendBreaker())
+        breaker = self._breaker(sent.key)
         late = now - sent.since >= SEND_TIMEOUT - _EARLY
         if breaker.trial == ticket or (late and not breaker.is_open):
             self._open(sent.key, breaker, now)
@@ -198,8 +205,17 @@ class PendingSends:
             log.warning("%s: nothing is stored: its messages wait until one of them is", key.topic)
         breaker.open(now)
 
+    def _is_elsewhere(self, key: Key) -> bool:
+        """True while a message from before the breaker opened has not come back: from its producer, which is being closed, or
+        from the opening of one. Any that were sent now would overtake it.
+        """
+        return bool(self._sent[key]) or any(sent.key == key for _, sent, _ in list(self._lost)) or self._opens(key)
+
     def _go_on(self, key: Key) -> None:
         breaker = self._breakers[key]
+        if breaker.is_open and self._is_elsewhere(key):
+            breaker.stores_again(time.monotonic())
+            return
         breaker.stored()
         released = breaker.released()
         if released:
@@ -207,6 +223,12 @@ class PendingSends:
         for ticket, waiting in released:
             self._again[ticket] = waiting.since, waiting.tries
             self._send(ticket, waiting.message, key)
+
+    def _breaker(self, key: Key, *, is_open: bool = False) -> SendBreaker:
+        """The breaker of a producer, made with the first question."""
+        if key not in self._breakers:
+            self._breakers[key] = SendBreaker(is_open=is_open, ordered=whole_topic(key.topic) in self._ordered)
+        return self._breakers[key]
 
     def _take(self, ticket: int) -> _Sent | None:
         """Takes out a message, whatever producer has it."""

@@ -20,8 +20,8 @@ _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingTy
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """Options of producers that depend on their topics. `by_key`: topics whose batches hold one key each. `outlets`: those
-    that have schemas.
+    """Options of producers that depend on their topics. `by_key`: topics whose batches hold one key each. `ordered`: topics
+    that keep the order of each key, whatever happens to their brokers. `outlets`: those that have schemas.
 
     `largest`: what topics take at most, in bytes. More than that, a message or a whole batch, has the broker cut the
     connection and the client send it again, for ever and with everything else behind it: such topics get no batches.
@@ -31,6 +31,7 @@ class ProducerOptions:
     """
 
     by_key: Collection[str] = ()
+    ordered: Collection[str] = ()
     outlets: SchemaTopics | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
     local: bool = False

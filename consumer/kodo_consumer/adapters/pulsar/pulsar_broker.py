@@ -53,7 +53,7 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 class PulsarBroker:
     """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
-    each, as Key_Shared needs it. `largest`: bytes a message may have, by topic, where that is known. `native`: false
+    each, as Key_Shared needs it. `ordered`: topics that keep the order of keys. `largest`: bytes a message may have, by topic, where that is known. `native`: false
     switches the native border off. Raises ClusterError without an address of the binary port.
 
     The client library's own log is read for facts that only it contains, and goes nowhere: all others are in receipts,
@@ -65,13 +65,14 @@ class PulsarBroker:
         connection: Connection,
         *,
         by_key: Collection[str] = (),
+        ordered: Collection[str] = (),
         outlets: SchemaTopics | None = None,
         largest: Mapping[str, int] | None = None,
         native: bool = True,
     ) -> None:
         self._native = choose_border(native=native)
         self._connection = connection
-        self._options = ProducerOptions(by_key=by_key, outlets=outlets, largest=largest or {})
+        self._options = ProducerOptions(by_key=by_key, ordered=ordered, outlets=outlets, largest=largest or {})
         self._client = self._new_client()
         self._log_position, _ = client_log().news(0)
         self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []

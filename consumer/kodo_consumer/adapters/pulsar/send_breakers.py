@@ -1,6 +1,6 @@
 # pure: every branch is tested
 """Circuit breakers of producers: while nothing is stored in a partition, its messages wait, and one of them tries at
-a time.
+a time. Where a topic keeps the order of keys, it is always the first of its key.
 
 A broker that cannot write to its bookies refuses what is sent, and ends the connections of the topic's producers. The
 client library connects again at once and sends everything anew that has no receipt, and the broker may store each of
@@ -11,7 +11,7 @@ it had waits then, together with what is to be sent there, until one message is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -39,13 +39,23 @@ class SendBreaker:
     """The breaker of one producer. Called by one thread only; times are by time.monotonic().
 
     `is_open`: nothing is stored, messages wait. `trial`: the ticket of the one that tries. A breaker that is open
-    from the beginning lets one try at once.
+    from the beginning lets one try at once. `ordered`: no message tries while an earlier one of its key waits.
     """
 
-    __slots__ = ("_breaks", "_pause", "_third_at", "_try_at", "_was_connected", "is_open", "trial", "waiting")
+    __slots__ = (
+        "_breaks",
+        "_ordered",
+        "_pause",
+        "_third_at",
+        "_try_at",
+        "_was_connected",
+        "is_open",
+        "trial",
+        "waiting",
+    )
 
-    def __init__(self, *, is_open: bool = False) -> None:
-        self.is_open = is_open
+    def __init__(self, *, is_open: bool = False, ordered: bool = False) -> None:
+        self.is_open, self._ordered = is_open, ordered
         self.trial: int | None = None
         self.waiting: dict[int, WaitingMessage] = {}
         self._breaks, self._was_connected = 0, True
@@ -76,6 +86,10 @@ class SendBreaker:
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
         self._try_at, self._third_at = now + min(self._pause, _PAUSE), now + self._pause
 
+    def stores_again(self, now: float) -> None:
+        """A receipt came of what had been sent before, some of which is still to come back: the next message tries at once."""
+        self._try_at = self._third_at = now
+
     def not_tried(self, now: float) -> None:
         """The message that was to try was not sent at all: the next one tries soon, for that leaves no copy."""
         self.trial = None
@@ -88,16 +102,25 @@ class SendBreaker:
     def next_trial(self, now: float, limit: float) -> tuple[int, WaitingMessage] | None:
         """The message that tries now, with its ticket; None: not yet, or one does. It is the one that was sent least
         often, the oldest of these that has time left before `limit` seconds are over: a copy more for each, rather
-        than many of one; and a longer pause before a third of any.
+        than many of one; and a longer pause before a third of any. Where order is kept, only the first of each key may.
         """
         if not self.is_open or self.trial is not None or now < self._try_at or not self.waiting:
             return None
         latest = now - limit + _TIME_LEFT
-        ticket = min(self.waiting, key=lambda one: (self.waiting[one].since < latest, self.waiting[one].tries, one))
+        candidates = self._firsts() if self._ordered else self.waiting
+        ticket = min(candidates, key=lambda one: (self.waiting[one].since < latest, self.waiting[one].tries, one))
         if self.waiting[ticket].tries > 1 and now < self._third_at:
             return None
         self.trial = ticket
         return ticket, self.waiting.pop(ticket)
+
+    def _firsts(self) -> Collection[int]:
+        """Tickets of the first message of each key; those without a key have one in common, as for who reads a partition."""
+        found: dict[str, int] = {}
+        for ticket in sorted(self.waiting):
+            message = self.waiting[ticket].message
+            found.setdefault(message.ordering_key or message.key, ticket)
+        return found.values()
 
     def expired(self, now: float, limit: float) -> Iterator[int]:
         """Tickets of messages that have waited for so many seconds: they wait no longer."""

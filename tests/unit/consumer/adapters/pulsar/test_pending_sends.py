@@ -106,6 +106,70 @@ def test_a_fenced_topic_closes_its_producer_and_keeps_the_messages(clock: Clock)
     assert sending.answers == {}
 
 
+def _doubted(sending: Sending) -> None:
+    """Three messages are with a producer that is being closed, and a fourth waits."""
+    for ticket in (1, 2, 3):
+        sending.send(ticket)
+    for connected in (False, True, False):
+        sending.producers[KEY].connected = connected
+        sending.look()
+    assert sending.closed == 1
+    sending.send(4)
+
+
+def test_nobody_tries_before_everything_came_back_that_was_sent_before(clock: Clock) -> None:
+    sending = Sending(clock, ordered={"t"})
+    _doubted(sending)
+    sending.pending.lost(2, "AlreadyClosed")
+    sending.look(1.0)
+    assert sending.sent == [1, 2, 3], "1 and 3 are still with the client"
+    sending.pending.lost(1, "AlreadyClosed")
+    sending.pending.lost(3, "AlreadyClosed")
+    sending.look()
+    assert sending.sent == [1, 2, 3, 1]
+    sending.pending.stored([1], KEY)
+    sending.look()
+    assert sending.sent == [1, 2, 3, 1, 2, 3, 4]
+
+
+def test_a_late_receipt_lets_nothing_overtake_what_is_still_to_come_back(clock: Clock) -> None:
+    sending = Sending(clock, ordered={"t"})
+    _doubted(sending)
+    sending.pending.stored([1], KEY)
+    sending.look()
+    assert sending.sent == [1, 2, 3], "2 and 3 are still with the client"
+    for ticket in (2, 3):
+        sending.pending.lost(ticket, "AlreadyClosed")
+    sending.look()
+    assert sending.sent == [1, 2, 3, 2], "at once, for something was stored"
+    sending.pending.stored([2], KEY)
+    sending.look()
+    assert sending.sent == [1, 2, 3, 2, 3, 4]
+    assert sending.answers == {}
+
+
+def test_what_comes_back_together_with_a_receipt_goes_on_with_the_others(clock: Clock) -> None:
+    sending = Sending(clock)
+    _doubted(sending)
+    sending.pending.stored([1], KEY)
+    for ticket in (2, 3):
+        sending.pending.lost(ticket, "AlreadyClosed")
+    sending.look()
+    assert sending.sent == [1, 2, 3, 2, 3, 4]
+    assert sending.answers == {}
+
+
+def test_nobody_tries_while_a_producer_is_opened_for_earlier_messages(clock: Clock) -> None:
+    opening = True
+    sending = Sending(clock, opens=lambda _: opening, cautious=True)
+    sending.send(1)
+    sending.look(1.0)
+    assert sending.sent == []
+    opening = False
+    sending.look()
+    assert sending.sent == [1]
+
+
 def test_a_producer_that_cannot_be_opened_lets_the_next_one_try_soon(clock: Clock) -> None:
     sending = Sending(clock)
     assert not sending.pending.takes_back(1, MESSAGE, KEY, "why"), "no doubt: it has its answer at once"

@@ -74,6 +74,35 @@ def test_the_one_tries_that_was_sent_least_often_and_has_time_left() -> None:
     assert tried == [3, 4, 1, 2]
 
 
+@pytest.mark.parametrize(("ordered", "expected"), [(False, [2, 4, 5, 3, 1]), (True, [3, 5, 1, 2, 4])])
+def test_where_order_is_kept_the_first_of_each_key_tries_whatever_was_sent_less_often(
+    ordered: bool, expected: list[int]
+) -> None:
+    breaker = SendBreaker(is_open=True, ordered=ordered)
+    for ticket, key, ordering_key, tries in (
+        (5, "", "", 0),
+        (2, "a", "", 0),
+        (4, "b", "a", 0),
+        (1, "a", "", 3),
+        (3, "", "", 1),
+    ):
+        breaker.wait(ticket, MESSAGE._replace(key=key, ordering_key=ordering_key), since=100.0, tries=tries)
+    tried = []
+    while (found := breaker.next_trial(100.0, LIMIT)) is not None:
+        tried.append(found[0])
+        breaker.trial = None
+    assert tried == expected
+
+
+def test_a_receipt_of_what_was_sent_before_lets_the_next_one_try_at_once() -> None:
+    breaker = _waiting(1)
+    breaker.open(100.0)
+    assert breaker.next_trial(100.5, LIMIT) is None
+    breaker.stores_again(100.5)
+    assert breaker.next_trial(100.5, LIMIT) is not None
+    assert breaker.is_open
+
+
 def test_a_message_that_was_not_sent_leaves_no_copy_so_the_next_one_tries_soon() -> None:
     breaker = _waiting(1, 2)
     for _ in range(5):

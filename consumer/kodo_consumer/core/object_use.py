@@ -1,0 +1,50 @@
+# pure: every branch is tested
+"""Use of an object where it cannot work: one rule for all that applications hold, told at once and before anything is done.
+
+Threads and connections do not survive a fork, an object that was closed has none any more, and whoever waits on the thread
+that brings the answer waits for ever.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kodoctl.errors import UsageError, error
+
+
+def misused(detail: str) -> UsageError:
+    """Error to raise for a call that cannot work, whatever its arguments are."""
+    return UsageError(error("K731", "used where it cannot work", detail))
+
+
+class ObjectUse:
+    """Where an object works: in the process that made it, until it is closed. `name`: what the object is, for people.
+    `anywhere`: it has no threads and no connections, so it works in a forked process, too.
+
+    Thread-safe without a lock, for a child may have been forked while somebody held one.
+    """
+
+    __slots__ = ("_name", "_process", "is_closed")
+
+    def __init__(self, name: str, *, anywhere: bool = False) -> None:
+        self._name, self._process = name, None if anywhere else os.getpid()
+        self.is_closed = False
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True in a process that was forked from the one that made the object."""
+        return self._process is not None and os.getpid() != self._process
+
+    def check(self, call: str) -> None:
+        """Raises UsageError where `call` cannot work."""
+        if self.is_elsewhere:
+            raise misused(f"{call}: this {self._name} was made in another process; make one after the fork")
+        if self.is_closed:
+            raise misused(f"{call}: this {self._name} is closed")
+
+    def end(self) -> bool:
+        """Closes the object; False where there is nothing to close: it is closed already, or belongs to another process."""
+        if self.is_closed or self.is_elsewhere:
+            return False
+        self.is_closed = True
+        return True
