@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from kodoctl.cli.pipeline_options import LandedFlags, lightly, new_run
 from kodoctl.cli.recall_commands import prepare_plan, show_plan
-from kodoctl.cli.recall_options import LEDGER, file_with, signing_keys
+from kodoctl.cli.recall_options import LEDGER, file_with, ledger_named, signing_keys
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.console import tell_wait
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import resend_commands
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kodoctl.cli.options import Format
     from kodoctl.cli.recall_options import RecallFlags
     from kodoctl.documents.audit_document import LostLaneRow
+    from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
     from kodoctl.pipeline.spark.spark_session import SparkSettings
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.lost_lanes import LostLane
@@ -46,6 +47,8 @@ def choose_lost(
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"
         raise UsageError(error("K555", "nowhere to send to", detail))
+    book = ledger_named(asked.ledger, choice.landing)
+    asked = replace(asked, ledger=book)
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "choosing lost messages")
@@ -68,9 +71,18 @@ def choose_lost(
             bar.session(lightly(settings, place)) as spark,
             ExitStack() as stack,
         ):
-            inputs = load_inputs(spark, place, expansion, admin, asked.ledger, signing_keys())
+            inputs = load_inputs(spark, place, expansion, admin, book, signing_keys())
+            if not asked.again:
+                must_be_booked(inputs.unbooked, asked.topic)
             audited = stack.enter_context(
-                classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys)
+                classify_landing(
+                    spark,
+                    inputs.tables,
+                    inputs.ground,
+                    letters=inputs.letters,
+                    keys=inputs.keys,
+                    unbooked=inputs.unbooked,
+                )
             )
             from kodoctl.pipeline.recall.lost_messages import LostMessageSelector, lanes_of
 
@@ -82,6 +94,13 @@ def choose_lost(
             asked = replace(asked, where=asked.where or "true")
             made = prepare_plan(session, RecallAction.RESEND, asked, loaded, lane, fill=fill, run=run)
         show_plan(made, session, asked.out, output)
+
+
+def must_be_booked(unbooked: UnbookedRecalls | None, topic: str) -> None:
+    """Raises RefusedError where messages of the topic were sent again and the ledger does not know it."""
+    if unbooked is not None and unbooked.ids.get(topic):
+        detail = f"{unbooked.text(topic)}. If it is gone: --again plans what no recall is seen to have sent"
+        raise RefusedError(error("K826", "the ledger of recalls is not here", detail))
 
 
 def choice_uri(landing: str) -> str:
@@ -118,7 +137,7 @@ def _lane(
         what = [f"{one['lane']}: {many(one['messages'], 'message')}" for one in rows]
         commands = [
             one
-            for one in resend_commands(rows, typed, "" if asked.ledger == LEDGER else asked.ledger)
+            for one in resend_commands(rows, typed, "" if asked.ledger == LEDGER else asked.ledger or "")
             if " --lost " in one
         ]
         if choice.unproved:

@@ -17,7 +17,7 @@ from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
 from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run, page_stem
 from kodoctl.cli.pipeline_rollup import Window
-from kodoctl.cli.recall_options import LEDGER, LedgerOption
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, ledger_named
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, defect, report, say, write_file
@@ -61,7 +61,7 @@ class RunFlags:
     max_bytes: MaxBytes = 256 * 1024 * 1024
     accept_holes: AcceptHoles = False
     maintain_every: MaintainEvery = 50
-    ledger: LedgerOption = LEDGER
+    ledger: LedgerOption = None
     window: Window = None
     out: Pages = "."
     png: Pictures = None
@@ -232,7 +232,7 @@ class Runner:
         from kodoctl.pipeline.spark.spark_session import spark_failures
 
         request = RunRequest(
-            view.run, expansion, self.connection, self.landing(expansion), self.landing(expansion), self.asked.ledger,
+            view.run, expansion, self.connection, self.landing(expansion), self.landing(expansion), self._book,
             self.keys, self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
             self.width(),
         )  # fmt: skip
@@ -242,9 +242,14 @@ class Runner:
         return replace(found, audit={**found.audit, "commands": commands})
 
     @property
+    def _book(self) -> str:
+        """The recall ledger."""
+        return ledger_named(self.asked.ledger, self.asked.landing)
+
+    @property
     def _ledger(self) -> str:
         """As commands to copy have it: "" where it is where they look for it."""
-        return "" if self.asked.ledger == LEDGER else self.asked.ledger
+        return "" if self._book == LEDGER else self._book
 
     def _typed(self, expansion: Expansion, landing: str) -> str:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)

@@ -19,7 +19,7 @@ from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.recall_apply import ApplyFlags, RateOption, attempt_plan
-from kodoctl.cli.recall_options import LEDGER, Because, File, LedgerOption, Output, Topic, file_with
+from kodoctl.cli.recall_options import Because, File, LedgerOption, Output, Topic, file_with, ledger_named
 from kodoctl.cli.terminal import show_lines
 from kodoctl.cli.waiting_apply import SendPace, Wait, may_have_sent, paused_while_sending
 from kodoctl.cli.waiting_planning import plan_lane
@@ -60,7 +60,7 @@ def release(
     because: Because = "",
     rate: RateOption = "1000/s",
     wait: Wait = "1m",
-    ledger: LedgerOption = LEDGER,
+    ledger: LedgerOption = None,
     plans: Plans = PLANS,
     env: Environment = None,
     confirm_name: plan_options.Confirm = None,
@@ -74,7 +74,7 @@ def release(
     from kodoctl.render.release_text import release_lines
 
     pace = SendPace.of(wait, rate)
-    sending = _LaneRelease(target, plans, where, because, rate, pace, ledger, confirm_name)
+    sending = _LaneRelease(target, plans, where, because, rate, pace, ledger_named(ledger), confirm_name)
     with target.session() as session:
         loaded, chosen = _lanes(session, topology, env, topic, subscription, lane)
         shown = command_target.shown_target(session.connection)

@@ -16,6 +16,7 @@ from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.last_audit import landed_scope
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.removed_rows import RemovedRows, rows_left
+from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
@@ -48,7 +49,7 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
     """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls, where
-    `letters` were looked for; empty: in none.
+    `letters` were looked for; empty: in none. `unbooked`: recalls that landed and that the ledger does not have.
     """
 
     snapshot: LandingSnapshot
@@ -57,6 +58,7 @@ class AuditInputs:
     letters: tuple[RecalledLetter, ...]
     keys: Secret | None
     ledger: str = ""
+    unbooked: UnbookedRecalls | None = None
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
@@ -64,7 +66,10 @@ def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
     none was to be looked for.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
-        text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
+        text = (
+            f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own. "
+            "`kodoctl recall` and `kodoctl waiting` write .kodoctl/recall where they run, unless --ledger says otherwise"
+        )
         found["notes"].append(text)
     return found
 
@@ -75,7 +80,21 @@ def load_inputs(
     """Everything that an audit goes by. Raises KodoctlError (K589) where the cluster is not the one that was read."""
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     letters = tuple(_letters(expansion, ledger))
-    return replace(landed_inputs(spark, landing, expansion, letters, stored_from, keys), ledger=ledger)
+    inputs = landed_inputs(spark, landing, expansion, letters, stored_from, keys)
+    return replace(inputs, ledger=ledger, unbooked=unbooked_recalls(landing, inputs.snapshot, ledger))
+
+
+def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
+    """Recalls whose messages landed and of which the ledger has no entry: it is not the one that they were sent by. None
+    where there is no such recall.
+    """
+    landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
+    known = DeltaLedger(ledger).recall_ids() if landed else frozenset()
+    missing: dict[str, set[str]] = defaultdict(set)
+    for topic, recall_id in landed:
+        if recall_id not in known:
+            missing[topic].add(recall_id)
+    return UnbookedRecalls(ledger, {topic: frozenset(ids) for topic, ids in missing.items()}) if missing else None
 
 
 def landed_inputs(

@@ -201,8 +201,13 @@ def _overdue() -> Column:
     return old | F.coalesce(_at_most("aged_ledger", "aged_entry"), F.lit(False))
 
 
+def outcome_of(fate: MessageStatus, cause: Cause | None = None) -> int:
+    """Rank and cause in one number, as `outcomes` has them; a fate without a cause is at most what it is with one."""
+    return RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0)
+
+
 def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
-    return F.lit(RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0))
+    return F.lit(outcome_of(fate, cause))
 
 
 def _followed() -> Column:

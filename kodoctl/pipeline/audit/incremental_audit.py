@@ -202,7 +202,13 @@ class _Judge:
     ) -> AbstractContextManager[AuditResult]:
         inputs = self.inputs
         return classify_landing(
-            self.spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
+            self.spark,
+            tables,
+            inputs.ground,
+            letters=inputs.letters,
+            keys=inputs.keys,
+            carried=carried,
+            unbooked=inputs.unbooked,
         )
 
     def _last_audit(self, known: UsableState) -> LastAudit:

@@ -29,6 +29,7 @@ from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
 from kodoctl.pipeline.audit.recalled import resent, with_evidence
 from kodoctl.pipeline.audit.report import SAMPLES, LostMessages, SampledFinding, document
+from kodoctl.pipeline.audit.unbooked_recalls import sent_again
 from kodoctl.pipeline.audit.verdict import (
     OPEN_FATES,
     RANKS,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
+    from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion
 
@@ -72,6 +74,7 @@ class AuditResult:
     settled: SettledTotals
     keys: Secret | None = None
     resent: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unbooked: UnbookedRecalls | None = None
 
     @property
     def messages(self) -> DataFrame:
@@ -123,8 +126,9 @@ def classify_landing(
     letters: Iterable[RecalledLetter] = (),
     keys: Secret | None = None,
     carried: CarriedRows | None = None,
+    unbooked: UnbookedRecalls | None = None,
 ) -> Iterator[AuditResult]:
-    """`ground`: result of kodoctl.pipeline.audit.last_audit.landed_scope. `keys`: signing keys of the platform; with them
+    """`ground`: result of kodoctl.pipeline.audit.last_audit.landed_scope. `unbooked`: recalls that the ledger lacks. `keys`: signing keys of the platform; with them
     only signed marks of producers are believed. `carried`: what earlier audits judged; `tables` then has the rows
     behind that alone.
     """
@@ -143,7 +147,10 @@ def classify_landing(
         again: dict[tuple[str, str], int] = {}
         if rows.booked is not None and any(letter.lost for letter in known_letters):
             again = _resent(rows.booked, rows.everything, ground)
-        yield AuditResult(tables, ground, lanes, judged(known, found), known, rows, totals, keys, again)
+        verdicts = judged(known, found)
+        if unbooked is not None:
+            verdicts = sent_again(verdicts, lanes, unbooked)
+        yield AuditResult(tables, ground, lanes, verdicts, known, rows, totals, keys, again, unbooked)
     finally:
         if carried is not None:
             found.unpersist()
@@ -167,10 +174,11 @@ def audit(
     letters: Iterable[RecalledLetter] = (),
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
+    unbooked: UnbookedRecalls | None = None,
 ) -> AuditDocument:
     """The report on all rows; parameters as those of `audit_ground` and `classify_landing`."""
     ground = audit_ground(tables, expansion, stored_from or {})
-    with classify_landing(spark, tables, ground, letters=letters, keys=keys) as found:
+    with classify_landing(spark, tables, ground, letters=letters, keys=keys, unbooked=unbooked) as found:
         return found.document()
 
 
@@ -239,6 +247,7 @@ def _evidence(
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=_strays(totals.meant, ground),
         removed_before=totals.since,
+        unbooked="" if of.unbooked is None else of.unbooked.text(),
     )
     return evidence, totals
 

@@ -66,6 +66,7 @@ class Cause(StrEnum):
     UNCOVERED = "what would prove it was not read completely"
     BEFORE = "the subscription, or what is known of its records, may have begun behind it"
     IDENTITY_MISMATCH = "record and message have different identities"
+    SENT_AGAIN = "sent again by a recall, and the ledger of it is not here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,7 @@ class AuditEvidence:
     numbered_twice: int = 0  # producers' numbers that two messages have
     strays: tuple[Misaddressed, ...] = ()
     removed_before: int | None = None
+    unbooked: str = ""  # of kodoctl.pipeline.audit.unbooked_recalls: what was sent again without an entry in the ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ def decide_verdict(evidence: AuditEvidence) -> Verdict:
     found = [
         *_short(_unread(evidence.parts)),
         *_short(_expired(evidence.parts)),
+        *([_doubt("ledger", evidence.unbooked)] if _asks_for_ledger(evidence) else ()),
         *(reason for tally in evidence.tallies for reason in _of_tally(tally)),
         *_short(_of_gaps(evidence.gaps)),
         *_short(_of_strays(evidence.strays)),
@@ -212,6 +215,12 @@ def decide_verdict(evidence: AuditEvidence) -> Verdict:
     reasons = sorted(found, key=lambda reason: reason.proves is not Outcome.LOSS)
     outcome = reasons[0].proves if reasons else Outcome.NO_LOSS
     return Verdict(outcome, tuple(reasons), tuple(_notes(evidence)))
+
+
+def _asks_for_ledger(evidence: AuditEvidence) -> bool:
+    """True if the ledger that is not here may explain what is lost, or not proved done."""
+    fates = (MessageStatus.LOST, MessageStatus.UNPROVED)
+    return bool(evidence.unbooked) and any(tally.count(fate) for tally in evidence.tallies for fate in fates)
 
 
 def _doubt(kind: str, text: str) -> Reason:
@@ -357,6 +366,8 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
     if evidence.removed_before is not None:
         date = datetime.fromtimestamp(evidence.removed_before / 1000, UTC).date()
         yield f"messages published before {date} were settled and removed: they are not judged again, and in no count here"
+    if evidence.unbooked and not _asks_for_ledger(evidence):
+        yield evidence.unbooked
     for tally in evidence.tallies:
         if tally.resent:
             yield f"{tally.name}: {many(tally.resent, 'message')} that {'was' if tally.resent == 1 else 'were'} lost, or not proved done, sent again by a recall"

@@ -54,6 +54,21 @@ CASES = [
     ("nothing read", {"parts": ()}, Outcome.INCONCLUSIVE, ["nothing read"], "ingest"),
     ("lost", {"tallies": (tally(lost=2),)}, Outcome.LOSS, ["lost"], "orders / billing: 2 messages lost"),
     (
+        "lost, and the ledger is elsewhere",
+        {"tallies": (tally(lost=2),), "unbooked": "2 messages were sent again"},
+        Outcome.LOSS,
+        ["lost", "ledger"],
+        "orders / billing: 2 messages lost",
+    ),
+    (
+        "sent again by another ledger",
+        {"tallies": (tally(unproved=2),), "unbooked": "2 messages were sent again"},
+        Outcome.INCONCLUSIVE,
+        ["ledger", "unproved"],
+        "sent again",
+    ),
+    ("nothing hangs on another ledger", {"unbooked": "2 messages were sent again"}, Outcome.NO_LOSS, [], ""),
+    (
         "lost, or only the records",
         {"tallies": (tally(lost=2, missing=2, runs=("w-1",)),)},
         Outcome.INCONCLUSIVE,
