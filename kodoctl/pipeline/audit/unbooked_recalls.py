@@ -49,7 +49,9 @@ def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -
     topic, place = F.col("msg_topic"), F.concat_ws(":", "ledger", "entry", "msg_partition", "batch")
     to_reader = F.concat(topic, F.lit("/"), F.col("subscription"))
     names = [
-        F.substring(F.sha2(F.concat_ws("|", key, place, F.col("published").cast("string"), F.lit("")), 256), 1, RECALL_ID)
+        F.substring(
+            F.sha2(F.concat_ws("|", key, place, F.col("published").cast("string"), F.lit("")), 256), 1, RECALL_ID
+        )
         for key in (F.concat(to_reader, F.lit("/lost")), topic, to_reader)  # of --lost, of a recall, of a release
     ]
     named = F.broadcast(lanes.select("lane", "msg_topic", "msg_partition", "subscription"))

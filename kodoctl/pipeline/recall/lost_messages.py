@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from kodoctl.recall.destinations import RecallSource
     from kodoctl.recall.selection import LetterSelection, SelectionRequest
 
-_MOVED_ON: Final = frozenset({Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value})
+_MOVED_ON: Final = frozenset(
+    {Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value}
+)
 """Causes of a doubt about messages that are stored somewhere else, or were sent there: once more would be twice."""
 _MOVE: Final = ("reason", "error", "event")
 

@@ -51,9 +51,7 @@ def test_no_payload_is_edited_by_a_schema_that_cannot_be_used(tmp_path: Path, co
     (None, "file:///srv/landing", "file:///srv/recall"),
     ("here", "/var/lib/kodo/landing", "here"),
 ])  # fmt: skip
-def test_the_ledger_is_beside_the_landing_wherever_a_command_runs(
-    given: str | None, landing: str, ledger: str
-) -> None:
+def test_the_ledger_is_beside_the_landing_wherever_a_command_runs(given: str | None, landing: str, ledger: str) -> None:
     assert ledger_named(given, landing) == ledger
 
 
