@@ -133,7 +133,7 @@ def killed(judged: Judged, step: str) -> None:
     folder = judged.folder / "killing"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(KILLING, encoding="utf-8")
-    where = ["--admin-url", judged.broker.admin_url, "--broker-url", judged.broker.broker_url, "--ledger", ledger]
+    where = ["--admin-url", judged.broker.admin_url, "--broker-url", judged.broker.broker_url, "--ledger", "recalls"]
     ended = subprocess.run(
         [sys.executable, "-m", "kodoctl", "recall", "apply", "lost.json", *where], cwd=judged.folder, timeout=120,
         env={**os.environ, "KILL_AT": step, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
