@@ -205,20 +205,26 @@ class Runner:
         result, page, failed = None, None, None
         try:
             result = self.result(spark, expansion, view)
+            if result.holes is not None:
+                failed = self.failure(result.holes, view)
             page = self.page(result, expansion)
         except Exception as problem:
             if result is None and not isinstance(problem, KodoctlError):
                 raise
             known = problem if isinstance(problem, KodoctlError) else KodoctlError(defect(problem))
-            failed = known.exit_code
-            report(known.diagnostics)
-            if self.output is Format.JSON:
-                view.line("failed", "", problems=[problem_json(one) for one in known.diagnostics])
+            failed = self.failure(known, view)
         if result is None:
             return failed or ExitCode.ERROR
         view.verdict(result, page, expansion.name, whole=True, pictures=self.pictures(expansion))
         verdict = Outcome(result.audit["verdict"])
         return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
+
+    def failure(self, problem: KodoctlError, view: RunProgressView) -> int:
+        """Reports a failure: its exit code."""
+        report(problem.diagnostics)
+        if self.output is Format.JSON:
+            view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
+        return problem.exit_code
 
     def result(
         self,

@@ -145,6 +145,8 @@ class PipelineService:
             with deadline.watch():
                 result = self.runner.result(spark, expansion, view, stop.is_set)
             self.collector.update(_record(labels, result))
+            if result.holes is not None:
+                self.runner.failure(result.holes, view)
             page = self.runner.page(result, expansion)
         except StoppedError:
             return

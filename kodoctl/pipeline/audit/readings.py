@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
@@ -70,8 +71,12 @@ class AuditScope:
     lanes: tuple[dict[str, Any], ...] = field(repr=False)
 
 
-def audit_scope(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> AuditScope:
-    """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it."""
+def audit_scope(
+    expansion: Expansion, readings: Mapping[Key, PartitionHistory], left: Mapping[str, str] = MappingProxyType({})
+) -> AuditScope:
+    """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it. `left`: partitions,
+    by full name, that the last run did not read, with the reason.
+    """
     grounds = expansion.topology.spec.topics
     families = {
         (topic, name): AuditedSubscription(number, topic, name, mode_of(spec))
@@ -93,6 +98,7 @@ def audit_scope(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) 
         for number in range(max(topic.resource.partitions or 1, there.get(topic.name.full, 0))):
             reading = readings.get((topic.name.full, number), PartitionHistory())
             part, covered = _part(expansion, topic, number, reading, last)
+            part = replace(part, left=left.get(part.name, ""))
             parts.append(part)
             if topic.state is None:
                 whose = (topic.ground, topic.subscription or "")

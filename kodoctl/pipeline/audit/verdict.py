@@ -92,6 +92,7 @@ class PartitionCoverage:
     missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
     audit: bool = False
     absent: bool = False  # it was not there when the last run looked
+    left: str = ""  # why the last run left it where it was, though it is there
     unrecorded: str = ""  # subscription with a worker that does not say that it records, at the last look
 
     @property
@@ -236,7 +237,13 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
             yield _doubt("coverage", f"{part.name}: {problem}")
         if part.planned != part.seen:
             yield _doubt("coverage", f"{part.name}: {part.seen:,} of {many(part.planned, 'entry', 'entries')} seen")
-        if part.absent:
+        if part.left:
+            text = (
+                f"{part.name} was not read by the last ingest: {part.left}. `kodoctl pipeline ingest --accept-holes` goes on, and "
+                "writes down what is missing"
+            )
+            yield _doubt("left", text)
+        elif part.absent:
             text = (
                 f"{part.name} was not there when the last ingest looked: what came to it, or was removed, since the look before "
                 "is unknown. If it was deleted on purpose, take it out of the file; else apply the file, then ingest again"

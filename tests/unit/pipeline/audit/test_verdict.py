@@ -69,6 +69,13 @@ CASES = [
     ),
     ("nothing hangs on another ledger", {"unbooked": "2 messages were sent again"}, Outcome.NO_LOSS, [], ""),
     (
+        "left by the last ingest",
+        {"parts": (part(absent=True, left="ledger 5 is gone"), AUDIT)},
+        Outcome.INCONCLUSIVE,
+        ["left"],
+        "--accept-holes",
+    ),
+    (
         "lost, or only the records",
         {"tallies": (tally(lost=2, missing=2, runs=("w-1",)),)},
         Outcome.INCONCLUSIVE,
