@@ -73,7 +73,7 @@ def choose_lost(
         ):
             inputs = load_inputs(spark, place, expansion, admin, book, signing_keys())
             if not asked.again:
-                must_be_booked(inputs.unbooked, asked.topic)
+                must_be_booked(inputs.bookings.unbooked, asked.topic)
             audited = stack.enter_context(
                 classify_landing(
                     spark,
@@ -81,7 +81,7 @@ def choose_lost(
                     inputs.ground,
                     letters=inputs.letters,
                     keys=inputs.keys,
-                    unbooked=inputs.unbooked,
+                    bookings=inputs.bookings,
                 )
             )
             from kodoctl.pipeline.recall.lost_messages import LostMessageSelector, lanes_of

@@ -18,12 +18,13 @@ from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.removed_rows import RemovedRows, rows_left
 from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
 from kodoctl.pipeline.audit.verdict import Cause
+from kodoctl.pipeline.audit.write_offs import NO_BOOKINGS, Bookings, WriteOffs
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import last_reading
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
-from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, WRITE_OFFS, Table
 from kodoctl.pipeline.source.partition_stats import each_internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
@@ -49,7 +50,8 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
     """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls, where
-    `letters` were looked for; empty: in none. `unbooked`: recalls that landed and that the ledger does not have.
+    `letters` were looked for; empty: in none. `bookings`: what books say
+    beside the tables.
     """
 
     snapshot: LandingSnapshot
@@ -57,8 +59,8 @@ class AuditInputs:
     ground: AuditScope
     letters: tuple[RecalledLetter, ...]
     keys: Secret | None
+    bookings: Bookings = NO_BOOKINGS
     ledger: str = ""
-    unbooked: UnbookedRecalls | None = None
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
@@ -81,7 +83,8 @@ def load_inputs(
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     letters = tuple(_letters(expansion, ledger))
     inputs = landed_inputs(spark, landing, expansion, letters, stored_from, keys)
-    return replace(inputs, ledger=ledger, unbooked=unbooked_recalls(landing, inputs.snapshot, ledger))
+    bookings = replace(inputs.bookings, unbooked=unbooked_recalls(landing, inputs.snapshot, ledger))
+    return replace(inputs, ledger=ledger, bookings=bookings)
 
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
@@ -106,7 +109,7 @@ def landed_inputs(
     keys: Secret | None,
 ) -> AuditInputs:
     """`stored_from`: see kodoctl.pipeline.audit.last_audit.landed_scope."""
-    snapshot = landing.snapshot(*TABLES, *REMOVALS)
+    snapshot = landing.snapshot(*TABLES, *REMOVALS, WRITE_OFFS)
     _check_whole(landing, snapshot)
     removed = _removed(spark, landing, snapshot)
     events, transitions = (
@@ -117,7 +120,9 @@ def landed_inputs(
     reading = last_reading(snapshot.commits)
     clock = ReadingClock.of_facts({} if reading is None else reading.facts)
     tables = LandedTables(events, transitions, landed_at=landed_at, removed=removed, clock=clock)
-    return AuditInputs(snapshot, tables, landed_scope(landing, snapshot, expansion, stored_from), letters, keys)
+    settled = WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
+    scope = landed_scope(landing, snapshot, expansion, stored_from)
+    return AuditInputs(snapshot, tables, scope, letters, keys, Bookings(write_offs=settled))
 
 
 def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -> RemovedRows | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS
+from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS, split_position
 from kodoctl.pipeline.audit.removed_rows import with_removed
 from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
 from kodoctl.protocol.audit_records import Event
@@ -111,6 +111,33 @@ def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
             "final",
         )
     )
+
+
+def judged_anew(
+    judged: DataFrame, places: DataFrame, fate: MessageStatus, cause: Cause | None, least: MessageStatus
+) -> DataFrame:
+    """`judged`, with another fate and cause for these places (PLACE) where theirs is `least`, or worse."""
+    is_chosen = F.col("is_chosen") & (F.col("outcome") >= outcome_of(least))
+    changed = {
+        "rank": F.lit(RANKS[fate]),
+        "cause": F.lit(None if cause is None else CAUSES[cause]),
+        "outcome": F.lit(outcome_of(fate, cause)),
+    }
+    return (
+        judged.join(F.broadcast(places.withColumn("is_chosen", F.lit(True))), list(PLACE), how="left")
+        .withColumns({name: F.when(is_chosen, value).otherwise(F.col(name)) for name, value in changed.items()})
+        .select(*judged.columns)
+    )
+
+
+def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataFrame:
+    """`judged`, without the losses and doubts at (msg_topic, subscription, id) of `places`, few."""
+    named = split_position(places, "id", "").withColumnRenamed("part", "msg_partition")
+    here = named.join(
+        lanes.select("lane", "msg_topic", "msg_partition", "subscription"),
+        ["msg_topic", "msg_partition", "subscription"],
+    )
+    return judged_anew(judged, here.select(*PLACE).distinct(), MessageStatus.WRITTEN_OFF, None, MessageStatus.UNPROVED)
 
 
 def messages(judged: DataFrame) -> DataFrame:

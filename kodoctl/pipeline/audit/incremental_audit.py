@@ -208,7 +208,7 @@ class _Judge:
             letters=inputs.letters,
             keys=inputs.keys,
             carried=carried,
-            unbooked=inputs.unbooked,
+            bookings=inputs.bookings,
         )
 
     def _last_audit(self, known: UsableState) -> LastAudit:

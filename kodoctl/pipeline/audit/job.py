@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.audit.audit_state import SettledTotals
-from kodoctl.pipeline.audit.classify import FINDINGS, findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.audit.classify import FINDINGS, findings, judged, messages, outcomes, tallied, written_off
 from kodoctl.pipeline.audit.completeness import (
     contradictions,
     gaps_of,
@@ -41,6 +41,7 @@ from kodoctl.pipeline.audit.verdict import (
     SubscriptionTotals,
     decide_verdict,
 )
+from kodoctl.pipeline.audit.write_offs import NO_BOOKINGS, Bookings
 from kodoctl.pipeline.spark.concurrent_queries import collect_all, run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
-    from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion
 
@@ -74,7 +74,7 @@ class AuditResult:
     settled: SettledTotals
     keys: Secret | None = None
     resent: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    unbooked: UnbookedRecalls | None = None
+    bookings: Bookings = NO_BOOKINGS
 
     @property
     def messages(self) -> DataFrame:
@@ -92,7 +92,23 @@ class AuditResult:
         (evidence, totals), sampled, lost = run_queries(
             partial(_evidence, self, fates, numbers), partial(self._sampled, ranks), partial(self._lost, ranks)
         )
-        return document(decide_verdict(evidence), evidence, sampled, lost), replace(totals, fates=settled)
+        verdict = decide_verdict(self.bookings.write_offs.applied(evidence))
+        return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
+
+    def evidence(self) -> AuditEvidence:
+        """The counts that the verdict is made from, as if nothing but messages had been written off."""
+        (fates, _), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
+        return _evidence(self, fates, numbers)[0]
+
+    def places(self, topic: str | None, subscription: str | None, most: int) -> list[tuple[str, str, str]]:
+        """(full name of the topic, subscription, place) of messages that are lost, or not proved done; `most`, in order."""
+        from pyspark.sql import functions as F
+
+        found = findings(self.verdicts, self.lanes).where(F.col("fate") != MessageStatus.OVERDUE.value)
+        for column, name in (("topic", topic), ("subscription", subscription)):
+            found = found if name is None else found.where(F.col(column) == name)
+        columns = ("msg_topic", "subscription", "id")
+        return [tuple(row) for row in found.select(*columns).distinct().orderBy(*columns).limit(most).collect()]
 
     def _sampled(self, ranks: Collection[int]) -> list[SampledFinding]:
         """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
@@ -126,9 +142,10 @@ def classify_landing(
     letters: Iterable[RecalledLetter] = (),
     keys: Secret | None = None,
     carried: CarriedRows | None = None,
-    unbooked: UnbookedRecalls | None = None,
+    bookings: Bookings = NO_BOOKINGS,
 ) -> Iterator[AuditResult]:
-    """`ground`: result of kodoctl.pipeline.audit.last_audit.landed_scope. `unbooked`: recalls that the ledger lacks. `keys`: signing keys of the platform; with them
+    """`ground`: result of kodoctl.pipeline.audit.last_audit.landed_scope. `bookings`: what books say beside the
+    rows. `keys`: signing keys of the platform; with them
     only signed marks of producers are believed. `carried`: what earlier audits judged; `tables` then has the rows
     behind that alone.
     """
@@ -148,9 +165,12 @@ def classify_landing(
         if rows.booked is not None and any(letter.lost for letter in known_letters):
             again = _resent(rows.booked, rows.everything, ground)
         verdicts = judged(known, found)
-        if unbooked is not None:
-            verdicts = sent_again(verdicts, lanes, unbooked)
-        yield AuditResult(tables, ground, lanes, verdicts, known, rows, totals, keys, again, unbooked)
+        if bookings.unbooked is not None:
+            verdicts = sent_again(verdicts, lanes, bookings.unbooked)
+        if settled_places := list(bookings.write_offs.places):
+            named = small_table(spark, settled_places, "msg_topic string, subscription string, id string")
+            verdicts = written_off(verdicts, lanes, named)
+        yield AuditResult(tables, ground, lanes, verdicts, known, rows, totals, keys, again, bookings)
     finally:
         if carried is not None:
             found.unpersist()
@@ -174,11 +194,11 @@ def audit(
     letters: Iterable[RecalledLetter] = (),
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
-    unbooked: UnbookedRecalls | None = None,
+    bookings: Bookings = NO_BOOKINGS,
 ) -> AuditDocument:
     """The report on all rows; parameters as those of `audit_ground` and `classify_landing`."""
     ground = audit_ground(tables, expansion, stored_from or {})
-    with classify_landing(spark, tables, ground, letters=letters, keys=keys, unbooked=unbooked) as found:
+    with classify_landing(spark, tables, ground, letters=letters, keys=keys, bookings=bookings) as found:
         return found.document()
 
 
@@ -247,7 +267,7 @@ def _evidence(
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=_strays(totals.meant, ground),
         removed_before=totals.since,
-        unbooked="" if of.unbooked is None else of.unbooked.text(),
+        unbooked="" if of.bookings.unbooked is None else of.bookings.unbooked.text(),
     )
     return evidence, totals
 

@@ -158,9 +158,10 @@ def _part(
         for one in reading.ranges
         if not one.full
     )
-    short += ("entries were gone before they were read",) if reading.holed else ()
-    if len({mark.created for mark in reading.marks} - {None}) > 1:
-        short += ("it was deleted and made again between two readings, or is another cluster's",)
+    short += tuple(f"entries were gone before they were read by ingest {run}" for run in reading.holed)
+    if len(made := sorted({mark.created for mark in reading.marks if mark.created is not None})) > 1:
+        times = ", ".join(one.isoformat() for one in made)
+        short += (f"it was deleted and made again between two readings, or is another cluster's (made {times})",)
     apart = tuple(
         f"between {_place_text(one.last)} and {_place_text(other.first)} something may be missing: the ranges do not continue each other"
         for one, other in pairwise(reading.ranges)
@@ -181,6 +182,7 @@ def _part(
         from_creation=not ready or _whole(reading),
         read_before_cursors=_lags(reading, there.values()),
         ttl=max((mark.ttl for mark in there.values()), default=0),
+        looks=tuple(looks),
         unread=max((after - before for before, after in pairwise(looks)), default=0),
         missing_subscriptions=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
         audit=topic.state is None,

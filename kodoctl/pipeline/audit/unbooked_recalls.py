@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.classify import CAUSES, outcome_of
+from kodoctl.pipeline.audit.classify import judged_anew, outcome_of
 from kodoctl.pipeline.audit.positions import PLACE
-from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
+from kodoctl.pipeline.audit.verdict import Cause, MessageStatus
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.recall.recall_plan import RECALL_ID
 
@@ -44,7 +44,7 @@ def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -
     """The same places, but for lost ones whose own recall landed without an entry of the ledger: those are in doubt. The name
     of a recall is made of the place (kodoctl.recall.recall_plan.recall_id); what was sent `again` has another one.
     """
-    lost, doubt = outcome_of(MessageStatus.LOST), outcome_of(MessageStatus.UNPROVED, Cause.SENT_AGAIN)
+    lost = outcome_of(MessageStatus.LOST)
     ids = small_table(judged.sparkSession, [(one,) for some in unbooked.ids.values() for one in some], "id string")
     topic, place = F.col("msg_topic"), F.concat_ws(":", "ledger", "entry", "msg_partition", "batch")
     to_reader = F.concat(topic, F.lit("/"), F.col("subscription"))
@@ -62,18 +62,7 @@ def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -
         .join(named, "lane", how="inner")
         .select("lane", "ledger", "entry", "batch", F.explode(F.array(*names)).alias("id"))
         .join(known, "id", how="left_semi")
-        .select(*PLACE, F.lit(True).alias("again"))
+        .select(*PLACE)
         .distinct()
     )
-    is_again = F.col("again") & (F.col("outcome") >= lost)
-    return (
-        judged.join(F.broadcast(found), list(PLACE), how="left")
-        .withColumns(
-            {
-                "rank": F.when(is_again, RANKS[MessageStatus.UNPROVED]).otherwise(F.col("rank")),
-                "cause": F.when(is_again, CAUSES[Cause.SENT_AGAIN]).otherwise(F.col("cause")),
-                "outcome": F.when(is_again, doubt).otherwise(F.col("outcome")),
-            }
-        )
-        .select(*judged.columns)
-    )
+    return judged_anew(judged, found, MessageStatus.UNPROVED, Cause.SENT_AGAIN, MessageStatus.LOST)

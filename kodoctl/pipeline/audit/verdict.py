@@ -36,6 +36,7 @@ class MessageStatus(StrEnum):
 
     MOVING = "moving"  # moved, and the next place was stored after the cut
     NOT_FOR_ME = "not for me"  # meant for another subscription, or a producer's mark
+    WRITTEN_OFF = "written off"  # lost, or not proved done, and settled by a person (kodoctl.pipeline.audit.write_offs)
     DISCARDED = "discarded"
     DONE = "done"
     DUPLICATED = "done twice"
@@ -92,6 +93,7 @@ class PartitionCoverage:
     missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
     audit: bool = False
     absent: bool = False  # it was not there when the last run looked
+    looks: tuple[int, ...] = field(default=(), repr=False)  # times of the readings
     left: str = ""  # why the last run left it where it was, though it is there
     unrecorded: str = ""  # subscription with a worker that does not say that it records, at the last look
 
@@ -112,7 +114,8 @@ class SubscriptionTotals:
 
     `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
     `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
-    done, and sent again.
+    done, and sent again. `records_settled`: of the missing ones, how many were written off: they still may explain what is
+    lost.
     """
 
     topic: str
@@ -123,6 +126,7 @@ class SubscriptionTotals:
     contradictions: int = 0
     runs: tuple[str, ...] = ()
     resent: int = 0
+    records_settled: int = 0
 
     @property
     def name(self) -> str:
@@ -179,6 +183,7 @@ class AuditEvidence:
     numbered_twice: int = 0  # producers' numbers that two messages have
     strays: tuple[Misaddressed, ...] = ()
     removed_before: int | None = None
+    write_offs: tuple[str, ...] = ()  # a note of each
     unbooked: str = ""  # of kodoctl.pipeline.audit.unbooked_recalls: what was sent again without an entry in the ledger
 
 
@@ -265,10 +270,15 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
             yield _doubt("no subscription", f"{part.name} has no subscription {name}")
 
 
+def is_expiring(part: PartitionCoverage) -> bool:
+    """True if messages of the partition may have expired between two readings."""
+    return bool(part.ttl) and (part.unread is None or part.unread >= part.ttl - DAY)
+
+
 def _expired(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
     """A TTL makes readers skip, and what it deletes between two readings is never seen."""
     for part in parts:
-        if part.ttl and (part.unread is None or part.unread >= part.ttl - DAY):
+        if is_expiring(part):
             since = "an unknown time" if part.unread is None else str(Duration(part.unread))
             text = f"{part.name} has a TTL of {Duration(part.ttl)} and was not read for {since}"
             yield _doubt("ttl", f"{text}: messages may have expired unseen (read a day before the TTL ends)")
@@ -282,9 +292,9 @@ def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
         text = f"{tally.name}: {many(lost, 'message')} lost, or the records of them: {many(tally.missing, 'record')} missing"
         yield _doubt("lost or unrecorded", text)
     yield from _mode(tally)
-    if tally.missing:
+    if missing := tally.missing - tally.records_settled:
         runs = f", of run {', '.join(tally.runs)}" if tally.runs else ""
-        yield _doubt("records", f"{tally.name}: {many(tally.missing, 'record')} of workers missing{runs}")
+        yield _doubt("records", f"{tally.name}: {many(missing, 'record')} of workers missing{runs}")
     if tally.contradictions:
         text = (
             f"{tally.name}: {many(tally.contradictions, 'number')} with two different records: not all are a worker's"
@@ -373,6 +383,7 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
     if evidence.removed_before is not None:
         date = datetime.fromtimestamp(evidence.removed_before / 1000, UTC).date()
         yield f"messages published before {date} were settled and removed: they are not judged again, and in no count here"
+    yield from evidence.write_offs
     if evidence.unbooked and not _asks_for_ledger(evidence):
         yield evidence.unbooked
     for tally in evidence.tallies:
