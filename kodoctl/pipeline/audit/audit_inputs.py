@@ -120,9 +120,14 @@ def landed_inputs(
     reading = last_reading(snapshot.commits)
     clock = ReadingClock.of_facts({} if reading is None else reading.facts)
     tables = LandedTables(events, transitions, landed_at=landed_at, removed=removed, clock=clock)
-    settled = WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
+    settled = booked_write_offs(landing, snapshot)
     scope = landed_scope(landing, snapshot, expansion, stored_from)
     return AuditInputs(snapshot, tables, scope, letters, keys, Bookings(write_offs=settled))
+
+
+def booked_write_offs(landing: Landing, snapshot: LandingSnapshot) -> WriteOffs:
+    """What was settled by name in a landing."""
+    return WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
 
 
 def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -> RemovedRows | None:

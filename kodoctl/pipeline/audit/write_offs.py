@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.verdict import AuditEvidence, is_expiring
+from kodoctl.pipeline.audit.verdict import RANKS, AuditEvidence, MessageStatus, is_expiring
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
@@ -140,10 +140,29 @@ class Bookings:
 NO_BOOKINGS: Final = Bookings()
 
 
-def standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
-    """What stands against *no loss* in evidence without write-offs, and can be written off: what no further reading cures.
-    Messages are apart (kodoctl.pipeline.audit.job.AuditResult.places).
+def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOff]:
+    """What stands against *no loss*, is not known yet, and can be written off: what no further reading cures. Messages are
+    apart (kodoctl.pipeline.audit.job.AuditResult.places).
     """
+    left = {one._replace(count=0) for one in _standing(known.applied(evidence))}
+    return [one for one in _standing(evidence) if one._replace(count=0) in left]
+
+
+def without_messages(evidence: AuditEvidence, topic: str | None, subscription: str | None) -> AuditEvidence:
+    """The evidence as it is when all messages of these are written off; None: of all."""
+
+    def settled(tally: SubscriptionTotals) -> SubscriptionTotals:
+        if topic not in (None, tally.topic) or subscription not in (None, tally.subscription):
+            return tally
+        return replace(
+            tally,
+            fates={fate: count for fate, count in tally.fates.items() if RANKS[fate] < RANKS[MessageStatus.UNPROVED]},
+        )
+
+    return replace(evidence, tallies=tuple(settled(one) for one in evidence.tallies))
+
+
+def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
     for part in evidence.parts:
         place = part.topic, part.partition, ""
         yield from (WrittenOff(COVERAGE, *place, problem) for problem in part.problems)
@@ -153,7 +172,7 @@ def standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
             yield WrittenOff(TTL, *place, str(part.looks[-1]))
     for tally in evidence.tallies:
         place = tally.topic, NOWHERE, tally.subscription
-        if tally.missing:
+        if tally.missing > tally.records_settled:
             yield WrittenOff(RECORDS, *place, "", tally.missing)
         if tally.contradictions:
             yield WrittenOff(FORGED, *place, "", tally.contradictions)
