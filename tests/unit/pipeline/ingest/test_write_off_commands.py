@@ -11,8 +11,9 @@ import pytest
 from kodoctl.pipeline.audit.audit_inputs import booked_write_offs
 from kodoctl.pipeline.audit.write_off_plan import WriteOffPlan
 from kodoctl.pipeline.audit.write_offs import MESSAGE, WrittenOff
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import TABLES, WRITE_OFFS
+from kodoctl.pipeline.ingest.tables import CURSORS, TABLES, WRITE_OFFS
 from tests.brokers.workspace import Run, run_main
 from tests.unit.pipeline.ingest.landings import anew, batch, stored
 
@@ -22,7 +23,10 @@ LOST = WrittenOff(MESSAGE, "persistent://t/n/orders", 0, "billing", "7:1:0:-1")
 @pytest.fixture
 def plan(tmp_path: Path, landing: Landing) -> WriteOffPlan:
     """Of one message, in plan.json."""
+    looked = landing.write_rows(CURSORS, "r1", [{"ingest_run": "r1", "msg_topic": "orders"}])
+    landing.commit(LandingCommit("r1", 1, tables={CURSORS.name: looked}))
     landing.commit(batch(landing, 0))
+    landing.commit(LandingCommit("r1-end", 1, facts={"complete": True}))
     made = WriteOffPlan("w1", 1, "trade", None, str(tmp_path), "sent by hand", "loss", (LOST,))
     (tmp_path / "plan.json").write_text(json.dumps(made.document()), encoding="utf-8")
     return made
