@@ -82,8 +82,16 @@ class RecallFlags:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFlags(RecallFlags):
-    """RecallFlags in which all letters are chosen where no condition is given, if they are lost."""
+    """RecallFlags in which all letters are chosen where no condition is given, and of all subscriptions where none is named,
+    if they are lost.
+    """
 
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Ground topic, by its name in the file; --lost: all.", metavar="NAME")
+    ] = None
+    subscription: Annotated[
+        str | None, typer.Option("--subscription", help="Whose dead letters; --lost: all.", metavar="NAME")
+    ] = None
     where: Where_ = ""
 
 

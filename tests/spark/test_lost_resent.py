@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -153,10 +154,12 @@ def test_each_lane_has_a_plan_and_what_cannot_be_sent_is_named(judged):
     judged.read()
     found = judged.verdict()
     assert {one["lane"]: one["messages"] for one in found["lost"]} == {"L1/ready": 3, "dead": 2}
-    several = planned(judged, code=64)
-    assert "K824" in several
-    assert "--lane L1/ready --lost --out lost-1.json" in several
-    assert "--lane dead --lost --out lost-2.json" in several
+    several = planned(judged)
+    assert "kodoctl recall apply lost-1.json" in several
+    assert [
+        (plan["lane"], len(plan["letters"]))
+        for plan in (json.loads((judged.folder / f"lost-{number}.json").read_text()) for number in (1, 2))
+    ] == [("L1/ready", 3), ("dead", 2)], "one audit, a plan of each lane"
 
     events = DeltaTable(f"{judged.landing.root.uri}/events")  # one payload is masked: its row is there
     gone = max(one["id"] for one in found["findings"] if one["msg_topic"] == judged.topic)
