@@ -6,8 +6,9 @@ ledger, and the ledgers of the cluster. Raises KodoctlError if files of the land
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
@@ -26,11 +27,12 @@ from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, WRITE_OFFS, Table
 from kodoctl.pipeline.source.partition_stats import each_internal_stats
+from kodoctl.pulsar.topic_stats import read_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
 from kodoctl.recall.recall_plan import ledger_key, lost_key
 from kodoctl.recall.stored_message import Position
-from kodoctl.topology.names import WAITING_STATES, State
+from kodoctl.topology.names import WAITING_STATES, State, TopicName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +53,7 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 class AuditInputs:
     """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls, where
     `letters` were looked for; empty: in none. `bookings`: what books say
-    beside the tables.
+    beside the tables; `delays`: asks the cluster which of its topics hold nothing but what senders delayed (Bookings.delayed).
     """
 
     snapshot: LandingSnapshot
@@ -61,6 +63,7 @@ class AuditInputs:
     keys: Secret | None
     bookings: Bookings = NO_BOOKINGS
     ledger: str = ""
+    delays: Callable[[Collection[str]], frozenset[tuple[str, int, str]]] = lambda _: frozenset()
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
@@ -84,7 +87,21 @@ def load_inputs(
     letters = tuple(_letters(expansion, ledger))
     inputs = landed_inputs(spark, landing, expansion, letters, stored_from, keys)
     bookings = replace(inputs.bookings, unbooked=unbooked_recalls(landing, inputs.snapshot, ledger))
-    return replace(inputs, ledger=ledger, bookings=bookings)
+    return replace(inputs, ledger=ledger, bookings=bookings, delays=partial(delayed_lanes, admin))
+
+
+def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str, int, str]]:
+    """Of these topics, those partitions and subscriptions of which the broker says that every unacknowledged message is
+    delayed by its sender (`deliverAt`), which no client can read from a message. Where only some are, nobody knows which.
+    """
+    found = set()
+    for topic in topics:
+        name = TopicName.parse(topic)
+        for part, stats in ((read_stats(admin, name) or {}).get("partitions") or {}).items():
+            for subscription, one in (stats.get("subscriptions") or {}).items():
+                if 0 < int(one.get("msgBacklog") or 0) <= int(one.get("msgDelayed") or 0):
+                    found.add((topic, int(part.rpartition("-partition-")[2]), subscription))
+    return frozenset(found)
 
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:

@@ -12,9 +12,13 @@ from pyspark.sql import functions as F
 from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS, split_position
 from kodoctl.pipeline.audit.removed_rows import with_removed
 from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
+from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.protocol.audit_records import Event
+from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kodoctl.pipeline.audit.removed_rows import RemovedRows
 
 CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
@@ -138,6 +142,23 @@ def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataF
         ["msg_topic", "msg_partition", "subscription"],
     )
     return judged_anew(judged, here.select(*PLACE).distinct(), MessageStatus.WRITTEN_OFF, None, MessageStatus.UNPROVED)
+
+
+def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[tuple[str, int, str]]) -> DataFrame:
+    """`judged`, with overdue messages of these ready lanes (kodoctl.pipeline.audit.write_offs.Bookings) as waiting."""
+    named = small_table(judged.sparkSession, delayed, "msg_topic string, msg_partition int, subscription string")
+    here = lanes.where(F.col("state") == State.READY.value).join(named, ["msg_topic", "msg_partition", "subscription"])
+    waits = F.col("waits") & (F.col("rank") == RANKS[MessageStatus.OVERDUE])
+    return (
+        judged.join(F.broadcast(here.select("lane", F.lit(True).alias("waits"))), "lane", how="left")
+        .withColumns(
+            {
+                "rank": F.when(waits, RANKS[MessageStatus.WAITING]).otherwise(F.col("rank")),
+                "outcome": F.when(waits, outcome_of(MessageStatus.WAITING)).otherwise(F.col("outcome")),
+            }
+        )
+        .select(*judged.columns)
+    )
 
 
 def messages(judged: DataFrame) -> DataFrame:

@@ -20,6 +20,7 @@ from kodoctl.pipeline.audit.last_audit import StateProblem, UsableState, usable_
 from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, mentioned_messages, reopened
 from kodoctl.pipeline.audit.settlement import surprises
 from kodoctl.pipeline.audit.state_writer import SPARK_FAILURES, StateBefore, StateWriter
+from kodoctl.pipeline.audit.verdict import MessageStatus
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.state_tables import (
     DEAD_LETTERS,
@@ -100,6 +101,12 @@ def judged_landing(
     """The same, with the rows that were judged, which Spark keeps for further queries until the context ends."""
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()
+        overdue = {one["msg_topic"] for one in judged.document["findings"] if one["fate"] == MessageStatus.OVERDUE}
+        if overdue and (delayed := inputs.delays(sorted(overdue))):
+            inputs = replace(inputs, bookings=replace(inputs.bookings, delayed=delayed))
+            basis = judged.document["judged"]
+            judged = _Judge(spark, landing, inputs, replace(options, is_read_only=True), kept).judged()
+            judged.document["judged"] = basis
         with_ledger_note(judged.document, inputs.ledger)
         yield judged
 

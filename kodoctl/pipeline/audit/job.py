@@ -13,7 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.audit.audit_state import SettledTotals
-from kodoctl.pipeline.audit.classify import FINDINGS, findings, judged, messages, outcomes, tallied, written_off
+from kodoctl.pipeline.audit.classify import (
+    FINDINGS,
+    delayed_by_sender,
+    findings,
+    judged,
+    messages,
+    outcomes,
+    tallied,
+    written_off,
+)
 from kodoctl.pipeline.audit.completeness import (
     contradictions,
     gaps_of,
@@ -28,7 +37,7 @@ from kodoctl.pipeline.audit.partition_history import Key, read_tables
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
 from kodoctl.pipeline.audit.recalled import resent, with_evidence
-from kodoctl.pipeline.audit.report import SAMPLES, LostMessages, SampledFinding, document
+from kodoctl.pipeline.audit.report import MOST_SAMPLES, SAMPLES, LostMessages, SampledFinding, document
 from kodoctl.pipeline.audit.unbooked_recalls import sent_again
 from kodoctl.pipeline.audit.verdict import (
     OPEN_FATES,
@@ -39,6 +48,7 @@ from kodoctl.pipeline.audit.verdict import (
     Misaddressed,
     SequenceGap,
     SubscriptionTotals,
+    UndatedMessages,
     decide_verdict,
 )
 from kodoctl.pipeline.audit.write_offs import NO_BOOKINGS, Bookings
@@ -167,6 +177,8 @@ def classify_landing(
         verdicts = judged(known, found)
         if bookings.unbooked is not None:
             verdicts = sent_again(verdicts, lanes, bookings.unbooked)
+        if bookings.delayed:
+            verdicts = delayed_by_sender(verdicts, lanes, bookings.delayed)
         if settled_places := list(bookings.write_offs.places):
             named = small_table(spark, settled_places, "msg_topic string, subscription string, id string")
             verdicts = written_off(verdicts, lanes, named)
@@ -272,19 +284,34 @@ def _evidence(
     return evidence, totals
 
 
-def _undated(of: AuditResult, newest: int) -> int:
-    """Open messages that say they were published after they were read. `newest`: publish time of the newest message in
-    ms: with one that could be, none is looked for.
+def _undated(of: AuditResult, newest: int) -> tuple[UndatedMessages, ...]:
+    """Open messages that say they were published after they were read, by topic, with the workers that moved them there.
+    `newest`: publish time of the newest message in ms: with one that could be, none is looked for.
     """
     from pyspark.sql import functions as F
 
     read_at = max((lane["read_at"] for lane in of.ground.lanes), default=0)
     end = max(read_at, of.tables.landed_at) + SKEW
     if not read_at or newest <= end:
-        return 0
+        return ()
     ranks = [RANKS[fate] for fate in OPEN_FATES]
     late = of.verdicts.where(F.col("rank").isin(ranks) & (F.col("published") > end))
-    return late.select("family", "identity").distinct().count()
+    named = late.join(F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition")), "lane", how="inner").select(
+        "msg_topic", "family", "identity", F.concat_ws(":", "ledger", "entry", "msg_partition", "batch").alias("id")
+    )
+    moves = of.rows.transitions.select(
+        F.col("target_topic").alias("msg_topic"), F.col("target_id").alias("id"), "worker_run"
+    )
+    found = (
+        named.join(moves, ["msg_topic", "id"], how="left")
+        .groupBy("msg_topic")
+        .agg(
+            F.countDistinct("family", "identity").alias("messages"),
+            F.array_sort(F.collect_set("worker_run")).alias("workers"),
+        )
+        .orderBy("msg_topic")
+    )
+    return tuple(UndatedMessages(row["msg_topic"], row["messages"], tuple(row["workers"])) for row in found.collect())
 
 
 def _fates(of: AuditResult) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
@@ -359,15 +386,19 @@ def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGa
 
 
 def _sampled(found: DataFrame) -> DataFrame:
-    """Some of each fate, the first ones by topic and place."""
+    """Some of each fate: of every lane the first ones by place, and first the first of each lane."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
     order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message
+    of_lane = Window.partitionBy("fate", "msg_topic", "subscription").orderBy("id", "cause")
+    of_fate = Window.partitionBy("fate").orderBy("nth", *order)
     return (
-        found.select(*columns, F.row_number().over(Window.partitionBy("fate").orderBy(*order)).alias("nth"))
+        found.select(*columns, F.row_number().over(of_lane).alias("nth"))
         .where(F.col("nth") <= SAMPLES)
+        .withColumn("all", F.row_number().over(of_fate))
+        .where(F.col("all") <= MOST_SAMPLES)
         .select("fate", F.coalesce("cause", F.lit("")).alias("cause"), *columns[2:])
         .orderBy("fate", *order)
     )

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding, LostLaneRow
 
 FORMAT_VERSION: Final = 1
-SAMPLES: Final = 20  # places named of each fate
+SAMPLES: Final = 20  # places named of each fate, in each lane
+MOST_SAMPLES: Final = 1_000  # of each fate: an incident may have as many lanes as the file
 EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 6}
 
 

@@ -18,6 +18,7 @@ from kodoctl.topology.units import Duration
 
 DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual
 SKEW: Final = 60_000  # ms that clocks may differ
+_MOST_WORKERS: Final = 3  # named in a reason
 _MOST_REASONS: Final = 5  # of one kind, told one by one; the rest is counted
 
 
@@ -169,8 +170,19 @@ class Misaddressed:
 
 
 @dataclass(frozen=True, slots=True)
+class UndatedMessages:
+    """Open messages of a topic that say they were published after they were read. `workers`: runs of the workers that moved
+    some of them there; without one a producer sent them.
+    """
+
+    topic: str
+    messages: int
+    workers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AuditEvidence:
-    """Everything the verdict is made from. `undated`: open messages that say they were published after they were read.
+    """Everything the verdict is made from.
     `removed_before`: settled messages published before that (ms) were removed, and are in no count; None: all are.
     """
 
@@ -178,7 +190,7 @@ class AuditEvidence:
     tallies: tuple[SubscriptionTotals, ...]
     gaps: tuple[SequenceGap, ...] = ()
     clock: ReadingClock = field(default_factory=ReadingClock)
-    undated: int = 0
+    undated: tuple[UndatedMessages, ...] = ()
     unnumbered: int = 0  # first hops without a producer's number
     numbered_twice: int = 0  # producers' numbers that two messages have
     strays: tuple[Misaddressed, ...] = ()
@@ -215,6 +227,7 @@ def decide_verdict(evidence: AuditEvidence) -> Verdict:
         *_short(_of_gaps(evidence.gaps)),
         *_short(_of_strays(evidence.strays)),
         *_clocks(evidence),
+        *_short(_undated(evidence.undated)),
     ]
     if not evidence.parts:
         found.append(_doubt("nothing read", "nothing was read yet: `kodoctl pipeline ingest` does"))
@@ -362,12 +375,19 @@ def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
             "is overdue, or expired unread, cannot be judged until it is past that"
         )
         yield _doubt("clock", text)
-    if evidence.undated:
-        text = (
-            f"{many(evidence.undated, 'open message')} with a publish time after the reading: a producer's clock is ahead, and "
-            "how long they are open cannot be judged yet"
+
+
+def _undated(found: Iterable[UndatedMessages]) -> Iterator[Reason]:
+    for one in found:
+        names = ", ".join(one.workers[:_MOST_WORKERS])
+        more = f" and {len(one.workers) - _MOST_WORKERS} more" if len(one.workers) > _MOST_WORKERS else ""
+        whose = (
+            f"the clock of {'worker' if len(one.workers) == 1 else 'workers'} {names}{more}, which moved them there,"
+            if names
+            else "a producer's clock"
         )
-        yield _doubt("clock", text)
+        text = f"{one.topic}: {many(one.messages, 'open message')} with a publish time after the reading"
+        yield _doubt("clock", f"{text}: {whose} is ahead, and how long they are open cannot be judged yet")
 
 
 def _rounded(span: int) -> Duration:

@@ -130,11 +130,13 @@ NONE: Final = WriteOffs({})
 @dataclass(frozen=True, slots=True)
 class Bookings:
     """What books say beside the rows of an audit. `unbooked`: recalls that landed and that the ledger lacks; `write_offs`:
-    what was settled by name.
+    what was settled by name; `delayed`: (full name of a topic, partition, subscription) of which all that is
+    unacknowledged waits for the time that its sender gave it.
     """
 
     unbooked: UnbookedRecalls | None = None
     write_offs: WriteOffs = NONE
+    delayed: frozenset[tuple[str, int, str]] = frozenset()
 
 
 NO_BOOKINGS: Final = Bookings()

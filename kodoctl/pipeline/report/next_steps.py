@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 
 _MOST: Final = 3  # letters and lanes named one by one
-_READERS: Final = ("kodoctl pipeline audit ", "kodoctl pipeline report ", "kodoctl pipeline write-off ", "kodoctl recall ")  # of the ledger of recalls
+_READERS: Final = (
+    "kodoctl pipeline audit ",
+    "kodoctl pipeline report ",
+    "kodoctl pipeline write-off ",
+    "kodoctl recall ",
+)  # of the ledger of recalls
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from kodoctl.pipeline.audit.verdict import (
     PartitionCoverage,
     SequenceGap,
     SubscriptionTotals,
+    UndatedMessages,
     decide_verdict,
 )
 
@@ -201,7 +202,7 @@ CASES = [
     ),
     (
         "undated",
-        {"undated": 2},
+        {"undated": (UndatedMessages("persistent://t/n/orders-billing-RETRYING", 2, ("w-1",)),)},
         Outcome.INCONCLUSIVE,
         ["clock"],
         "2 open messages with a publish time after the reading",
