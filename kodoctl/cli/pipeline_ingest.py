@@ -73,6 +73,7 @@ def ingest(
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     place.check()
+    place.must_be_free()
     request = job.IngestRequest(expansion, connection, place, run, max_bytes, accept_holes, maintain_every)
     topics, absent = job.present(request)
     view.topics(expansion, topics, absent)

@@ -74,6 +74,8 @@ def run(
         if interval is not None:
             serve(runner, expansions, interval, (host, port), timeout)
             return
+        for one in expansions:
+            runner.landing(one).must_be_free()
         with bar.session(runner.settings_for(expansions)) as spark:
             codes = [runner.run(spark, one, several=len(expansions) > 1) for one in expansions]
     finish(worst(codes))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from kodoctl.cli import command_target
 from kodoctl.cli.chart_files import check_drawable, make_folder, write_pictures
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
-from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run, page_stem
+from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run, page_stem, tell_warnings
 from kodoctl.cli.pipeline_rollup import Window
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, ledger_named
 from kodoctl.cli.spark_progress import Bar
@@ -26,6 +26,7 @@ from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.command_hint import command_line, resend_commands
 
 if TYPE_CHECKING:
+    from kodoctl.errors import Diagnostic
     from kodoctl.pipeline.ingest.job import LandingResult
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.run.job import RunResult
@@ -144,11 +145,19 @@ class Runner:
     keys: Secret | None
     bar: Bar
     output: Format
+    reported_warnings: set[tuple[str, ...]] = field(default_factory=set)
 
     def expansions(self) -> list[Expansion]:
         """Of the files as they are now. Raises UsageError, InvalidFileError."""
         env = command_target.environment_of(self.connection, self.asked.env)
-        return list(command_target.load_desired(self.asked.topologies, env).expansions)
+        return list(command_target.load_desired(self.asked.topologies, env, self._warn).expansions)
+
+    def _warn(self, warnings: Sequence[Diagnostic]) -> None:
+        """Tells of warnings once: a service reads its files for each run."""
+        texts = tuple(map(str, warnings))
+        if texts not in self.reported_warnings:
+            self.reported_warnings.add(texts)
+            tell_warnings(self.asked.topologies, warnings)
 
     def landing(self, expansion: Expansion) -> Landing:
         """The tables of a topology."""

@@ -321,7 +321,7 @@ def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
 _DOUBTS: Final = {
     MessageStatus.UNPROVED: "acknowledged, not proved done",
     MessageStatus.UNKNOWN: "recorded, but no topic has a message at the recorded position",
-    MessageStatus.OVERDUE: "open for longer than the horizon: stuck, or on the way to being lost",
+    MessageStatus.OVERDUE: "open for longer than the horizon: stuck, delayed by their sender for longer than that, or on the way to being lost",
 }
 
 

@@ -310,6 +310,11 @@ class Landing:
                 if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):
                     (table.folder / attempt).remove()
 
+    def must_be_free(self, what: str = "ingest") -> None:
+        """Raises LockedError where another is running, for who would begin with something that takes time."""
+        with self.alone(what):
+            pass
+
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
         """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True.
