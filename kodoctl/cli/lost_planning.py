@@ -50,7 +50,7 @@ def choose_lost(
     bar = Bar(output)
     bar.begin(run, "choosing lost messages")
     from kodoctl.pipeline.audit.audit_inputs import load_inputs
-    from kodoctl.pipeline.audit.job import classify_landing
+    from kodoctl.pipeline.audit.job import classify_inputs
     from kodoctl.pipeline.audit.verdict import MessageStatus
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -70,16 +70,7 @@ def choose_lost(
             inputs = load_inputs(spark, place, expansion, admin, asked.ledger or "", signing_keys())
             if not asked.again:
                 must_be_booked(inputs.bookings.unbooked, asked.topic)
-            audited = stack.enter_context(
-                classify_landing(
-                    spark,
-                    inputs.tables,
-                    inputs.ground,
-                    letters=inputs.letters,
-                    keys=inputs.keys,
-                    bookings=inputs.bookings,
-                )
-            )
+            audited = stack.enter_context(classify_inputs(spark, inputs))
             from kodoctl.pipeline.recall.lost_messages import LostMessageSelector, lanes_of
 
             lanes = _lanes(session, loaded, asked, choice.lane, lanes_of(audited, statuses))

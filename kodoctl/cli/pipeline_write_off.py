@@ -66,7 +66,7 @@ def plan(
     connection = target.connection()
     expansion = one_expansion(asked.topology, command_target.environment_of(connection, asked.env))
     from kodoctl.pipeline.audit.audit_inputs import load_inputs
-    from kodoctl.pipeline.audit.job import classify_landing
+    from kodoctl.pipeline.audit.job import classify_inputs
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
@@ -76,9 +76,7 @@ def plan(
         bar.session(lightly(settings, place)) as spark,
     ):
         inputs = load_inputs(spark, place, expansion, admin, ledger_named(ledger, asked.landing), keys)
-        with classify_landing(
-            spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, bookings=inputs.bookings
-        ) as audited:
+        with classify_inputs(spark, inputs) as audited:
             made = _plan(audited, expansion, (topic, subscription), run, asked.landing, reason)
     _show(made, out, output)
 

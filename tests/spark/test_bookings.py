@@ -1,10 +1,10 @@
-"""What books say changes the fate of the places that they name, and of no other: sent again without the ledger, written off."""
+"""What books say changes the fate of the places that they name, and of no other: sent again, written off, delayed."""
 
 from __future__ import annotations
 
 import pytest
 
-from kodoctl.pipeline.audit.classify import CAUSES, findings, judged_anew, outcome_of, written_off
+from kodoctl.pipeline.audit.classify import CAUSES, delayed_by_sender, findings, judged_anew, outcome_of, written_off
 from kodoctl.pipeline.audit.positions import LANES
 from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls, sent_again
 from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
@@ -90,3 +90,13 @@ def test_what_is_written_off_is_no_finding_unless_it_is_open_or_done_since(spark
     ]
     assert judged_anew(known, places.selectExpr("0 lane", "7L ledger", "1L entry", "-1 batch").distinct(),
                        MessageStatus.WRITTEN_OFF, None, LOST).columns == known.columns  # fmt: skip
+
+
+def test_what_senders_delay_waits_in_ready_lanes_alone(spark, lanes):
+    known = judged(spark, (0, 1, MessageStatus.OVERDUE, None), (0, 2, LOST, GONE), (1, 1, MessageStatus.OVERDUE, None),
+                   (2, 1, MessageStatus.OVERDUE, None))  # fmt: skip
+    found = fates(delayed_by_sender(known, lanes, {(TOPIC, 0, "billing"), (DEAD, 0, "billing")}))
+    assert found == {
+        (0, 1): (MessageStatus.WAITING, None), (0, 2): (LOST, GONE), (1, 1): (MessageStatus.OVERDUE, None),
+        (2, 1): (MessageStatus.OVERDUE, None),
+    }  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pipeline.audit.audit_inputs import AuditInputs
     from kodoctl.pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion
@@ -189,6 +190,13 @@ def classify_landing(
         known.unpersist()
         if settled is not None:
             settled.unpersist()
+
+
+def classify_inputs(spark: SparkSession, inputs: AuditInputs) -> AbstractContextManager[AuditResult]:
+    """All rows of inputs that were read."""
+    return classify_landing(
+        spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, bookings=inputs.bookings
+    )
 
 
 def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
