@@ -50,8 +50,8 @@ def choose_lost(
     bar = Bar(output)
     bar.begin(run, "choosing lost messages")
     from kodoctl.pipeline.audit.audit_inputs import load_inputs
+    from kodoctl.pipeline.audit.evidence import MessageStatus
     from kodoctl.pipeline.audit.job import classify_inputs
-    from kodoctl.pipeline.audit.verdict import MessageStatus
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
     from kodoctl.recall.recall_plan import RecallAction
@@ -59,7 +59,7 @@ def choose_lost(
 
     statuses = (MessageStatus.LOST, *((MessageStatus.UNPROVED,) if choice.unproved else ()))
     with target.session() as session:
-        loaded = file_with(session, asked.topology, asked.env, asked.topic)
+        loaded = file_with(session, asked.topology, asked.env, asked.topic or None)
         expansion = expand(loaded)
         place = LandedFlags(asked.topology, choice.landing, loaded.environment).place(expansion)
         with (
@@ -69,7 +69,7 @@ def choose_lost(
         ):
             inputs = load_inputs(spark, place, expansion, admin, asked.ledger or "", signing_keys())
             if not asked.again:
-                must_be_booked(inputs.bookings.unbooked, asked.topic)
+                must_be_booked(inputs.bookings.unbooked, asked.topic or None)
             audited = stack.enter_context(classify_inputs(spark, inputs))
             from kodoctl.pipeline.recall.lost_messages import LostMessageSelector, lanes_of
 
@@ -151,5 +151,5 @@ def _readers(loaded: LoadedTopology, asked: RecallFlags) -> list[tuple[str, str]
         (topic, subscription)
         for topic, ground in loaded.spec.topics.items()
         for subscription in ground.subscriptions
-        if asked.topic in (None, topic) and asked.subscription in (None, subscription)
+        if asked.topic in ("", topic) and asked.subscription in ("", subscription)
     ]

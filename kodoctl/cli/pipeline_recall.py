@@ -67,7 +67,7 @@ def plan(
     if lane is not None:
         detail = f"--lane {lane}: dead letters are in one lane; --lost chooses what a lane lost"
         raise UsageError(error("K825", "an option of lost messages", detail))
-    if asked.topic is None or asked.subscription is None:
+    if not (asked.topic and asked.subscription):
         detail = "--topic and --subscription name the dead letters; only lost messages are chosen of all at once"
         raise UsageError(error("K825", "an option of lost messages", detail))
     bar = Bar(output)

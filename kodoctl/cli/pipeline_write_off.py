@@ -101,7 +101,7 @@ def _plan(
     grounds = {one.name.full: one.ground for one in expansion.topics}
     doubts = chosen(standing(evidence, known), *chosen_of, grounds)
     items = (*messages, *doubts)
-    settled = WriteOffs({**known.counts, **{one._replace(count=0): one.count for one in items}})
+    settled = WriteOffs({**known.counts, **{one._replace(number=0): one.number for one in items}})
     left = decide_verdict(settled.applied(without_messages(evidence, *chosen_of)))
     return WriteOffPlan(
         run,
@@ -147,7 +147,7 @@ def apply(plan: PlanFile, hash_: Hash = None, output: Output = Format.TEXT) -> N
     _confirm(made, hash_)
     from kodoctl.pipeline.ingest.landing_commits import LandingCommit
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
-    from kodoctl.pipeline.ingest.tables import WRITE_OFFS
+    from kodoctl.pipeline.ingest.recorded_tables import WRITE_OFFS
 
     place = Landing(made.landing, made.topology, made.environment)
     must_hold(place, f"… --landing {made.landing}")

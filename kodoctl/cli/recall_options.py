@@ -87,11 +87,14 @@ class ChoiceFlags(RecallFlags):
     """
 
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Ground topic, by its name in the file; --lost: all.", metavar="NAME")
-    ] = None
+        str,
+        typer.Option(
+            "--topic", help="Ground topic, by its name in the file.", show_default="--lost: all", metavar="NAME"
+        ),
+    ] = ""
     subscription: Annotated[
-        str | None, typer.Option("--subscription", help="Whose dead letters; --lost: all.", metavar="NAME")
-    ] = None
+        str, typer.Option("--subscription", help="Whose dead letters.", show_default="--lost: all", metavar="NAME")
+    ] = ""
     where: Where_ = ""
 
 

@@ -6,14 +6,14 @@ from typing import TypedDict
 
 
 class WriteOffItem(TypedDict):
-    """One loss or doubt. `kind`, `topic`, `partition`, `subscription`, `name`, `count`: as in the table `write_offs`."""
+    """One loss or doubt. `kind`, `topic`, `partition`, `subscription`, `name`, `number`: as in the table `write_offs`."""
 
     kind: str
     topic: str
     partition: int
     subscription: str
     name: str
-    count: int
+    number: int
 
 
 class WriteOffDocument(TypedDict):

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
+from kodoctl.pipeline.audit.evidence import Cause
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.last_audit import landed_scope
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.removed_rows import RemovedRows, rows_left
 from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
-from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.audit.write_offs import NO_BOOKINGS, Bookings, WriteOffs
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import last_reading
+from kodoctl.pipeline.ingest.recorded_tables import WRITE_OFFS
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
-from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, WRITE_OFFS, Table
+from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import each_internal_stats
 from kodoctl.pulsar.topic_stats import read_stats
 from kodoctl.recall.delta_ledger import DeltaLedger

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from kodoctl.pipeline.audit.evidence import RANKS, Cause, MessageStatus
 from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS, split_position
 from kodoctl.pipeline.audit.removed_rows import with_removed
-from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.protocol.audit_records import Event
 from kodoctl.topology.names import State
@@ -87,7 +87,7 @@ def _named_letter() -> Column:
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
     """(PLACE, family, identity, rank, cause, completions, published, outcome, final) of every place. `rank` is of
-    kodoctl.pipeline.audit.verdict.RANKS, null of a place outside of what was read; `cause` of CAUSES, null where there
+    kodoctl.pipeline.audit.evidence.RANKS, null of a place outside of what was read; `cause` of CAUSES, null where there
     is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was persisted.
     `hops`: kodoctl.pipeline.audit.positions.hops.
     """

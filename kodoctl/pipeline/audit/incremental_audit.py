@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
 from kodoctl.pipeline.audit.audit_state import basis_of, dead_cursors, landed_rows
+from kodoctl.pipeline.audit.evidence import MessageStatus
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.audit.judged_rows import CarriedRows
 from kodoctl.pipeline.audit.last_audit import StateProblem, UsableState, usable_state
 from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, mentioned_messages, reopened
 from kodoctl.pipeline.audit.settlement import surprises
 from kodoctl.pipeline.audit.state_writer import SPARK_FAILURES, StateBefore, StateWriter
-from kodoctl.pipeline.audit.verdict import MessageStatus
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.state_tables import (
     DEAD_LETTERS,

@@ -32,25 +32,25 @@ from kodoctl.pipeline.audit.completeness import (
     overview,
     signing_topics,
 )
-from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
-from kodoctl.pipeline.audit.partition_history import Key, read_tables
-from kodoctl.pipeline.audit.positions import LANES, hops, places
-from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
-from kodoctl.pipeline.audit.recalled import resent, with_evidence
-from kodoctl.pipeline.audit.report import MOST_SAMPLES, SAMPLES, LostMessages, SampledFinding, document
-from kodoctl.pipeline.audit.unbooked_recalls import sent_again
-from kodoctl.pipeline.audit.verdict import (
+from kodoctl.pipeline.audit.evidence import (
     OPEN_FATES,
     RANKS,
-    SKEW,
     AuditEvidence,
     MessageStatus,
     Misaddressed,
     SequenceGap,
     SubscriptionTotals,
     UndatedMessages,
-    decide_verdict,
 )
+from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
+from kodoctl.pipeline.audit.partition_history import Key, read_tables
+from kodoctl.pipeline.audit.positions import LANES, hops, places
+from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
+from kodoctl.pipeline.audit.recalled import resent, with_evidence
+from kodoctl.pipeline.audit.report import LostMessages, SampledFinding, document
+from kodoctl.pipeline.audit.samples import sampled
+from kodoctl.pipeline.audit.unbooked_recalls import sent_again
+from kodoctl.pipeline.audit.verdict import SKEW, decide_verdict
 from kodoctl.pipeline.audit.write_offs import NO_BOOKINGS, Bookings
 from kodoctl.pipeline.spark.concurrent_queries import collect_all, run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
@@ -125,7 +125,7 @@ class AuditResult:
         """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
         if max(ranks, default=0) < RANKS[FINDINGS[0]]:
             return []
-        return [SampledFinding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
+        return [SampledFinding(*row) for row in sampled(findings(self.verdicts, self.lanes)).collect()]
 
     def _lost(self, ranks: Collection[int]) -> list[LostMessages]:
         """Lost messages by the lane that lost them. `ranks`: as of `_sampled`."""
@@ -391,22 +391,3 @@ def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGa
         part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)
     )
     return SequenceGap(topic, partition, row["seq_run"], row["missing"], overdue, firm, row["claimed"] - overdue)
-
-
-def _sampled(found: DataFrame) -> DataFrame:
-    """Some of each fate: of every lane the first ones by place, and first the first of each lane."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
-    order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message
-    of_lane = Window.partitionBy("fate", "msg_topic", "subscription").orderBy("id", "cause")
-    of_fate = Window.partitionBy("fate").orderBy("nth", *order)
-    return (
-        found.select(*columns, F.row_number().over(of_lane).alias("nth"))
-        .where(F.col("nth") <= SAMPLES)
-        .withColumn("all", F.row_number().over(of_fate))
-        .where(F.col("all") <= MOST_SAMPLES)
-        .select("fate", F.coalesce("cause", F.lit("")).alias("cause"), *columns[2:])
-        .orderBy("fate", *order)
-    )

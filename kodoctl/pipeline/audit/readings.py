@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
+from kodoctl.pipeline.audit.evidence import PartitionCoverage
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
 from kodoctl.pipeline.audit.start_positions import (
     UNRECORDED,
@@ -23,7 +24,6 @@ from kodoctl.pipeline.audit.start_positions import (
     proven_ranges,
     unproven_before,
 )
-from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, Level, State

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Outcome, PartitionCoverage, Verdict
+from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, PartitionCoverage
+from kodoctl.pipeline.audit.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding, LostLaneRow

@@ -67,8 +67,8 @@ def loads(text: str, file: str) -> WriteOffPlan:
         given = json.loads(text)
         if given["format_version"] == FORMAT_VERSION and given.pop("hash") == _digest(given):
             items = tuple(WrittenOff(**one) for one in given["items"])
-            facts = (given[name] for name in _FACTS)
-            return WriteOffPlan(*facts, items, tuple(given["stays"]))
+            facts: dict[str, Any] = {name: given[name] for name in _FACTS}
+            return WriteOffPlan(**facts, items=items, stays=tuple(given["stays"]))
     except (ValueError, KeyError, TypeError):
         pass
     detail = "it is none, or not as it was written: `kodoctl pipeline write-off plan … --out FILE` makes one"

@@ -15,11 +15,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.verdict import RANKS, AuditEvidence, MessageStatus, is_expiring
+from kodoctl.pipeline.audit.evidence import RANKS, AuditEvidence, MessageStatus
+from kodoctl.pipeline.audit.verdict import is_expiring
 
 if TYPE_CHECKING:
+    from kodoctl.pipeline.audit.evidence import Misaddressed, PartitionCoverage, SequenceGap, SubscriptionTotals
     from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
-    from kodoctl.pipeline.audit.verdict import Misaddressed, PartitionCoverage, SequenceGap, SubscriptionTotals
 
 MESSAGE: Final = "message"
 COVERAGE: Final = "coverage"
@@ -35,7 +36,7 @@ _SHOWN: Final = 5  # write-offs that notes tell one by one
 
 class WrittenOff(NamedTuple):
     """One loss or doubt. `topic`: by its full name, or the ground topic of what a subscription's records say. `name`: the
-    place of a message, a problem of coverage, a run of a producer, or the end of a time (ms); `count`: how many.
+    place of a message, a problem of coverage, a run of a producer, or the end of a time (ms); `number`: how many.
     """
 
     kind: str
@@ -43,7 +44,7 @@ class WrittenOff(NamedTuple):
     partition: int
     subscription: str
     name: str
-    count: int = 1
+    number: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class WriteOffs:
         booked: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for row in rows:
             one = WrittenOff(*(row[name] for name in WrittenOff._fields))
-            name = one._replace(count=0)
-            counts[name] = max(counts[name], one.count)
+            name = one._replace(number=0)
+            counts[name] = max(counts[name], one.number)
             booked[row["run"]].append(row)
         ordered = sorted(booked.values(), key=lambda some: some[0]["at_ts"], reverse=True)
         notes = [_note(some) for some in ordered[:_SHOWN]]
@@ -90,8 +91,8 @@ class WriteOffs:
             evidence,
             parts=tuple(self._of_part(one) for one in evidence.parts),
             tallies=tuple(self._of_tally(one) for one in evidence.tallies),
-            gaps=tuple(one for gap in evidence.gaps if (one := self._of_gap(gap)).missing),
-            strays=tuple(one for stray in evidence.strays if (one := self._of_stray(stray)).messages),
+            gaps=tuple(one for one in map(self._of_gap, evidence.gaps) if one.missing),
+            strays=tuple(one for one in map(self._of_stray, evidence.strays) if one.messages),
             write_offs=self.notes,
         )
 
@@ -146,8 +147,8 @@ def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOf
     """What stands against *no loss*, is not known yet, and can be written off: what no further reading cures. Messages are
     apart (kodoctl.pipeline.audit.job.AuditResult.places).
     """
-    left = {one._replace(count=0) for one in _standing(known.applied(evidence))}
-    return [one for one in _standing(evidence) if one._replace(count=0) in left]
+    left = {one._replace(number=0) for one in _standing(known.applied(evidence))}
+    return [one for one in _standing(evidence) if one._replace(number=0) in left]
 
 
 def without_messages(evidence: AuditEvidence, topic: str | None, subscription: str | None) -> AuditEvidence:
@@ -188,7 +189,7 @@ def described(items: Sequence[WrittenOff]) -> Iterator[str]:
     """A line for each kind, topic and subscription."""
     groups: dict[tuple[str, str, str], int] = defaultdict(int)
     for one in items:
-        groups[one.kind, one.topic, one.subscription] += one.count
+        groups[one.kind, one.topic, one.subscription] += one.number
     for (kind, topic, subscription), count in sorted(groups.items()):
         where = f"{topic} / {subscription}" if subscription else topic
         yield f"{where}: {many(count, _WORDS[kind][0], _WORDS[kind][1])}"

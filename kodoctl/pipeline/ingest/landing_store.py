@@ -47,8 +47,9 @@ from kodoctl.pipeline.ingest.landing_commits import (
     with_commit,
     with_number,
 )
+from kodoctl.pipeline.ingest.recorded_tables import RECORDED
 from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, EVENTS, RECORDED, TABLES, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, EVENTS, TABLES, TRANSITIONS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -310,11 +311,6 @@ class Landing:
                 if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):
                     (table.folder / attempt).remove()
 
-    def must_be_free(self, what: str = "ingest") -> None:
-        """Raises LockedError where another is running, for who would begin with something that takes time."""
-        with self.alone(what):
-            pass
-
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
         """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True.
@@ -334,6 +330,12 @@ class Landing:
                 yield False
                 return
             yield True
+
+
+def must_be_free(landing: Landing, what: str = "ingest") -> None:
+    """Raises LockedError where another is running, for who would begin with something that takes time."""
+    with landing.alone(what):
+        pass
 
 
 def _rows_for_spark(commits: Sequence[LandingCommit]) -> int:

@@ -78,8 +78,8 @@ def test_a_topic_that_was_made_again(expansion):
     again = [{**row, "created_ts": made[row["ingest_run"]]} for row in cursors]
     part = part_of(surveyed(expansion, coverage, again), READY)
     times = "2026-01-01T00:00:00+00:00, 2026-01-02T00:00:00+00:00"
-    again = f"it was deleted and made again between two readings, or is another cluster's (made {times})"
-    assert part.problems == (again,), "once more is another problem"
+    remade = f"it was deleted and made again between two readings, or is another cluster's (made {times})"
+    assert part.problems == (remade,), "once more is another problem"
     once = [{**row, "created_ts": made["r1"] if row["ingest_run"] == "r1" else None} for row in cursors]
     assert not part_of(surveyed(expansion, coverage, once), READY).problems
 

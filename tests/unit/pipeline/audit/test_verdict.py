@@ -8,21 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.audit.verdict import (
-    DAY,
+from kodoctl.pipeline.audit.evidence import (
     RANKS,
-    SKEW,
     AuditEvidence,
     MessageStatus,
     Misaddressed,
-    Outcome,
     PartitionCoverage,
     SequenceGap,
     SubscriptionTotals,
     UndatedMessages,
-    decide_verdict,
 )
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
+from kodoctl.pipeline.audit.verdict import DAY, SKEW, Outcome, decide_verdict
 
 READY = PartitionCoverage("persistent://t/n/orders", 0, planned=10, seen=10)
 AUDIT = PartitionCoverage("persistent://t/n/orders-billing-AUDIT", 0, planned=3, seen=3, audit=True)

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.audit.verdict import (
+from kodoctl.pipeline.audit.evidence import (
     AuditEvidence,
     MessageStatus,
     Misaddressed,
-    Outcome,
     PartitionCoverage,
     SequenceGap,
     SubscriptionTotals,
-    decide_verdict,
 )
+from kodoctl.pipeline.audit.verdict import Outcome, decide_verdict
 from kodoctl.pipeline.audit.write_off_plan import WriteOffPlan, chosen, loads
 from kodoctl.pipeline.audit.write_offs import WriteOffs, described, standing, without_messages
 

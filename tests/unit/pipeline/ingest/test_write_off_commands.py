@@ -13,7 +13,8 @@ from kodoctl.pipeline.audit.write_off_plan import WriteOffPlan
 from kodoctl.pipeline.audit.write_offs import MESSAGE, WrittenOff
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import CURSORS, TABLES, WRITE_OFFS
+from kodoctl.pipeline.ingest.recorded_tables import WRITE_OFFS
+from kodoctl.pipeline.ingest.tables import CURSORS, TABLES
 from tests.brokers.workspace import Run, run_main
 from tests.unit.pipeline.ingest.landings import anew, batch, stored
 
