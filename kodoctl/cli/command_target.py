@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ import typer
 
 from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.console import paths_or_default, report, tell, tell_wait
-from kodoctl.errors import InvalidFileError, Severity, UsageError, error
+from kodoctl.errors import Diagnostic, InvalidFileError, Severity, UsageError, error
 from kodoctl.formatting import many
 from kodoctl.host_facts import user_name
 
@@ -121,8 +121,10 @@ def environment_of(connection: Connection, asked: str | None) -> str | None:
     return asked or bound
 
 
-def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
-    """The files, linted and expanded. Raises InvalidFileError with every error; warnings are printed and go on."""
+def load_desired(
+    paths: list[str] | None, environment: str | None, warn: Callable[[Sequence[Diagnostic]], None] = report
+) -> Desired:
+    """The files, linted and expanded. Raises InvalidFileError with every error; warnings go to `warn`."""
     from kodoctl.cli.git import source_of_topology
     from kodoctl.plan.inventory import desired
     from kodoctl.topology.lint.linter import check_set
@@ -134,7 +136,7 @@ def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
     standing = [f for f in findings if f.allowed_because is None]
     if any(f.severity is Severity.ERROR for f in standing):
         raise InvalidFileError(*standing)
-    report(standing)
+    warn(standing)
     sources = {expansion.name: source_of_topology(expansion.topology.source.path) for expansion in expansions}
     return desired(expansions, chosen, sources)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kodoctl.cli.pipeline_options import LandedFlags, lightly, new_run
 from kodoctl.cli.recall_commands import prepare_plan, show_plan
-from kodoctl.cli.recall_options import LEDGER, file_with, signing_keys
-from kodoctl.cli.spark_progress import Bar
+from kodoctl.cli.recall_options import file_with, ledger_named, signing_keys
+from kodoctl.cli.spark_progress import Bar, tell_folded
 from kodoctl.console import tell_wait
-from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
-from kodoctl.pipeline.command_hint import resend_commands
+from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from kodoctl.cli.command_target import TargetOptions
     from kodoctl.cli.options import Format
     from kodoctl.cli.recall_options import RecallFlags
-    from kodoctl.documents.audit_document import LostLaneRow
+    from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
     from kodoctl.pipeline.spark.spark_session import SparkSettings
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.lost_lanes import LostLane
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LostChoice:
-    """Which messages: `landing` has them; `unproved`: also those that are not proved done; `lane`: None, the only one that
+    """Which messages: `landing` has them; `unproved`: also those that are not proved done; `lane`: None, each that
     lost any.
     """
 
@@ -42,16 +41,17 @@ class LostChoice:
 def choose_lost(
     target: TargetOptions, asked: RecallFlags, choice: LostChoice, settings: SparkSettings, output: Format
 ) -> None:
-    """Makes and shows the plan. Raises KodoctlError."""
+    """Makes and shows a plan of each lane that lost messages, from one audit. Raises KodoctlError."""
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"
         raise UsageError(error("K555", "nowhere to send to", detail))
+    asked = replace(asked, ledger=ledger_named(asked.ledger, choice.landing), where=asked.where or "true")
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "choosing lost messages")
     from kodoctl.pipeline.audit.audit_inputs import load_inputs
-    from kodoctl.pipeline.audit.job import classify_landing
-    from kodoctl.pipeline.audit.verdict import MessageStatus
+    from kodoctl.pipeline.audit.evidence import MessageStatus
+    from kodoctl.pipeline.audit.job import classify_inputs
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
     from kodoctl.recall.recall_plan import RecallAction
@@ -59,29 +59,52 @@ def choose_lost(
 
     statuses = (MessageStatus.LOST, *((MessageStatus.UNPROVED,) if choice.unproved else ()))
     with target.session() as session:
-        loaded = file_with(session, asked.topology, asked.env, asked.topic)
+        loaded = file_with(session, asked.topology, asked.env, asked.topic or None)
         expansion = expand(loaded)
-        landed = LandedFlags(asked.topology, choice.landing, loaded.environment)
-        place = landed.place(expansion)
+        place = LandedFlags(asked.topology, choice.landing, loaded.environment).place(expansion)
         with (
             closing(HttpAdmin(session.connection, waits=WaitMonitor(tell_wait))) as admin,
             bar.session(lightly(settings, place)) as spark,
             ExitStack() as stack,
         ):
-            inputs = load_inputs(spark, place, expansion, admin, asked.ledger, signing_keys())
-            audited = stack.enter_context(
-                classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys)
-            )
+            inputs = load_inputs(spark, place, expansion, admin, asked.ledger or "", signing_keys())
+            if not asked.again:
+                must_be_booked(inputs.bookings.unbooked, asked.topic or None)
+            audited = stack.enter_context(classify_inputs(spark, inputs))
             from kodoctl.pipeline.recall.lost_messages import LostMessageSelector, lanes_of
 
-            counts = lanes_of(audited, statuses, asked.topic, asked.subscription)
-            lane = replace(
-                _lane(session, loaded, asked, choice, counts, landed.typed), landed=choice_uri(choice.landing)
-            )
-            fill = LostMessageSelector(audited, statuses)
-            asked = replace(asked, where=asked.where or "true")
-            made = prepare_plan(session, RecallAction.RESEND, asked, loaded, lane, fill=fill, run=run)
-        show_plan(made, session, asked.out, output)
+            lanes = _lanes(session, loaded, asked, choice.lane, lanes_of(audited, statuses))
+            fill, made = LostMessageSelector(audited, statuses), []
+            for number, lane in enumerate(lanes, 1):
+                one = replace(
+                    asked,
+                    topic=lane.ground,
+                    subscription=lane.subscription,
+                    out=plan_file(asked.out, number, len(lanes)),
+                )
+                source = replace(lane, landed=choice_uri(choice.landing))
+                named = run if number == 1 else new_run()  # a lane's broker counts the numbers of each plan
+                plan = prepare_plan(session, RecallAction.RESEND, one, loaded, source, fill=fill, run=named)
+                made.append((plan, one.out))
+        for plan, out in made:
+            show_plan(plan, session, out, output)
+    if not made:
+        tell_folded("No lane has lost messages: there is nothing to plan.")
+
+
+def plan_file(out: str | None, number: int, plans: int) -> str | None:
+    """File of one plan: as it was named, or `lost-2.json` where there are several."""
+    if out is None or plans == 1:
+        return out
+    path = Path(out)
+    return str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
+
+
+def must_be_booked(unbooked: UnbookedRecalls | None, topic: str | None) -> None:
+    """Raises RefusedError where messages of the topic, or of any, were sent again and the ledger does not know it."""
+    if unbooked is not None and (topic is None or unbooked.ids.get(topic)):
+        detail = f"{unbooked.text(topic)}. If it is gone: --again plans what no recall is seen to have sent"
+        raise RefusedError(error("K826", "the ledger of recalls is not here", detail))
 
 
 def choice_uri(landing: str) -> str:
@@ -91,42 +114,42 @@ def choice_uri(landing: str) -> str:
     return Storage(landing).uri
 
 
-def _lane(
+def _lanes(
     session: Session,
     loaded: LoadedTopology,
     asked: RecallFlags,
-    choice: LostChoice,
-    counts: Mapping[str, int],
-    typed: str,
-) -> LostLane:
-    """The lane that was named, or the only one with such messages. Raises UsageError with a command for each of several."""
+    name: str | None,
+    counts: Mapping[tuple[str, str], int],
+) -> list[LostLane]:
+    """The lane that was named, or all with such messages: of the subscription that was named, or of every one."""
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.lost_lanes import lost_lane, lost_lanes
 
-    lanes = lost_lanes(loaded, asked.topic, asked.subscription)
-    having = [one for one in lanes if counts.get(one.dead_topic)]
-    if choice.lane is None and len(having) > 1:
-        rows: list[LostLaneRow] = [
-            {
-                "topic": one.ground,
-                "subscription": one.subscription,
-                "lane": one.lane,
-                "messages": counts[one.dead_topic],
-            }
-            for one in having
-        ]
-        what = [f"{one['lane']}: {many(one['messages'], 'message')}" for one in rows]
-        commands = [
-            one
-            for one in resend_commands(rows, typed, "" if asked.ledger == LEDGER else asked.ledger)
-            if " --lost " in one
-        ]
-        if choice.unproved:
-            commands = [one.replace(" --lost ", " --lost --unproved ") for one in commands]
-        detail = "\n".join([*what, "a plan is of one lane:", *commands])
-        raise UsageError(error("K824", "several lanes lost messages", detail))
-    name = choice.lane or next(iter(having or lanes)).lane
     cluster = RecallCluster(session)
-    return lost_lane(
-        loaded, asked.topic, asked.subscription, name, lambda topic: cluster.facts(f"{topic}-partition-0").deduplicates
-    )
+    found = []
+    for topic, subscription in _readers(loaded, asked):
+        lanes = lost_lanes(loaded, topic, subscription)
+        names = [one.lane for one in lanes if counts.get((one.dead_topic, subscription))] if name is None else [name]
+        if not names and asked.topic and asked.subscription:
+            names = [lanes[0].lane]  # a plan of nothing says so
+        found += [
+            lost_lane(loaded, topic, subscription, one, lambda full: cluster.facts(f"{full}-partition-0").deduplicates)
+            for one in names
+        ]
+    return found
+
+
+def _readers(loaded: LoadedTopology, asked: RecallFlags) -> list[tuple[str, str]]:
+    """(ground topic, subscription) that were named, or all of them. Raises UsageError for a name that the file does not
+    have.
+    """
+    from kodoctl.recall.destinations import found_subscription
+
+    if asked.topic and asked.subscription:
+        found_subscription(loaded, asked.topic, asked.subscription)
+    return [
+        (topic, subscription)
+        for topic, ground in loaded.spec.topics.items()
+        for subscription in ground.subscriptions
+        if asked.topic in ("", topic) and asked.subscription in ("", subscription)
+    ]

@@ -62,6 +62,10 @@ class Commands(LazyGroup):
             LazyCommand("sql", "kodoctl.cli.pipeline_sql:sql", "Ask the landing's tables in SQL, as of the newest commit, without Spark and without waiting."),
             LazyCommand("maintain", "kodoctl.cli.pipeline_maintain:maintain", "Keep the landing small: one large file for many small ones, short logs, nothing that no table names."),
             LazyCommand("erase", "kodoctl.cli.pipeline_erase:erase", "Erase one tenant's landed payloads; identities, sizes, digests and so every proof stay."),
+            group("write-off", "Known losses and doubts, settled by name so that the next one is seen.", (
+                LazyCommand("plan", "kodoctl.cli.pipeline_write_off:plan", "Choose losses and doubts that cannot be cured, and freeze the choice: each by name, with a hash. Settles nothing."),
+                LazyCommand("apply", "kodoctl.cli.pipeline_write_off:apply", "Book a plan: from then on verdicts go without what it names, and say so in a note. Repeated, it is booked once."),
+            )),
             LazyCommand("convert", "kodoctl.cli.pipeline_convert:convert", "Convert what an older kodoctl landed: into Delta tables, with all columns."),
             group("recall", "Dead letters, chosen and sent again by Spark.", (
                 LazyCommand("plan", "kodoctl.cli.pipeline_recall:plan", "Choose dead letters, or lost messages, with Spark and freeze the choice: a plan as `recall plan` makes."),

@@ -18,7 +18,7 @@ from kodoctl.cli.pipeline_options import (
     new_run,
     one_expansion,
 )
-from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, ledger_named, signing_keys
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import command, say, tell_wait
@@ -34,7 +34,7 @@ Full = Annotated[bool, typer.Option("--full", help="Judge all that landed, also 
 def audit(
     target: TargetOptions,
     asked: LandedFlags,
-    ledger: LedgerOption = LEDGER,
+    ledger: LedgerOption = None,
     full: Full = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -54,13 +54,14 @@ def audit(
     from kodoctl.render.audit_text import WHOLE, lines
 
     place = asked.place(expansion)
+    book = ledger_named(ledger, asked.landing)
     at = read_at(place.commits())
     with (
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
         bar.session(lightly(settings, place)) as spark,
     ):
-        judged = run_audit(spark, place, expansion, admin, ledger, keys, AuditOptions(run, full))
-    commands = resend_commands(judged["lost"], asked.typed, "" if ledger == LEDGER else ledger)
+        judged = run_audit(spark, place, expansion, admin, book, keys, AuditOptions(run, full))
+    commands = resend_commands(judged["lost"], asked.typed, "" if book == LEDGER else book)
     found: AuditDocument = {"run": run, "read_at": at, **judged, "commands": commands}
     if output is Format.JSON:
         say(json.dumps(found, indent=2))

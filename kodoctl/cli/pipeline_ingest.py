@@ -69,10 +69,11 @@ def ingest(
     expansion = one_expansion(topology, command_target.environment_of(connection, env))
     must_name_broker(connection)
     from kodoctl.pipeline.ingest import job
-    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_be_free
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     place.check()
+    must_be_free(place)
     request = job.IngestRequest(expansion, connection, place, run, max_bytes, accept_holes, maintain_every)
     topics, absent = job.present(request)
     view.topics(expansion, topics, absent)

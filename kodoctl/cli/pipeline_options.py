@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,11 +16,15 @@ import typer
 from kodoctl.cli import command_target
 from kodoctl.cli.options import Format
 from kodoctl.cli.spark_progress import STARTS, Bar
-from kodoctl.console import Environment, say
+from kodoctl.console import Environment, say, tell
 from kodoctl.errors import UsageError, error
+from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import command_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kodoctl.errors import Diagnostic
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.spark.spark_session import SparkSettings
     from kodoctl.topology.expand import Expansion
@@ -108,11 +114,17 @@ def new_run() -> str:
 
 def one_expansion(path: str, environment: str | None) -> Expansion:
     """The one topology that a file, or a folder with one file, declares. Raises UsageError, InvalidFileError."""
-    expansions = command_target.load_desired([path], environment).expansions
+    expansions = command_target.load_desired([path], environment, partial(tell_warnings, [path])).expansions
     if len(expansions) != 1:
         detail = f"{path} holds {', '.join(one.topology.source.name for one in expansions) or 'none'}: name one file"
         raise UsageError(error("K701", "one topology file needed", detail))
     return next(iter(expansions))
+
+
+def tell_warnings(paths: Sequence[str], warnings: Sequence[Diagnostic]) -> None:
+    """How many there are, and the command that shows them: who asks for data did not ask about the file."""
+    if warnings:
+        tell(f"{many(len(warnings), 'warning')} about the file: {shlex.join(['kodoctl', 'lint', *paths])}")
 
 
 class PipelineProgress:

@@ -67,6 +67,9 @@ def plan(
     if lane is not None:
         detail = f"--lane {lane}: dead letters are in one lane; --lost chooses what a lane lost"
         raise UsageError(error("K825", "an option of lost messages", detail))
+    if not (asked.topic and asked.subscription):
+        detail = "--topic and --subscription name the dead letters; only lost messages are chosen of all at once"
+        raise UsageError(error("K825", "an option of lost messages", detail))
     bar = Bar(output)
     run = new_run()
     bar.begin(run, "choosing dead letters")

@@ -22,7 +22,7 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     page_stem,
 )
-from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, ledger_named, signing_keys
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.console import columns, command, say, tell_wait, write_file
 from kodoctl.documents.report_document import ReportDocument
@@ -49,7 +49,7 @@ def report(
     asked: LandedFlags,
     out: Out = None,
     png: Pictures = None,
-    ledger: LedgerOption = LEDGER,
+    ledger: LedgerOption = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."""
@@ -67,13 +67,14 @@ def report(
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     place = asked.place(expansion)
+    book = ledger_named(ledger, asked.landing)
     file = out or f"{page_stem(expansion)}-report.html"
     _writable(file, png)
     with (
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
         bar.session(lightly(settings, place)) as spark,
     ):
-        facts = gather(spark, place, expansion, admin, ledger, keys)
+        facts = gather(spark, place, expansion, admin, book, keys)
     about = ReportOrigin(
         run=run,
         made_at=int(time.time() * 1000),
@@ -81,7 +82,7 @@ def report(
         environment=expansion.topology.environment,
         file=command_line(asked.topology, asked.env, DEFAULT),
         typed=asked.typed,
-        ledger="" if ledger == LEDGER else ledger,
+        ledger="" if book == LEDGER else book,
     )
     _write(document(about, facts), file, png, output)
 

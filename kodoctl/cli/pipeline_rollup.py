@@ -45,6 +45,8 @@ def rollup(
     view = _View(output, new_run())
     view.begin("rollup")
     settings = asked.settings()
+    from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN
+    from kodoctl.pipeline.ingest.landing_store import must_be_free
     from kodoctl.pipeline.rollup import job
     from kodoctl.pipeline.rollup.report import parse_window
     from kodoctl.pipeline.rollup.summary import summary
@@ -52,6 +54,7 @@ def rollup(
     width = None if window is None else parse_window(window)
     expansion = one_expansion(asked.topology, asked.env)
     place = asked.place(expansion, messages=True)
+    must_be_free(place, ROLLUP_RUN)
     with view.bar.session(lightly(settings, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)

@@ -55,6 +55,7 @@ def run(
     failed (its own code), then an inconclusive one.
     """
     from kodoctl.cli.pipeline_service import RUN_TIMEOUT, serve
+    from kodoctl.pipeline.ingest.landing_store import must_be_free
 
     interval = None if every is None else duration("--every", every)
     if port is not None and interval is None:
@@ -74,6 +75,8 @@ def run(
         if interval is not None:
             serve(runner, expansions, interval, (host, port), timeout)
             return
+        for one in expansions:
+            must_be_free(runner.landing(one))
         with bar.session(runner.settings_for(expansions)) as spark:
             codes = [runner.run(spark, one, several=len(expansions) > 1) for one in expansions]
     finish(worst(codes))

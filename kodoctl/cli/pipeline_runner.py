@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +15,9 @@ from kodoctl.cli import command_target
 from kodoctl.cli.chart_files import check_drawable, make_folder, write_pictures
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
-from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run, page_stem
+from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run, page_stem, tell_warnings
 from kodoctl.cli.pipeline_rollup import Window
-from kodoctl.cli.recall_options import LEDGER, LedgerOption
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, ledger_named
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, defect, report, say, write_file
@@ -26,6 +26,7 @@ from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.command_hint import command_line, resend_commands
 
 if TYPE_CHECKING:
+    from kodoctl.errors import Diagnostic
     from kodoctl.pipeline.ingest.job import LandingResult
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.run.job import RunResult
@@ -61,7 +62,7 @@ class RunFlags:
     max_bytes: MaxBytes = 256 * 1024 * 1024
     accept_holes: AcceptHoles = False
     maintain_every: MaintainEvery = 50
-    ledger: LedgerOption = LEDGER
+    ledger: LedgerOption = None
     window: Window = None
     out: Pages = "."
     png: Pictures = None
@@ -144,11 +145,19 @@ class Runner:
     keys: Secret | None
     bar: Bar
     output: Format
+    reported_warnings: set[tuple[str, ...]] = field(default_factory=set)
 
     def expansions(self) -> list[Expansion]:
         """Of the files as they are now. Raises UsageError, InvalidFileError."""
         env = command_target.environment_of(self.connection, self.asked.env)
-        return list(command_target.load_desired(self.asked.topologies, env).expansions)
+        return list(command_target.load_desired(self.asked.topologies, env, self._warn).expansions)
+
+    def _warn(self, warnings: Sequence[Diagnostic]) -> None:
+        """Tells of warnings once: a service reads its files for each run."""
+        texts = tuple(map(str, warnings))
+        if texts not in self.reported_warnings:
+            self.reported_warnings.add(texts)
+            tell_warnings(self.asked.topologies, warnings)
 
     def landing(self, expansion: Expansion) -> Landing:
         """The tables of a topology."""
@@ -205,20 +214,26 @@ class Runner:
         result, page, failed = None, None, None
         try:
             result = self.result(spark, expansion, view)
+            if result.holes is not None:
+                failed = self.failure(result.holes, view)
             page = self.page(result, expansion)
         except Exception as problem:
             if result is None and not isinstance(problem, KodoctlError):
                 raise
             known = problem if isinstance(problem, KodoctlError) else KodoctlError(defect(problem))
-            failed = known.exit_code
-            report(known.diagnostics)
-            if self.output is Format.JSON:
-                view.line("failed", "", problems=[problem_json(one) for one in known.diagnostics])
+            failed = self.failure(known, view)
         if result is None:
             return failed or ExitCode.ERROR
         view.verdict(result, page, expansion.name, whole=True, pictures=self.pictures(expansion))
         verdict = Outcome(result.audit["verdict"])
         return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
+
+    def failure(self, problem: KodoctlError, view: RunProgressView) -> int:
+        """Reports a failure: its exit code."""
+        report(problem.diagnostics)
+        if self.output is Format.JSON:
+            view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
+        return problem.exit_code
 
     def result(
         self,
@@ -232,7 +247,7 @@ class Runner:
         from kodoctl.pipeline.spark.spark_session import spark_failures
 
         request = RunRequest(
-            view.run, expansion, self.connection, self.landing(expansion), self.landing(expansion), self.asked.ledger,
+            view.run, expansion, self.connection, self.landing(expansion), self.landing(expansion), self._book,
             self.keys, self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
             self.width(),
         )  # fmt: skip
@@ -242,9 +257,14 @@ class Runner:
         return replace(found, audit={**found.audit, "commands": commands})
 
     @property
+    def _book(self) -> str:
+        """The recall ledger."""
+        return ledger_named(self.asked.ledger, self.asked.landing)
+
+    @property
     def _ledger(self) -> str:
         """As commands to copy have it: "" where it is where they look for it."""
-        return "" if self.asked.ledger == LEDGER else self.asked.ledger
+        return "" if self._book == LEDGER else self._book
 
     def _typed(self, expansion: Expansion, landing: str) -> str:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)

@@ -44,7 +44,7 @@ def serve(
     """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for what cannot work from the beginning; a run that
     fails later is reported, and the next one tries again.
     """
-    from kodoctl.pipeline.audit.verdict import MessageStatus
+    from kodoctl.pipeline.audit.evidence import MessageStatus
 
     names = {_labels(one): one.name for one in expansions}
     collector = PipelineCollector(
@@ -145,6 +145,8 @@ class PipelineService:
             with deadline.watch():
                 result = self.runner.result(spark, expansion, view, stop.is_set)
             self.collector.update(_record(labels, result))
+            if result.holes is not None:
+                self.runner.failure(result.holes, view)
             page = self.runner.page(result, expansion)
         except StoppedError:
             return

@@ -18,7 +18,7 @@ from kodoctl.cli.apply_flow import Approval, ask, confirm
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.plan_files import read_plan_text
-from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, file_with, signing_keys
+from kodoctl.cli.recall_options import LedgerOption, Output, declared_schema, file_with, ledger_named, signing_keys
 from kodoctl.cli.terminal import interruptible, show_lines
 from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
@@ -56,7 +56,7 @@ class ApplyFlags:
 
     plan: PlanFile
     rate: RateOption = "200/s"
-    ledger: LedgerOption = LEDGER
+    ledger: LedgerOption = None
     topology: TopologyFile = None
     hash_: HashOption = None
     max_age: MaxAge = "7d"
@@ -322,9 +322,10 @@ def _carry_out(
                 _landed(plan, cluster, signer),
                 None,
             )  # few, and no topic has them: tasks could not read them
-        attempt = Attempt(session, plan, edit, asked.ledger, per_second, orders, largest, stack)
+        book = ledger_named(asked.ledger, plan.landing)
+        attempt = Attempt(session, plan, edit, book, per_second, orders, largest, stack)
         helpers = helped(attempt) if helped else None
-        ledger = DeltaLedger(asked.ledger)
+        ledger = DeltaLedger(book)
         return RecallSender(plan, cluster, ledger, edit, orders, helpers, source).run()
 
 

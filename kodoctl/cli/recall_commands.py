@@ -17,7 +17,6 @@ from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.plan_files import keep_scratch, scratch_file, write_plan_text
 from kodoctl.cli.recall_options import (
-    LEDGER,
     Because,
     File,
     LedgerOption,
@@ -30,6 +29,7 @@ from kodoctl.cli.recall_options import (
     Where_,
     declared_schema,
     family_in,
+    ledger_named,
 )
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import Environment, command, report, say, tell
@@ -75,7 +75,7 @@ def discard(
     limit: Limit = 10_000,
     because: Because = "",
     out: Out = None,
-    ledger: LedgerOption = LEDGER,
+    ledger: LedgerOption = None,
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
@@ -121,7 +121,7 @@ def prepare_plan(
             table=scratch_file(asked.out),
         )  # fmt: skip
         cluster = RecallCluster(session)
-        made = prepare(request, cluster, DeltaLedger(asked.ledger), fill)
+        made = prepare(request, cluster, DeltaLedger(ledger_named(asked.ledger)), fill)
     report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
     return made
 

@@ -50,8 +50,13 @@ Store = Annotated[
     ),
 ]
 LedgerOption = Annotated[
-    str,
-    typer.Option("--ledger", help="Recall ledger: a Delta table in a folder or an object store.", metavar="PATH"),
+    str | None,
+    typer.Option(
+        "--ledger",
+        help="Recall ledger: a Delta table in a folder or an object store.",
+        show_default="`recall` beside the landing; .kodoctl/recall",
+        metavar="PATH",
+    ),
 ]
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
 
@@ -70,16 +75,46 @@ class RecallFlags:
     edit: Patch = None
     because: Because = ""
     out: Out = None
-    ledger: LedgerOption = LEDGER
+    ledger: LedgerOption = None
     store: Store = None
     env: Environment = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFlags(RecallFlags):
-    """RecallFlags in which all letters are chosen where no condition is given, if they are lost."""
+    """RecallFlags in which all letters are chosen where no condition is given, and of all subscriptions where none is named,
+    if they are lost.
+    """
 
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic", help="Ground topic, by its name in the file.", show_default="--lost: all", metavar="NAME"
+        ),
+    ] = ""
+    subscription: Annotated[
+        str, typer.Option("--subscription", help="Whose dead letters.", show_default="--lost: all", metavar="NAME")
+    ] = ""
     where: Where_ = ""
+
+
+def ledger_named(given: str | None, landing: str = "") -> str:
+    """The recall ledger: as --ledger names it, else `recall` beside the landing, wherever a command is run; without a
+    landing, or with the one that commands take by themselves, LEDGER.
+    """
+    if given is not None:
+        return given
+    if not landing:
+        return LEDGER
+    from kodoctl.pipeline.ingest.file_store import Storage
+    from kodoctl.pipeline.ingest.landing_store import DEFAULT
+
+    if landing == DEFAULT:
+        return LEDGER
+    uri = Storage(landing).uri
+    scheme, separator, path = uri.rpartition("://")
+    folder, _, name = path.rpartition("/")
+    return f"{scheme}{separator}{folder}/recall" if folder or (name and not separator) else f"{uri}/.recall"
 
 
 def signing_keys() -> Secret | None:

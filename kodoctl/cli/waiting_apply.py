@@ -17,7 +17,7 @@ from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.recall_apply import ApplyFlags, HashOption, MaxAge, RateOption, TopologyFile, apply_plan, rate_of
-from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output
+from kodoctl.cli.recall_options import LedgerOption, Output, ledger_named
 from kodoctl.console import command, finish, report, tell
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 
@@ -38,7 +38,7 @@ class WaitingApplyFlags:
     plan: PlanFile
     rate: RateOption = "200/s"
     wait: Wait = "1m"
-    ledger: LedgerOption = LEDGER
+    ledger: LedgerOption = None
     topology: TopologyFile = None
     hash_: HashOption = None
     max_age: MaxAge = "1d"
@@ -59,7 +59,7 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
     pace = SendPace.of(asked.wait, asked.rate)
     flags = ApplyFlags(**{one.name: getattr(asked, one.name) for one in fields(ApplyFlags)})
     failures: list[KodoctlError] = []
-    paused = partial(paused_while_sending, pace=pace, ledger=asked.ledger, failures=failures)
+    paused = partial(paused_while_sending, pace=pace, ledger=ledger_named(asked.ledger), failures=failures)
     apply_plan(target, flags, output, paused=paused)
     if failures:
         finish(ExitCode.ERROR)

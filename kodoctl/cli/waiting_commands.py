@@ -14,7 +14,17 @@ from kodoctl.cli import command_target
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.recall_commands import show_plan
-from kodoctl.cli.recall_options import LEDGER, Because, File, LedgerOption, Limit, Output, Topic, Where_, file_with
+from kodoctl.cli.recall_options import (
+    Because,
+    File,
+    LedgerOption,
+    Limit,
+    Output,
+    Topic,
+    Where_,
+    file_with,
+    ledger_named,
+)
 from kodoctl.cli.terminal import show_lines
 from kodoctl.cli.waiting_planning import plan_lane
 from kodoctl.console import Environment, command, reading, say
@@ -144,7 +154,7 @@ def plan(
     limit: Limit = 10_000,
     because: Because = "",
     out: Out = None,
-    ledger: LedgerOption = LEDGER,
+    ledger: LedgerOption = None,
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
@@ -165,5 +175,5 @@ def plan(
         loaded = file_with(session, topology, env, topic)
         (chosen,) = waiting_lanes(loaded, topic, subscription, [lane])
         aim = with_target(chosen, to) if action is not WaitingAction.DISCARD else chosen
-        made = plan_lane(session, loaded, aim, RecallAction(action.value), where, limit, because, ledger)
+        made = plan_lane(session, loaded, aim, RecallAction(action.value), where, limit, because, ledger_named(ledger))
         show_plan(made, session, out, output, "waiting apply")

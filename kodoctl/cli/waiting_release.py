@@ -21,7 +21,7 @@ from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.recall_apply import ApplyFlags, RateOption, attempt_plan
-from kodoctl.cli.recall_options import LEDGER, Because, File, LedgerOption, Output, Topic, file_with
+from kodoctl.cli.recall_options import Because, File, LedgerOption, Output, Topic, file_with, ledger_named
 from kodoctl.cli.terminal import show_lines
 from kodoctl.cli.waiting_apply import SendPace, Wait, may_have_sent, paused_while_sending
 from kodoctl.cli.waiting_planning import plan_lane
@@ -68,7 +68,7 @@ def release(
     because: Because = "",
     rate: RateOption = "1000/s",
     wait: Wait = "1m",
-    ledger: LedgerOption = LEDGER,
+    ledger: LedgerOption = None,
     plans: Plans = None,
     env: Environment = None,
     confirm_name: plan_options.Confirm = None,
@@ -85,9 +85,8 @@ def release(
     from kodoctl.render.release_text import release_lines
 
     pace = SendPace.of(wait, rate)
-    sending = _LaneRelease(
-        target, Path(plans) if plans else plans_folder(), where, because, rate, pace, ledger, confirm_name
-    )
+    folder = Path(plans) if plans else plans_folder()
+    sending = _LaneRelease(target, folder, where, because, rate, pace, ledger_named(ledger), confirm_name)
     with target.session() as session:
         loaded, chosen = _lanes(session, topology, env, topic, subscription, lane)
         shown = command_target.shown_target(session.connection)

@@ -199,7 +199,9 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),
         "K822": Code("a lane has other partitions than planned", "Plan again: each letter's partition is part of the plan."),
         "K823": Code("a task of Spark's that sends letters failed", "Run the same command again: it goes on where it was."),
-        "K824": Code("several lanes lost messages", "Take the commands it names: a plan for each lane."),
         "K825": Code("an option of lost messages", "Give it together with --lost, or leave it out."),
+        "K826": Code("the ledger of recalls is not here", "Name the one that `recall apply` wrote with --ledger; --again plans without it, if it is gone."),
+        "K827": Code("no plan of a write-off", "Make one with `kodoctl pipeline write-off plan`; a changed file is refused."),
+        "K828": Code("a write-off that cannot be meant", "Give a reason, for whoever reads the note later."),
     },
 }

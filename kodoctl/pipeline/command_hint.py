@@ -26,18 +26,16 @@ def command_line(topology: str, environment: str | None, landing: str) -> str:
 
 
 def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -> list[str]:
-    """Commands that send lost messages again and read what became of them, in order; a plan for each lane that lost some.
+    """Commands that send lost messages again and read what became of them, in order; of several lanes one
+    command makes all plans.
     `typed`: result of `command_line`; `ledger`: the recall ledger, "" where it is where commands look for it.
     """
-    commands = []
     book = f" {shlex.join(['--ledger', ledger])}" if ledger else ""
-    for number, one in enumerate(lost, 1):
-        file = f"lost-{number}.json" if len(lost) > 1 else "lost.json"
-        of = shlex.join(["--topic", one["topic"], "--subscription", one["subscription"], "--lane", one["lane"]])
-        commands += [
-            f"kodoctl pipeline recall plan {typed} {of} --lost --out {file}{book}",
-            f"kodoctl recall apply {file}{book}",
-        ]
+    files = [f"lost-{number}.json" for number, _ in enumerate(lost, 1)] if len(lost) > 1 else ["lost.json"]
+    named = [("--topic", one["topic"], "--subscription", one["subscription"], "--lane", one["lane"]) for one in lost]
+    of = f" {shlex.join(named[0])}" if len(lost) == 1 else ""
+    commands = [f"kodoctl pipeline recall plan {typed}{of} --lost --out lost.json{book}"]
+    commands += [f"kodoctl recall apply {file}{book}" for file in files]
     return [*commands, f"kodoctl pipeline ingest {typed}", f"kodoctl pipeline audit {typed}{book}"] if lost else []
 
 

@@ -114,6 +114,14 @@ class DeltaLedger:
             self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
         )  # Arrow's empty list has no type
 
+    def recall_ids(self) -> frozenset[str]:
+        """Every recall id that an entry is about; none where there is no table yet. Raises KodoctlError (K557)."""
+        found: set[str] = set()
+        with self._read() as table:
+            for batch in () if table is None else table.to_pyarrow_dataset().to_batches(["recall_id"]):
+                found.update(batch.column(0).to_pylist())
+        return frozenset(found)
+
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
         """Lane -> the highest number of a run that is stored for certain; a batch of entries is in memory at a time."""
         import pyarrow.compute as pc

@@ -35,6 +35,7 @@ RULES: Final = {
 _FIGURES: Final = {
     "done": "done",
     "done twice": "done",
+    "written off": "written off",
     "discarded": "discarded",
     "open": "waiting",
     "waiting": "waiting",

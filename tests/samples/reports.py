@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
 from kodoctl.pipeline.audit.report import LostMessages, SampledFinding
 from kodoctl.pipeline.audit.report import document as told
-from kodoctl.pipeline.audit.verdict import (
-    AuditEvidence,
-    MessageStatus,
-    PartitionCoverage,
-    SubscriptionTotals,
-    decide_verdict,
-)
+from kodoctl.pipeline.audit.verdict import decide_verdict
 from kodoctl.pipeline.report.document import Facts, ReportOrigin, document
 
 AT = 1_767_323_040_000  # 2026-01-02 03:04

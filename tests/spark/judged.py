@@ -71,9 +71,9 @@ class Judged(Setting):
         request = IngestRequest(self.expansion, connection, self.landing, run, 1 << 28, accept_holes)
         ingest(request, present(request)[0], self.spark, lambda _: None)
 
-    def verdict(self):
+    def verdict(self, ledger="recalls"):
         admin = HttpAdmin(Connection(admin_url=self.broker.admin_url, broker_url=self.broker.broker_url))
-        ledger, self.audits = str(self.folder / "recalls"), self.audits + 1
+        ledger, self.audits = str(self.folder / ledger), self.audits + 1
         try:
             found, all_rows = (
                 run_audit(self.spark, self.landing, self.expansion, admin, ledger, None, options)

@@ -12,13 +12,14 @@ import pytest
 from kodoctl.pipeline.audit.audit_state import SettledTotals, letter_hash
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
+from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, Misaddressed
 from kodoctl.pipeline.audit.job import AuditResult
 from kodoctl.pipeline.audit.judged_rows import CarriedRows, JudgedRows, LandedTables, RecalledLetter, judged_rows
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.recalled import WEIGHED, with_evidence
 from kodoctl.pipeline.audit.settlement import open_places, settled_messages, state_frames, surprises
 from kodoctl.pipeline.audit.signatures import genuine
-from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Misaddressed, decide_verdict
+from kodoctl.pipeline.audit.verdict import decide_verdict
 from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
 from kodoctl.pulsar.secret import Secret
 from tests.spark import disasters, world

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pulsar
 import pytest
 from deltalake import DeltaTable
 
+from kodoctl.pipeline.audit.evidence import Cause
 from kodoctl.protocol.audit_records import Event
 from tests.brokers.workspace import isolated, run_main
 from tests.spark.dying import DYING
@@ -35,21 +37,21 @@ around(batch_sender.BatchSender, "_count", "stored", 1)
 STEPS = ("first intent", "first intent booked.", "sent.", "stored")
 
 
-def kodoctl(judged: Judged, *words: str, code: int = 0) -> str:
+def kodoctl(judged: Judged, *words: str, code: int = 0, ledger: str = "recalls") -> str:
     """A command, with the session of Spark that is there; its output."""
-    where = ["--admin-url", judged.broker.admin_url, "--broker-url", judged.broker.broker_url, "--ledger", "recalls"]
+    where = ["--admin-url", judged.broker.admin_url, "--broker-url", judged.broker.broker_url, "--ledger", ledger]
     with isolated(judged.folder):
         ended = run_main(*words, *where)
     assert ended.code == code, ended.text
     return " ".join(ended.text.split())
 
 
-def planned(judged: Judged, *more: str, code: int = 0) -> str:
+def planned(judged: Judged, *more: str, code: int = 0, ledger: str = "recalls") -> str:
     """A plan of what was lost, in lost.json; the command's output."""
     (judged.folder / "lost.json").unlink(missing_ok=True)
     of = ["--topic", "jobs", "--subscription", "work", "--landing", "landing"]
     command = ["pipeline", "recall", "plan", str(judged.file), *of, "--lost", *more, "--out", "lost.json"]
-    return kodoctl(judged, *command, code=code)
+    return kodoctl(judged, *command, code=code, ledger=ledger)
 
 
 def exact(judged: Judged, *suffixes: str) -> None:
@@ -90,9 +92,15 @@ def test_lost_messages_are_sent_again_and_the_audit_says_no_loss(judged, monkeyp
     assert any("6 messages that were lost" in note for note in found["notes"])
     assert found["lost"] == []
     assert sum(judged.done().values()) == 16
+    elsewhere = judged.verdict("elsewhere")
+    assert outcome(elsewhere) == ("inconclusive", {"ledger", "unproved"}), "by another ledger they are no loss"
+    assert "6 messages were sent again" in elsewhere["reasons"][0]["text"]
+    assert {one["cause"] for one in elsewhere["findings"]} == {Cause.SENT_AGAIN.value}
     again = kodoctl(judged, "recall", "apply", "lost.json")
     assert "6 messages of the plan sent by an earlier attempt" in again, again
     assert "0 messages to send again" in planned(judged)
+    assert "K826" in planned(judged, ledger="elsewhere", code=4), "no second copy goes out"
+    assert "0 messages to send again" in planned(judged, "--unproved", "--again", ledger="elsewhere")
 
     # What was only late comes after all: it is done twice, and the audit tells that.
     judged.told("DELETE", "/subscription/work", force="true")
@@ -146,10 +154,12 @@ def test_each_lane_has_a_plan_and_what_cannot_be_sent_is_named(judged):
     judged.read()
     found = judged.verdict()
     assert {one["lane"]: one["messages"] for one in found["lost"]} == {"L1/ready": 3, "dead": 2}
-    several = planned(judged, code=64)
-    assert "K824" in several
-    assert "--lane L1/ready --lost --out lost-1.json" in several
-    assert "--lane dead --lost --out lost-2.json" in several
+    several = planned(judged)
+    assert "kodoctl recall apply lost-1.json" in several
+    assert [
+        (plan["lane"], len(plan["letters"]))
+        for plan in (json.loads((judged.folder / f"lost-{number}.json").read_text()) for number in (1, 2))
+    ] == [("L1/ready", 3), ("dead", 2)], "one audit, a plan of each lane"
 
     events = DeltaTable(f"{judged.landing.root.uri}/events")  # one payload is masked: its row is there
     gone = max(one["id"] for one in found["findings"] if one["msg_topic"] == judged.topic)

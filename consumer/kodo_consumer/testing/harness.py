@@ -19,7 +19,7 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
 from kodoctl.errors import UsageError, error
-from kodoctl.render.escaping import one_line
+from kodoctl.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer

@@ -6,29 +6,34 @@ ledger, and the ledgers of the cluster. Raises KodoctlError if files of the land
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
+from kodoctl.pipeline.audit.evidence import Cause
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.last_audit import landed_scope
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.removed_rows import RemovedRows, rows_left
-from kodoctl.pipeline.audit.verdict import Cause
+from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
+from kodoctl.pipeline.audit.write_offs import NO_BOOKINGS, Bookings, WriteOffs
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import last_reading
+from kodoctl.pipeline.ingest.recorded_tables import WRITE_OFFS
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import each_internal_stats
+from kodoctl.pulsar.topic_stats import read_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
 from kodoctl.recall.recall_plan import ledger_key, lost_key
 from kodoctl.recall.stored_message import Position
-from kodoctl.topology.names import WAITING_STATES, State
+from kodoctl.topology.names import WAITING_STATES, State, TopicName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +53,8 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
     """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls, where
-    `letters` were looked for; empty: in none.
+    `letters` were looked for; empty: in none. `bookings`: what books say
+    beside the tables; `delays`: asks the cluster which of its topics hold nothing but what senders delayed (Bookings.delayed).
     """
 
     snapshot: LandingSnapshot
@@ -56,7 +62,9 @@ class AuditInputs:
     ground: AuditScope
     letters: tuple[RecalledLetter, ...]
     keys: Secret | None
+    bookings: Bookings = NO_BOOKINGS
     ledger: str = ""
+    delays: Callable[[Collection[str]], frozenset[tuple[str, int, str]]] = lambda _: frozenset()
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
@@ -64,7 +72,10 @@ def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
     none was to be looked for.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
-        text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
+        text = (
+            f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own. "
+            "`kodoctl recall` and `kodoctl waiting` write .kodoctl/recall where they run, unless --ledger says otherwise"
+        )
         found["notes"].append(text)
     return found
 
@@ -75,7 +86,36 @@ def load_inputs(
     """Everything that an audit goes by. Raises KodoctlError (K589) where the cluster is not the one that was read."""
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     letters = tuple(_letters(expansion, ledger))
-    return replace(landed_inputs(spark, landing, expansion, letters, stored_from, keys), ledger=ledger)
+    inputs = landed_inputs(spark, landing, expansion, letters, stored_from, keys)
+    bookings = replace(inputs.bookings, unbooked=unbooked_recalls(landing, inputs.snapshot, ledger))
+    return replace(inputs, ledger=ledger, bookings=bookings, delays=partial(delayed_lanes, admin))
+
+
+def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str, int, str]]:
+    """Of these topics, those partitions and subscriptions of which the broker says that every unacknowledged message is
+    delayed by its sender (`deliverAt`), which no client can read from a message. Where only some are, nobody knows which.
+    """
+    found = set()
+    for topic in topics:
+        name = TopicName.parse(topic)
+        for part, stats in ((read_stats(admin, name) or {}).get("partitions") or {}).items():
+            for subscription, one in (stats.get("subscriptions") or {}).items():
+                if 0 < int(one.get("msgBacklog") or 0) <= int(one.get("msgDelayed") or 0):
+                    found.add((topic, int(part.rpartition("-partition-")[2]), subscription))
+    return frozenset(found)
+
+
+def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
+    """Recalls whose messages landed and of which the ledger has no entry: it is not the one that they were sent by. None
+    where there is no such recall.
+    """
+    landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
+    known = DeltaLedger(ledger).recall_ids() if landed else frozenset()
+    missing: dict[str, set[str]] = defaultdict(set)
+    for topic, recall_id in landed:
+        if recall_id not in known:
+            missing[topic].add(recall_id)
+    return UnbookedRecalls(ledger, {topic: frozenset(ids) for topic, ids in missing.items()}) if missing else None
 
 
 def landed_inputs(
@@ -87,7 +127,7 @@ def landed_inputs(
     keys: Secret | None,
 ) -> AuditInputs:
     """`stored_from`: see kodoctl.pipeline.audit.last_audit.landed_scope."""
-    snapshot = landing.snapshot(*TABLES, *REMOVALS)
+    snapshot = landing.snapshot(*TABLES, *REMOVALS, WRITE_OFFS)
     _check_whole(landing, snapshot)
     removed = _removed(spark, landing, snapshot)
     events, transitions = (
@@ -98,7 +138,14 @@ def landed_inputs(
     reading = last_reading(snapshot.commits)
     clock = ReadingClock.of_facts({} if reading is None else reading.facts)
     tables = LandedTables(events, transitions, landed_at=landed_at, removed=removed, clock=clock)
-    return AuditInputs(snapshot, tables, landed_scope(landing, snapshot, expansion, stored_from), letters, keys)
+    settled = booked_write_offs(landing, snapshot)
+    scope = landed_scope(landing, snapshot, expansion, stored_from)
+    return AuditInputs(snapshot, tables, scope, letters, keys, Bookings(write_offs=settled))
+
+
+def booked_write_offs(landing: Landing, snapshot: LandingSnapshot) -> WriteOffs:
+    """What was settled by name in a landing."""
+    return WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
 
 
 def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -> RemovedRows | None:

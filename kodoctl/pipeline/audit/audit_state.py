@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.splits import Place
     from kodoctl.pulsar.secret import Secret
 
-_RULES: Final = 4  # what an audit judges by; another number: states of other kodoctls are of no use
+_RULES: Final = 5  # what an audit judges by; another number: states of other kodoctls are of no use
 JUDGED: Final = (EVENTS, TRANSITIONS)  # tables whose rows are judged once
 _CURSOR: Final = ("mark_ledger", "mark_entry", "acknowledged")
 _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS
+from kodoctl.pipeline.audit.evidence import RANKS, Cause, MessageStatus
+from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS, split_position
 from kodoctl.pipeline.audit.removed_rows import with_removed
-from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
+from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.protocol.audit_records import Event
+from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kodoctl.pipeline.audit.removed_rows import RemovedRows
 
 CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
@@ -83,7 +87,7 @@ def _named_letter() -> Column:
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
     """(PLACE, family, identity, rank, cause, completions, published, outcome, final) of every place. `rank` is of
-    kodoctl.pipeline.audit.verdict.RANKS, null of a place outside of what was read; `cause` of CAUSES, null where there
+    kodoctl.pipeline.audit.evidence.RANKS, null of a place outside of what was read; `cause` of CAUSES, null where there
     is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was persisted.
     `hops`: kodoctl.pipeline.audit.positions.hops.
     """
@@ -110,6 +114,50 @@ def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
             "outcome",
             "final",
         )
+    )
+
+
+def judged_anew(
+    judged: DataFrame, places: DataFrame, fate: MessageStatus, cause: Cause | None, least: MessageStatus
+) -> DataFrame:
+    """`judged`, with another fate and cause for these places (PLACE) where theirs is `least`, or worse."""
+    is_chosen = F.col("is_chosen") & (F.col("outcome") >= outcome_of(least))
+    changed = {
+        "rank": F.lit(RANKS[fate]),
+        "cause": F.lit(None if cause is None else CAUSES[cause]),
+        "outcome": F.lit(outcome_of(fate, cause)),
+    }
+    return (
+        judged.join(F.broadcast(places.withColumn("is_chosen", F.lit(True))), list(PLACE), how="left")
+        .withColumns({name: F.when(is_chosen, value).otherwise(F.col(name)) for name, value in changed.items()})
+        .select(*judged.columns)
+    )
+
+
+def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataFrame:
+    """`judged`, without the losses and doubts at (msg_topic, subscription, id) of `places`, few."""
+    named = split_position(places, "id", "").withColumnRenamed("part", "msg_partition")
+    here = named.join(
+        lanes.select("lane", "msg_topic", "msg_partition", "subscription"),
+        ["msg_topic", "msg_partition", "subscription"],
+    )
+    return judged_anew(judged, here.select(*PLACE).distinct(), MessageStatus.WRITTEN_OFF, None, MessageStatus.UNPROVED)
+
+
+def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[tuple[str, int, str]]) -> DataFrame:
+    """`judged`, with overdue messages of these ready lanes (kodoctl.pipeline.audit.write_offs.Bookings) as waiting."""
+    named = small_table(judged.sparkSession, delayed, "msg_topic string, msg_partition int, subscription string")
+    here = lanes.where(F.col("state") == State.READY.value).join(named, ["msg_topic", "msg_partition", "subscription"])
+    waits = F.col("waits") & (F.col("rank") == RANKS[MessageStatus.OVERDUE])
+    return (
+        judged.join(F.broadcast(here.select("lane", F.lit(True).alias("waits"))), "lane", how="left")
+        .withColumns(
+            {
+                "rank": F.when(waits, RANKS[MessageStatus.WAITING]).otherwise(F.col("rank")),
+                "outcome": F.when(waits, outcome_of(MessageStatus.WAITING)).otherwise(F.col("outcome")),
+            }
+        )
+        .select(*judged.columns)
     )
 
 
@@ -201,8 +249,13 @@ def _overdue() -> Column:
     return old | F.coalesce(_at_most("aged_ledger", "aged_entry"), F.lit(False))
 
 
+def outcome_of(fate: MessageStatus, cause: Cause | None = None) -> int:
+    """Rank and cause in one number, as `outcomes` has them; a fate without a cause is at most what it is with one."""
+    return RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0)
+
+
 def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
-    return F.lit(RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0))
+    return F.lit(outcome_of(fate, cause))
 
 
 def _followed() -> Column:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
 from kodoctl.pipeline.audit.audit_state import basis_of, dead_cursors, landed_rows
+from kodoctl.pipeline.audit.evidence import MessageStatus
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.audit.judged_rows import CarriedRows
 from kodoctl.pipeline.audit.last_audit import StateProblem, UsableState, usable_state
@@ -100,6 +101,12 @@ def judged_landing(
     """The same, with the rows that were judged, which Spark keeps for further queries until the context ends."""
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()
+        overdue = {one["msg_topic"] for one in judged.document["findings"] if one["fate"] == MessageStatus.OVERDUE}
+        if overdue and (delayed := inputs.delays(sorted(overdue))):
+            inputs = replace(inputs, bookings=replace(inputs.bookings, delayed=delayed))
+            basis = judged.document["judged"]
+            judged = _Judge(spark, landing, inputs, replace(options, is_read_only=True), kept).judged()
+            judged.document["judged"] = basis
         with_ledger_note(judged.document, inputs.ledger)
         yield judged
 
@@ -202,7 +209,13 @@ class _Judge:
     ) -> AbstractContextManager[AuditResult]:
         inputs = self.inputs
         return classify_landing(
-            self.spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
+            self.spark,
+            tables,
+            inputs.ground,
+            letters=inputs.letters,
+            keys=inputs.keys,
+            carried=carried,
+            bookings=inputs.bookings,
         )
 
     def _last_audit(self, known: UsableState) -> LastAudit:

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.audit.audit_state import SettledTotals
-from kodoctl.pipeline.audit.classify import FINDINGS, findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.audit.classify import (
+    FINDINGS,
+    delayed_by_sender,
+    findings,
+    judged,
+    messages,
+    outcomes,
+    tallied,
+    written_off,
+)
 from kodoctl.pipeline.audit.completeness import (
     contradictions,
     gaps_of,
@@ -23,23 +32,26 @@ from kodoctl.pipeline.audit.completeness import (
     overview,
     signing_topics,
 )
-from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
-from kodoctl.pipeline.audit.partition_history import Key, read_tables
-from kodoctl.pipeline.audit.positions import LANES, hops, places
-from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
-from kodoctl.pipeline.audit.recalled import resent, with_evidence
-from kodoctl.pipeline.audit.report import SAMPLES, LostMessages, SampledFinding, document
-from kodoctl.pipeline.audit.verdict import (
+from kodoctl.pipeline.audit.evidence import (
     OPEN_FATES,
     RANKS,
-    SKEW,
     AuditEvidence,
     MessageStatus,
     Misaddressed,
     SequenceGap,
     SubscriptionTotals,
-    decide_verdict,
+    UndatedMessages,
 )
+from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
+from kodoctl.pipeline.audit.partition_history import Key, read_tables
+from kodoctl.pipeline.audit.positions import LANES, hops, places
+from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
+from kodoctl.pipeline.audit.recalled import resent, with_evidence
+from kodoctl.pipeline.audit.report import LostMessages, SampledFinding, document
+from kodoctl.pipeline.audit.samples import sampled
+from kodoctl.pipeline.audit.unbooked_recalls import sent_again
+from kodoctl.pipeline.audit.verdict import SKEW, decide_verdict
+from kodoctl.pipeline.audit.write_offs import NO_BOOKINGS, Bookings
 from kodoctl.pipeline.spark.concurrent_queries import collect_all, run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
 
@@ -47,6 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pipeline.audit.audit_inputs import AuditInputs
     from kodoctl.pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion
@@ -72,6 +85,7 @@ class AuditResult:
     settled: SettledTotals
     keys: Secret | None = None
     resent: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    bookings: Bookings = NO_BOOKINGS
 
     @property
     def messages(self) -> DataFrame:
@@ -89,13 +103,29 @@ class AuditResult:
         (evidence, totals), sampled, lost = run_queries(
             partial(_evidence, self, fates, numbers), partial(self._sampled, ranks), partial(self._lost, ranks)
         )
-        return document(decide_verdict(evidence), evidence, sampled, lost), replace(totals, fates=settled)
+        verdict = decide_verdict(self.bookings.write_offs.applied(evidence))
+        return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
+
+    def evidence(self) -> AuditEvidence:
+        """The counts that the verdict is made from, as if nothing but messages had been written off."""
+        (fates, _), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
+        return _evidence(self, fates, numbers)[0]
+
+    def places(self, topic: str | None, subscription: str | None, most: int) -> list[tuple[str, str, str]]:
+        """(full name of the topic, subscription, place) of messages that are lost, or not proved done; `most`, in order."""
+        from pyspark.sql import functions as F
+
+        found = findings(self.verdicts, self.lanes).where(F.col("fate") != MessageStatus.OVERDUE.value)
+        for column, name in (("topic", topic), ("subscription", subscription)):
+            found = found if name is None else found.where(F.col(column) == name)
+        columns = ("msg_topic", "subscription", "id")
+        return [tuple(row) for row in found.select(*columns).distinct().orderBy(*columns).limit(most).collect()]
 
     def _sampled(self, ranks: Collection[int]) -> list[SampledFinding]:
         """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
         if max(ranks, default=0) < RANKS[FINDINGS[0]]:
             return []
-        return [SampledFinding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
+        return [SampledFinding(*row) for row in sampled(findings(self.verdicts, self.lanes)).collect()]
 
     def _lost(self, ranks: Collection[int]) -> list[LostMessages]:
         """Lost messages by the lane that lost them. `ranks`: as of `_sampled`."""
@@ -123,8 +153,10 @@ def classify_landing(
     letters: Iterable[RecalledLetter] = (),
     keys: Secret | None = None,
     carried: CarriedRows | None = None,
+    bookings: Bookings = NO_BOOKINGS,
 ) -> Iterator[AuditResult]:
-    """`ground`: result of kodoctl.pipeline.audit.last_audit.landed_scope. `keys`: signing keys of the platform; with them
+    """`ground`: result of kodoctl.pipeline.audit.last_audit.landed_scope. `bookings`: what books say beside the
+    rows. `keys`: signing keys of the platform; with them
     only signed marks of producers are believed. `carried`: what earlier audits judged; `tables` then has the rows
     behind that alone.
     """
@@ -143,13 +175,28 @@ def classify_landing(
         again: dict[tuple[str, str], int] = {}
         if rows.booked is not None and any(letter.lost for letter in known_letters):
             again = _resent(rows.booked, rows.everything, ground)
-        yield AuditResult(tables, ground, lanes, judged(known, found), known, rows, totals, keys, again)
+        verdicts = judged(known, found)
+        if bookings.unbooked is not None:
+            verdicts = sent_again(verdicts, lanes, bookings.unbooked)
+        if bookings.delayed:
+            verdicts = delayed_by_sender(verdicts, lanes, bookings.delayed)
+        if settled_places := list(bookings.write_offs.places):
+            named = small_table(spark, settled_places, "msg_topic string, subscription string, id string")
+            verdicts = written_off(verdicts, lanes, named)
+        yield AuditResult(tables, ground, lanes, verdicts, known, rows, totals, keys, again, bookings)
     finally:
         if carried is not None:
             found.unpersist()
         known.unpersist()
         if settled is not None:
             settled.unpersist()
+
+
+def classify_inputs(spark: SparkSession, inputs: AuditInputs) -> AbstractContextManager[AuditResult]:
+    """All rows of inputs that were read."""
+    return classify_landing(
+        spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, bookings=inputs.bookings
+    )
 
 
 def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
@@ -167,10 +214,11 @@ def audit(
     letters: Iterable[RecalledLetter] = (),
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
+    bookings: Bookings = NO_BOOKINGS,
 ) -> AuditDocument:
     """The report on all rows; parameters as those of `audit_ground` and `classify_landing`."""
     ground = audit_ground(tables, expansion, stored_from or {})
-    with classify_landing(spark, tables, ground, letters=letters, keys=keys) as found:
+    with classify_landing(spark, tables, ground, letters=letters, keys=keys, bookings=bookings) as found:
         return found.document()
 
 
@@ -239,23 +287,39 @@ def _evidence(
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=_strays(totals.meant, ground),
         removed_before=totals.since,
+        unbooked="" if of.bookings.unbooked is None else of.bookings.unbooked.text(),
     )
     return evidence, totals
 
 
-def _undated(of: AuditResult, newest: int) -> int:
-    """Open messages that say they were published after they were read. `newest`: publish time of the newest message in
-    ms: with one that could be, none is looked for.
+def _undated(of: AuditResult, newest: int) -> tuple[UndatedMessages, ...]:
+    """Open messages that say they were published after they were read, by topic, with the workers that moved them there.
+    `newest`: publish time of the newest message in ms: with one that could be, none is looked for.
     """
     from pyspark.sql import functions as F
 
     read_at = max((lane["read_at"] for lane in of.ground.lanes), default=0)
     end = max(read_at, of.tables.landed_at) + SKEW
     if not read_at or newest <= end:
-        return 0
+        return ()
     ranks = [RANKS[fate] for fate in OPEN_FATES]
     late = of.verdicts.where(F.col("rank").isin(ranks) & (F.col("published") > end))
-    return late.select("family", "identity").distinct().count()
+    named = late.join(F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition")), "lane", how="inner").select(
+        "msg_topic", "family", "identity", F.concat_ws(":", "ledger", "entry", "msg_partition", "batch").alias("id")
+    )
+    moves = of.rows.transitions.select(
+        F.col("target_topic").alias("msg_topic"), F.col("target_id").alias("id"), "worker_run"
+    )
+    found = (
+        named.join(moves, ["msg_topic", "id"], how="left")
+        .groupBy("msg_topic")
+        .agg(
+            F.countDistinct("family", "identity").alias("messages"),
+            F.array_sort(F.collect_set("worker_run")).alias("workers"),
+        )
+        .orderBy("msg_topic")
+    )
+    return tuple(UndatedMessages(row["msg_topic"], row["messages"], tuple(row["workers"])) for row in found.collect())
 
 
 def _fates(of: AuditResult) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
@@ -327,18 +391,3 @@ def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGa
         part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)
     )
     return SequenceGap(topic, partition, row["seq_run"], row["missing"], overdue, firm, row["claimed"] - overdue)
-
-
-def _sampled(found: DataFrame) -> DataFrame:
-    """Some of each fate, the first ones by topic and place."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
-    order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message
-    return (
-        found.select(*columns, F.row_number().over(Window.partitionBy("fate").orderBy(*order)).alias("nth"))
-        .where(F.col("nth") <= SAMPLES)
-        .select("fate", F.coalesce("cause", F.lit("")).alias("cause"), *columns[2:])
-        .orderBy("fate", *order)
-    )

@@ -14,7 +14,7 @@ from kodoctl.pipeline.audit.audit_state import AuditState, fresh_files, is_of_ot
 from kodoctl.pipeline.audit.partition_history import read_tables
 from kodoctl.pipeline.audit.readings import audit_scope
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
-from kodoctl.pipeline.ingest.landing_commits import unfinished
+from kodoctl.pipeline.ingest.landing_commits import last_reading, unfinished
 from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, Table
 
@@ -75,4 +75,5 @@ def landed_scope(
     )
     runs = unfinished(snapshot.commits)
     read = read_tables(coverage, (one for one in cursors if one["ingest_run"] not in runs), stored_from)
-    return audit_scope(expansion, read)
+    reading = last_reading(snapshot.commits)
+    return audit_scope(expansion, read, {} if reading is None else reading.facts.get("left", {}))

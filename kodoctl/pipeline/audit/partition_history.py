@@ -47,13 +47,13 @@ class CursorSnapshot(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
     """Everything known of one partition. `stored_from`: the first ledger it has now, None: not read. `holed`:
-    entries were deleted before their range was planned.
+    runs before which entries were deleted unread.
     """
 
     ranges: tuple[ReadRange, ...] = ()
     marks: tuple[CursorSnapshot, ...] = ()
     stored_from: int | None = None
-    holed: bool = False
+    holed: tuple[str, ...] = ()
 
     @property
     def looks(self) -> list[int]:
@@ -78,10 +78,10 @@ def read_tables(
     """Reading of each partition, from the tables. A range that was read repeatedly counts as it was read last."""
     ranges: dict[Key, dict[str, ReadRange]] = defaultdict(dict)
     marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)
-    holed: set[Key] = set()
+    holed: dict[Key, set[str]] = defaultdict(set)
     for row in coverage:
         if row["state"] == HOLE:  # of a hole nobody knows where it begins and ends
-            holed.add((row["msg_topic"], row["msg_partition"]))
+            holed[row["msg_topic"], row["msg_partition"]].add(row["ingest_run"])
             continue
         found = ReadRange(
             parse_position(row["first"]), parse_position(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
@@ -108,7 +108,10 @@ def read_tables(
         )
     return {
         key: PartitionHistory(
-            tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key), key in holed
+            tuple(sorted(ranges[key].values())),
+            tuple(marks[key]),
+            stored_from.get(key),
+            tuple(sorted(holed.get(key, ()))),
         )
         for key in {*ranges, *marks, *stored_from, *holed}
     }

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
+from kodoctl.pipeline.audit.evidence import PartitionCoverage
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
 from kodoctl.pipeline.audit.start_positions import (
     UNRECORDED,
@@ -22,7 +24,6 @@ from kodoctl.pipeline.audit.start_positions import (
     proven_ranges,
     unproven_before,
 )
-from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, Level, State
@@ -70,8 +71,12 @@ class AuditScope:
     lanes: tuple[dict[str, Any], ...] = field(repr=False)
 
 
-def audit_scope(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> AuditScope:
-    """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it."""
+def audit_scope(
+    expansion: Expansion, readings: Mapping[Key, PartitionHistory], left: Mapping[str, str] = MappingProxyType({})
+) -> AuditScope:
+    """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it. `left`: partitions,
+    by full name, that the last run did not read, with the reason.
+    """
     grounds = expansion.topology.spec.topics
     families = {
         (topic, name): AuditedSubscription(number, topic, name, mode_of(spec))
@@ -93,6 +98,7 @@ def audit_scope(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) 
         for number in range(max(topic.resource.partitions or 1, there.get(topic.name.full, 0))):
             reading = readings.get((topic.name.full, number), PartitionHistory())
             part, covered = _part(expansion, topic, number, reading, last)
+            part = replace(part, left=left.get(part.name, ""))
             parts.append(part)
             if topic.state is None:
                 whose = (topic.ground, topic.subscription or "")
@@ -152,9 +158,10 @@ def _part(
         for one in reading.ranges
         if not one.full
     )
-    short += ("entries were gone before they were read",) if reading.holed else ()
-    if len({mark.created for mark in reading.marks} - {None}) > 1:
-        short += ("it was deleted and made again between two readings, or is another cluster's",)
+    short += tuple(f"entries were gone before they were read by ingest {run}" for run in reading.holed)
+    if len(made := sorted({mark.created for mark in reading.marks if mark.created is not None})) > 1:
+        times = ", ".join(one.isoformat() for one in made)
+        short += (f"it was deleted and made again between two readings, or is another cluster's (made {times})",)
     apart = tuple(
         f"between {_place_text(one.last)} and {_place_text(other.first)} something may be missing: the ranges do not continue each other"
         for one, other in pairwise(reading.ranges)
@@ -175,6 +182,7 @@ def _part(
         from_creation=not ready or _whole(reading),
         read_before_cursors=_lags(reading, there.values()),
         ttl=max((mark.ttl for mark in there.values()), default=0),
+        looks=tuple(looks),
         unread=max((after - before for before, after in pairwise(looks)), default=0),
         missing_subscriptions=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
         audit=topic.state is None,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.classify import outcomes
+from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.positions import identified, places
 from kodoctl.pipeline.audit.removed_rows import rows_left
 from kodoctl.pipeline.audit.settlement import NAMED, open_records, settled_messages, was_read
-from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, OPEN_EVENTS
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.spark.spark_session import small_table

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Outcome, PartitionCoverage, Verdict
+from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, PartitionCoverage
+from kodoctl.pipeline.audit.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding, LostLaneRow
 
 FORMAT_VERSION: Final = 1
-SAMPLES: Final = 20  # places named of each fate
+SAMPLES: Final = 20  # places named of each fate, in each lane
+MOST_SAMPLES: Final = 1_000  # of each fate: an incident may have as many lanes as the file
 EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 6}
 
 

@@ -23,8 +23,8 @@ from kodoctl.pipeline.audit.audit_state import (
     last_batch,
     letter_hash,
 )
+from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.settlement import has_strange_numbers, open_places, state_frames
-from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, LETTERS_SEEN, SETTLED
 from kodoctl.pipeline.spark.concurrent_queries import run_queries

@@ -6,18 +6,28 @@ other cases are *inconclusive*, with the missing evidence as the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
+from kodoctl.pipeline.audit.evidence import (
+    OPEN_FATES,
+    AuditEvidence,
+    MessageStatus,
+    Misaddressed,
+    PartitionCoverage,
+    SequenceGap,
+    SubscriptionTotals,
+    UndatedMessages,
+)
 from kodoctl.topology.units import Duration
 
 DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual
 SKEW: Final = 60_000  # ms that clocks may differ
+_MOST_WORKERS: Final = 3  # named in a reason
 _MOST_REASONS: Final = 5  # of one kind, told one by one; the rest is counted
 
 
@@ -27,156 +37,6 @@ class Outcome(StrEnum):
     NO_LOSS = "no loss"
     LOSS = "loss"
     INCONCLUSIVE = "inconclusive"
-
-
-class MessageStatus(StrEnum):
-    """Fate of one message for one subscription. In the order of `RANKS`: of the positions of a message the worst one
-    counts.
-    """
-
-    MOVING = "moving"  # moved, and the next place was stored after the cut
-    NOT_FOR_ME = "not for me"  # meant for another subscription, or a producer's mark
-    DISCARDED = "discarded"
-    DONE = "done"
-    DUPLICATED = "done twice"
-    DEAD = "dead"
-    WAITING = "waiting"  # unacknowledged in a waiting state
-    OPEN = "open"  # unacknowledged in a ready lane
-    OVERDUE = "overdue"  # unacknowledged for longer than its horizon
-    UNPROVED = "unproved"  # acknowledged, and what was seen does not prove that it was done
-    UNKNOWN = "unknown"  # a record of a message that was never stored where it says
-    LOST = "lost"
-
-
-RANKS: Final[Mapping[MessageStatus, int]] = {fate: rank for rank, fate in enumerate(MessageStatus)}
-OPEN_FATES: Final = (MessageStatus.OPEN, MessageStatus.WAITING)
-
-
-class Cause(StrEnum):
-    """Why a fate is LOST or UNPROVED."""
-
-    GONE = "acknowledged without a record and without a next place"
-    VANISHED = "its record, or its recall's receipt, names a next place where nothing is stored"
-    RELEASED = "a dead letter was released, and neither a recall nor the recall ledger knows it"
-    UNCONFIRMED_RECALL = "a recall sent it, says the recall ledger, and nothing that was read shows where"
-    NO_RECORDS = "acknowledged, and the subscription keeps no records to prove more"
-    NOWHERE = "the next place that its record names cannot have been stored then, or was, and was not read"
-    UNRECORDED = "the next place is stored, the record of the move is missing"
-    NO_CURSOR = "the subscription is not on this partition, so nothing says what it acknowledged"
-    UNCOVERED = "what would prove it was not read completely"
-    BEFORE = "the subscription, or what is known of its records, may have begun behind it"
-    IDENTITY_MISMATCH = "record and message have different identities"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionCoverage:
-    """One partition of one topic as far as it was read, over all runs. Times are ms.
-
-    `planned`, `seen`: entries. `problems`: reported by the readings, such as splits that ended early or ranges that do
-    not continue each other. `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed
-    before the cursors were read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the
-    first), None: unknown.
-    """
-
-    topic: str
-    partition: int
-    planned: int = 0
-    seen: int = 0
-    problems: tuple[str, ...] = ()
-    read: bool = True
-    from_creation: bool = True
-    read_before_cursors: bool = False
-    ttl: int = 0
-    unread: int | None = 0
-    missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
-    audit: bool = False
-    absent: bool = False  # it was not there when the last run looked
-    unrecorded: str = ""  # subscription with a worker that does not say that it records, at the last look
-
-    @property
-    def name(self) -> str:
-        """Full name of the partition, as reasons and notes print it."""
-        return f"{self.topic}-partition-{self.partition}"
-
-    @property
-    def full(self) -> bool:
-        """True if the partition was read without a problem and every planned entry was seen."""
-        return self.read and not self.problems and self.planned == self.seen
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionTotals:
-    """Messages of one subscription by fate, and what its records say of themselves.
-
-    `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
-    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
-    done, and sent again.
-    """
-
-    topic: str
-    subscription: str
-    mode: Literal["wait", "best_effort", "none"]
-    fates: Mapping[MessageStatus, int] = field(default_factory=dict)
-    missing: int = 0
-    contradictions: int = 0
-    runs: tuple[str, ...] = ()
-    resent: int = 0
-
-    @property
-    def name(self) -> str:
-        """Topic and subscription, as reasons and notes print them."""
-        return f"{self.topic} / {self.subscription}"
-
-    @property
-    def judged(self) -> int:
-        """All of its messages."""
-        return sum(self.fates.values())
-
-    def count(self, fate: MessageStatus) -> int:
-        """Messages with this fate."""
-        return self.fates.get(fate, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceGap:
-    """Numbers of one producer run on one partition that no message has and that were not given up. `overdue`: of them,
-    those that a mark of the producer reports as sent and that it had the time to take back; `unsigned`: those that only
-    marks without a verified signature report as sent; the others are undecided.
-    """
-
-    topic: str
-    partition: int
-    run: str
-    missing: int
-    overdue: int
-    firm: bool = True  # the partition was read completely, from its creation on
-    unsigned: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Misaddressed:
-    """Messages that a producer meant for a subscription which the file does not have on that topic."""
-
-    topic: str
-    subscription: str
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEvidence:
-    """Everything the verdict is made from. `undated`: open messages that say they were published after they were read.
-    `removed_before`: settled messages published before that (ms) were removed, and are in no count; None: all are.
-    """
-
-    parts: tuple[PartitionCoverage, ...]
-    tallies: tuple[SubscriptionTotals, ...]
-    gaps: tuple[SequenceGap, ...] = ()
-    clock: ReadingClock = field(default_factory=ReadingClock)
-    undated: int = 0
-    unnumbered: int = 0  # first hops without a producer's number
-    numbered_twice: int = 0  # producers' numbers that two messages have
-    strays: tuple[Misaddressed, ...] = ()
-    removed_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +62,24 @@ def decide_verdict(evidence: AuditEvidence) -> Verdict:
     found = [
         *_short(_unread(evidence.parts)),
         *_short(_expired(evidence.parts)),
+        *([_doubt("ledger", evidence.unbooked)] if _asks_for_ledger(evidence) else ()),
         *(reason for tally in evidence.tallies for reason in _of_tally(tally)),
         *_short(_of_gaps(evidence.gaps)),
         *_short(_of_strays(evidence.strays)),
         *_clocks(evidence),
+        *_short(_undated(evidence.undated)),
     ]
     if not evidence.parts:
         found.append(_doubt("nothing read", "nothing was read yet: `kodoctl pipeline ingest` does"))
     reasons = sorted(found, key=lambda reason: reason.proves is not Outcome.LOSS)
     outcome = reasons[0].proves if reasons else Outcome.NO_LOSS
     return Verdict(outcome, tuple(reasons), tuple(_notes(evidence)))
+
+
+def _asks_for_ledger(evidence: AuditEvidence) -> bool:
+    """True if the ledger that is not here may explain what is lost, or not proved done."""
+    fates = (MessageStatus.LOST, MessageStatus.UNPROVED)
+    return bool(evidence.unbooked) and any(tally.count(fate) for tally in evidence.tallies for fate in fates)
 
 
 def _doubt(kind: str, text: str) -> Reason:
@@ -227,7 +95,13 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
             yield _doubt("coverage", f"{part.name}: {problem}")
         if part.planned != part.seen:
             yield _doubt("coverage", f"{part.name}: {part.seen:,} of {many(part.planned, 'entry', 'entries')} seen")
-        if part.absent:
+        if part.left:
+            text = (
+                f"{part.name} was not read by the last ingest: {part.left}. `kodoctl pipeline ingest --accept-holes` goes on, and "
+                "writes down what is missing"
+            )
+            yield _doubt("left", text)
+        elif part.absent:
             text = (
                 f"{part.name} was not there when the last ingest looked: what came to it, or was removed, since the look before "
                 "is unknown. If it was deleted on purpose, take it out of the file; else apply the file, then ingest again"
@@ -249,10 +123,15 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
             yield _doubt("no subscription", f"{part.name} has no subscription {name}")
 
 
+def is_expiring(part: PartitionCoverage) -> bool:
+    """True if messages of the partition may have expired between two readings."""
+    return bool(part.ttl) and (part.unread is None or part.unread >= part.ttl - DAY)
+
+
 def _expired(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
     """A TTL makes readers skip, and what it deletes between two readings is never seen."""
     for part in parts:
-        if part.ttl and (part.unread is None or part.unread >= part.ttl - DAY):
+        if is_expiring(part):
             since = "an unknown time" if part.unread is None else str(Duration(part.unread))
             text = f"{part.name} has a TTL of {Duration(part.ttl)} and was not read for {since}"
             yield _doubt("ttl", f"{text}: messages may have expired unseen (read a day before the TTL ends)")
@@ -266,9 +145,9 @@ def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
         text = f"{tally.name}: {many(lost, 'message')} lost, or the records of them: {many(tally.missing, 'record')} missing"
         yield _doubt("lost or unrecorded", text)
     yield from _mode(tally)
-    if tally.missing:
+    if missing := tally.missing - tally.records_settled:
         runs = f", of run {', '.join(tally.runs)}" if tally.runs else ""
-        yield _doubt("records", f"{tally.name}: {many(tally.missing, 'record')} of workers missing{runs}")
+        yield _doubt("records", f"{tally.name}: {many(missing, 'record')} of workers missing{runs}")
     if tally.contradictions:
         text = (
             f"{tally.name}: {many(tally.contradictions, 'number')} with two different records: not all are a worker's"
@@ -282,7 +161,7 @@ def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
 _DOUBTS: Final = {
     MessageStatus.UNPROVED: "acknowledged, not proved done",
     MessageStatus.UNKNOWN: "recorded, but no topic has a message at the recorded position",
-    MessageStatus.OVERDUE: "open for longer than the horizon: stuck, or on the way to being lost",
+    MessageStatus.OVERDUE: "open for longer than the horizon: stuck, delayed by their sender for longer than that, or on the way to being lost",
 }
 
 
@@ -336,12 +215,19 @@ def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
             "is overdue, or expired unread, cannot be judged until it is past that"
         )
         yield _doubt("clock", text)
-    if evidence.undated:
-        text = (
-            f"{many(evidence.undated, 'open message')} with a publish time after the reading: a producer's clock is ahead, and "
-            "how long they are open cannot be judged yet"
+
+
+def _undated(found: Iterable[UndatedMessages]) -> Iterator[Reason]:
+    for one in found:
+        names = ", ".join(one.workers[:_MOST_WORKERS])
+        more = f" and {len(one.workers) - _MOST_WORKERS} more" if len(one.workers) > _MOST_WORKERS else ""
+        whose = (
+            f"the clock of {'worker' if len(one.workers) == 1 else 'workers'} {names}{more}, which moved them there,"
+            if names
+            else "a producer's clock"
         )
-        yield _doubt("clock", text)
+        text = f"{one.topic}: {many(one.messages, 'open message')} with a publish time after the reading"
+        yield _doubt("clock", f"{text}: {whose} is ahead, and how long they are open cannot be judged yet")
 
 
 def _rounded(span: int) -> Duration:
@@ -357,6 +243,9 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
     if evidence.removed_before is not None:
         date = datetime.fromtimestamp(evidence.removed_before / 1000, UTC).date()
         yield f"messages published before {date} were settled and removed: they are not judged again, and in no count here"
+    yield from evidence.write_offs
+    if evidence.unbooked and not _asks_for_ledger(evidence):
+        yield evidence.unbooked
     for tally in evidence.tallies:
         if tally.resent:
             yield f"{tally.name}: {many(tally.resent, 'message')} that {'was' if tally.resent == 1 else 'were'} lost, or not proved done, sent again by a recall"

@@ -257,6 +257,15 @@ class LandingTable:
         with self._reported():
             return list(rows_where(dataset_of(self.folder, self.table, files), wanted).to_pylist())
 
+    def distinct(self, files: Sequence[DataFile], column: str, by: str) -> set[tuple[str, str]]:
+        """Pairs of `by` and of a column, where that has a value, in these files: a few batches are in memory at a time."""
+        found: set[tuple[str, str]] = set()
+        with self._reported():
+            for batch in dataset_of(self.folder, self.table, files).to_batches(columns=[by, column]):
+                if (rows := batch.filter(batch.column(column).is_valid())).num_rows:
+                    found.update(zip(*(rows.column(name).to_pylist() for name in (by, column)), strict=True))
+        return found
+
     def _commit(
         self, found: DeltaTable, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None
     ) -> None:

@@ -6,6 +6,7 @@ Spark gets them as Arrow batches and only has to write them.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, cast
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.splits import Split
     from kodoctl.pulsar.client import BrokerClient
 
-_OWN: Final = ("roles", "run", "looks", "payloads")
+_OWN: Final = ("roles", "run", "looks", "payloads", "left")
 
 
 class EventSource(DataSource):
     """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.ingest.events.to_text), `run`, `looks`
-    (kodoctl.pipeline.source.partition_stats.to_text) and `payloads`
-    (kodoctl.pipeline.ingest.payload_policy.policies_to_text).
+    (kodoctl.pipeline.source.partition_stats.to_text), `payloads`
+    (kodoctl.pipeline.ingest.payload_policy.policies_to_text) and `left`, the partitions that are not read, as JSON.
     """
 
     @classmethod
@@ -52,7 +53,9 @@ class EventSource(DataSource):
         given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
         options = read_options(given, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
         roles, policies = of_text(self.options["roles"]), policies_of_text(self.options["payloads"])
-        return EventStream(options, roles, self.options["run"], self.options["looks"], policies)
+        made = EventStream(options, roles, self.options["run"], self.options["looks"], policies)
+        made.left = frozenset(json.loads(self.options.get("left", "[]")))
+        return made
 
     @classmethod
     def stream(cls, options: Mapping[str, str]) -> EventStream:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.formatting import many
@@ -24,7 +26,8 @@ from kodoctl.pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_spl
 from kodoctl.pipeline.ingest.stream_checkpoint import StreamCheckpoint
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
-from kodoctl.pipeline.source.partition_stats import PartitionMetadata, each_internal_stats, to_text
+from kodoctl.pipeline.source.partition_stats import each_internal_stats, to_text
+from kodoctl.pipeline.source.splits import part_name
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.cluster_clock import ClusterClock, read_clock
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from kodoctl.pipeline.ingest.event_source import EventStream
     from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.source.partition_stats import PartitionMetadata
     from kodoctl.pipeline.source.splits import Split
     from kodoctl.pulsar.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -61,6 +65,21 @@ class IngestRequest:
     max_bytes: int
     accept_holes: bool = False
     maintain_every: int = 0
+
+
+class HolesError(KodoctlError):
+    """Partitions were left where they are, because messages behind them may be gone unread; `landed`: batches of all others."""
+
+    def __init__(self, landed: list[LandingResult], holes: Mapping[str, str]) -> None:
+        self.landed = landed
+        found = [error("K574", "stored messages could not be read", f"{part}: {why}") for part, why in holes.items()]
+        super().__init__(*found, error("K574", "stored messages could not be read", _WAY_ON))
+
+
+_WAY_ON: Final = (
+    "all other partitions were read, and are judged. `kodoctl pipeline ingest --accept-holes` reads what these still have, and "
+    "writes down what is missing; `kodoctl pipeline write-off` settles the doubt that stays"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +110,8 @@ def ingest(
     request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, report: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
     """Lands all messages that are stored now; `report` is called after each batch. Raises KodoctlError; what is
-    complete by then stays.
+    complete by then stays. Where messages of some partitions may be gone unread, all others are landed, and then
+    HolesError is raised.
     """
     landing = request.landing
     with landing.alone() as alone:
@@ -100,16 +120,68 @@ def ingest(
         must_be_same_namespace(landing, request.expansion, known)
         landing.sweep(alone=alone)
         landing.start(request.run)
-        looks = last_looks(landing)
-        start, clock = _begin(request, last_begin(known), topics)
-        writer = _Writer(request, spark, report, batches(known), clock)
-        _read(request, topics, looks, spark, writer, alone=alone)
+        looks, attempt = last_looks(landing), _Attempt(request, topics, spark, report, alone)
+        try:
+            return attempt.land(looks)
+        except KodoctlError as problem:
+            if request.accept_holes or all(one.code != "K574" for one in problem.diagnostics):
+                raise
+            if not (holes := attempt.holes(looks)):
+                raise
+        rest = replace(request, run=f"{request.run}-rest")
+        landing.start(rest.run)
+        landed = _Attempt(rest, topics, spark, report, alone).land(looks, holes)
+        landing.end(request.run)
+        raise HolesError(landed, holes)
+
+
+class _Attempt(NamedTuple):
+    """One attempt of an ingest, under its own run."""
+
+    request: IngestRequest
+    topics: list[FamilyTopic]
+    spark: SparkSession
+    report: Callable[[LandingResult], None]
+    alone: bool
+
+    def land(
+        self, looks: Mapping[str, PartitionMetadata], left: Mapping[str, str] = MappingProxyType({})
+    ) -> list[LandingResult]:
+        """All that is stored now, but for the partitions that are `left`, with the reason."""
+        request, landing = self.request, self.request.landing
+        known = landing.commits()
+        start, clock = _begin(request, last_begin(known), self.topics, left)
+        writer = _Writer(request, self.spark, self.report, batches(known), clock)
+        _read(self, looks, writer, left)
         facts = {"begun": start, "ended": clock.now(), "batches": [one.batch for one in writer.done]}
-        names = [topic.name.full for topic in topics]
+        names = [topic.name.full for topic in self.topics]
         landing.commit(LandingCommit(f"{request.run}-end", start, facts={**facts, "complete": True, "topics": names}))
         maintain_if_due(request)
         landing.end(request.run, sweep=writer.starts > 0)
-    return writer.done
+        return writer.done
+
+    def holes(self, looks: Mapping[str, PartitionMetadata]) -> dict[str, str]:
+        """Partitions behind whose last reading messages may be gone, with the reason; none where a batch is not complete:
+        its end is fixed.
+        """
+        last = StreamCheckpoint(self.request.landing.checkpoint).last()
+        return {} if last is None else EventSource.stream(self.options(looks)).holes(last.offset)
+
+    def options(self, looks: Mapping[str, PartitionMetadata], left: Collection[str] = ()) -> dict[str, str]:
+        """Of the stream."""
+        request = self.request
+        return addressed(request.connection) | {
+            "topics": ",".join(topic.name.full for topic in self.topics),
+            "maxBytesPerTrigger": str(request.max_bytes),
+            "cores": str(self.spark.sparkContext.defaultParallelism),
+            "coverage": request.landing.work(request.run).uri,
+            "failOnDataLoss": str(not request.accept_holes).lower(),
+            "roles": events.to_text(events.roles(request.expansion)),
+            "run": request.run,
+            "looks": to_text(looks),
+            "payloads": policies_to_text(payload_policies(request.expansion)),
+            "left": json.dumps(sorted(left)),
+        }
 
 
 def maintain_if_due(request: IngestRequest) -> None:
@@ -120,8 +192,11 @@ def maintain_if_due(request: IngestRequest) -> None:
             maintain(MaintenanceRequest(landing, request.run, policies=payload_policies(request.expansion)))
 
 
-def _begin(request: IngestRequest, last: int, topics: list[FamilyTopic]) -> tuple[int, ClusterClock]:
-    """Cursors first: what they say is acknowledged must be found in what is cut later. Start time of the run, by the
+def _begin(
+    request: IngestRequest, last: int, topics: list[FamilyTopic], left: Mapping[str, str]
+) -> tuple[int, ClusterClock]:
+    """Cursors first: what they say is acknowledged must be found in what is cut later. Nobody looked at the partitions that
+    are `left`: behind their cursors nothing is read. Start time of the run, by the
     cluster's clock, and that clock. Runs are in the order of their times, however clocks were set since the `last` one
     began: `lag` says how far the cluster's clock is behind that.
     """
@@ -131,38 +206,22 @@ def _begin(request: IngestRequest, last: int, topics: list[FamilyTopic]) -> tupl
         start = max(now, last + 1)
         rows = read_cursors(admin, request.expansion, request.run, start)
     must_be_same_cluster(request.landing, partition_histories(rows))
+    rows = [row for row in rows if part_name(row["msg_topic"], row["msg_partition"]) not in left]
     looked = request.landing.write_rows(CURSORS, request.run, rows)
     known = ReadingClock(clock.ahead, start - now).to_facts()
     facts = {"begun": start, "topics": [topic.name.full for topic in topics]} | known
+    facts |= {"left": dict(left)} if left else {}
     request.landing.commit(LandingCommit(request.run, start, tables={CURSORS.name: looked}, facts=facts))
     return start, clock
 
 
-def _read(
-    request: IngestRequest,
-    topics: list[FamilyTopic],
-    looks: Mapping[str, PartitionMetadata],
-    spark: SparkSession,
-    writer: _Writer,
-    *,
-    alone: bool,
-) -> None:
+def _read(attempt: _Attempt, looks: Mapping[str, PartitionMetadata], writer: _Writer, left: Collection[str]) -> None:
     """All that is stored now. By Spark where much is, or another ingest may write the checkpoint at the same time; where
     Spark runs on other machines, this one may have no way to the brokers.
     """
-    options = addressed(request.connection) | {
-        "topics": ",".join(topic.name.full for topic in topics),
-        "maxBytesPerTrigger": str(request.max_bytes),
-        "cores": str(writer.cores),
-        "coverage": request.landing.work(request.run).uri,
-        "failOnDataLoss": str(not request.accept_holes).lower(),
-        "roles": events.to_text(events.roles(request.expansion)),
-        "run": request.run,
-        "looks": to_text(looks),
-        "payloads": policies_to_text(payload_policies(request.expansion)),
-    }
+    request, spark, options = attempt.request, attempt.spark, attempt.options(looks, left)
     is_here = (spark.sparkContext.master or "").startswith("local")
-    if not (alone and is_here and _read_small(request, options, spark, writer)):
+    if not (attempt.alone and is_here and _read_small(request, options, spark, writer)):
         _stream(request, options, spark, writer)
 
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.landing_store import FORMER, GUARD, Landing, guard, is_former
+from kodoctl.pipeline.ingest.recorded_tables import RECORDED
 from kodoctl.pipeline.ingest.table_writer import TableWriter
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

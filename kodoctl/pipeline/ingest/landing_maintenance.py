@@ -22,10 +22,11 @@ from kodoctl.pipeline.ingest.landing_commits import (
     next_number,
 )
 from kodoctl.pipeline.ingest.payload_removal import expire, expiry_times
+from kodoctl.pipeline.ingest.recorded_tables import RECORDED
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.row_removal import finish_removal
 from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, TABLES, Table
 from kodoctl.pipeline.ingest.unnamed_files import YOUNG, remove_unnamed
 
 if TYPE_CHECKING:

@@ -47,8 +47,9 @@ from kodoctl.pipeline.ingest.landing_commits import (
     with_commit,
     with_number,
 )
+from kodoctl.pipeline.ingest.recorded_tables import RECORDED
 from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, EVENTS, RECORDED, TABLES, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.private_files import make_folder
 
 if TYPE_CHECKING:
@@ -330,6 +331,12 @@ class Landing:
                 yield False
                 return
             yield True
+
+
+def must_be_free(landing: Landing, what: str = "ingest") -> None:
+    """Raises LockedError where another is running, for who would begin with something that takes time."""
+    with landing.alone(what):
+        pass
 
 
 def _rows_for_spark(commits: Sequence[LandingCommit]) -> int:

@@ -16,7 +16,8 @@ from kodoctl.errors import LockedError, error
 from kodoctl.pipeline.ingest.data_rewrite import rewrite, stored_rows
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.payload_policy import ERASED, EXPIRED, MASKED, PayloadPolicy, without_payloads
-from kodoctl.pipeline.ingest.tables import AUDIT, ERASURES, EVENTS
+from kodoctl.pipeline.ingest.recorded_tables import ERASURES
+from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS
 from kodoctl.pipeline.ingest.unnamed_files import YOUNG, remove_unnamed
 
 if TYPE_CHECKING:

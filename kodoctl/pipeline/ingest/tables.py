@@ -379,21 +379,5 @@ COMMITS: Final = Table(
         Column("files", "string", "JSON: files that it adds to each table; null on all but the newest", null=True),
     ),
 )
-ERASURES: Final = Table(
-    "erasures",
-    "Two rows for each `pipeline erase`, before and after it: whose payloads were removed, by whom and why.",
-    (
-        Column("at_ts", "timestamp", "when"),
-        Column("run", "string", "run that erased"),
-        Column("event", "string", "begin or end: a begin without an end was cut off, and the same command ends it"),
-        Column("tenant", "string", "value of `fair_by` whose payloads went"),
-        Column("topic", "string", "ground topic, by its name in the topology file; null: all", null=True),
-        Column("reason", "string", "as it was given"),
-        Column("by", "string", "who asked, as the machine names the user"),
-        Column("messages", "bigint", "whose payloads were removed"),
-        Column("bytes", "bigint", "of these payloads, as they were stored"),
-    ),
-)
 TABLES: Final = (EVENTS, TRANSITIONS, COVERAGE, CURSORS)
 COUNTED: Final = (ROLLUP, LATENCIES, SENT, FAILURES)  # made from the others, by `pipeline rollup`
-RECORDED: Final = (ERASURES,)  # of what was done to the others; not there before the first

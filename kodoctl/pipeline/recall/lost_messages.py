@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.classify import findings
-from kodoctl.pipeline.audit.verdict import Cause, MessageStatus
+from kodoctl.pipeline.audit.evidence import Cause, MessageStatus
 from kodoctl.pipeline.recall.dead_letter_rows import FROM_EVENTS, chosen, facts_of_chosen, readable
 from kodoctl.pipeline.recall.landed_messages import has_payload, moved_properties
 from kodoctl.pipeline.recall.select_job import CandidateRow
@@ -25,23 +25,22 @@ if TYPE_CHECKING:
     from kodoctl.recall.destinations import RecallSource
     from kodoctl.recall.selection import LetterSelection, SelectionRequest
 
-_MOVED_ON: Final = frozenset({Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value})
+_MOVED_ON: Final = frozenset(
+    {Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value}
+)
 """Causes of a doubt about messages that are stored somewhere else, or were sent there: once more would be twice."""
 _MOVE: Final = ("reason", "error", "event")
 
 
-def lanes_of(
-    audited: AuditResult, statuses: Collection[MessageStatus], topic: str, subscription: str
-) -> dict[str, int]:
-    """Number of places with one of the statuses by full name of the topic that lost them."""
-    found = _wanted(audited, statuses, topic, subscription).groupBy("msg_topic").agg(F.count("*").alias("messages"))
-    return {row["msg_topic"]: row["messages"] for row in found.orderBy("msg_topic").collect()}
+def lanes_of(audited: AuditResult, statuses: Collection[MessageStatus]) -> dict[tuple[str, str], int]:
+    """Number of places with one of the statuses by full name of the topic that lost them, and subscription."""
+    found = _wanted(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
+    return {(row["msg_topic"], row["subscription"]): row["messages"] for row in found.collect()}
 
 
-def _wanted(audited: AuditResult, statuses: Collection[MessageStatus], topic: str, subscription: str) -> DataFrame:
-    of = (F.col("topic") == topic) & (F.col("subscription") == subscription)
+def _wanted(audited: AuditResult, statuses: Collection[MessageStatus]) -> DataFrame:
     named = [status.value for status in statuses]
-    return findings(audited.verdicts, audited.lanes).where(of & F.col("fate").isin(named))
+    return findings(audited.verdicts, audited.lanes).where(F.col("fate").isin(named))
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ class LostMessageSelector:
 
     def _rows(self, asked: SelectionRequest) -> DataFrame:
         family = asked.family
-        lost = _wanted(self.audited, self.statuses, family.ground, family.subscription)
-        lost = lost.where(F.col("msg_topic") == family.dead_topic)
+        lost = _wanted(self.audited, self.statuses).where(F.col("msg_topic") == family.dead_topic)
+        lost = lost.where((F.col("topic") == family.ground) & (F.col("subscription") == family.subscription))
         lost = lost.select(F.col("id").alias("place"), F.col("cause").alias("why"))
         events = self.audited.tables.events.where(F.col("topic") == family.ground)
         moves = (

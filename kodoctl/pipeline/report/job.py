@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kodoctl.pipeline.audit.audit_inputs import load_inputs
 from kodoctl.pipeline.audit.audit_state import landed_rows
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
+from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
-from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.ingest.landing_commits import newest_batch, times_of
 from kodoctl.pipeline.ingest.landing_store import FEW
 from kodoctl.pipeline.ingest.tables import COUNTED, CURSORS, EVENTS, TRANSITIONS

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 
 _MOST: Final = 3  # letters and lanes named one by one
-_READERS: Final = ("kodoctl pipeline audit ", "kodoctl pipeline report ", "kodoctl recall ")  # of the ledger of recalls
+_READERS: Final = (
+    "kodoctl pipeline audit ",
+    "kodoctl pipeline report ",
+    "kodoctl pipeline write-off ",
+    "kodoctl recall ",
+)  # of the ledger of recalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class NextStep:
         return {"title": self.title, "why": self.why, "commands": list(self.commands)}
 
 
+_SETTLED: Final = "--reason TEXT --out write-off.json"
 _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
     ("never read", "nothing read", "lag"): (
         "Read what is not read yet",
@@ -41,9 +47,25 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
         "Find out who removed what was not read",
         (
             "The broker said that more is stored than could be read: retention, a TTL or somebody removed it meanwhile. "
-            "Keep topics longer than the time between two readings; what is gone stays a doubt."
+            "Keep topics longer than the time between two readings; what is gone stays a doubt until somebody writes it off."
         ),
-        ("kodoctl plan {file}", "kodoctl pipeline audit {typed} --format json"),
+        ("kodoctl plan {file}", f"kodoctl pipeline write-off plan {{typed}} {_SETTLED}"),
+    ),
+    ("left",): (
+        "Decide about what could not be read",
+        (
+            "Messages of some topics may be gone unread, so the last reading left these topics where they were; all others are "
+            "judged. `--accept-holes` goes on, and writes down what is missing; then the doubt can be written off."
+        ),
+        ("kodoctl pipeline ingest {typed} --accept-holes", f"kodoctl pipeline write-off plan {{typed}} {_SETTLED}"),
+    ),
+    ("ledger",): (
+        "Name the ledger of recalls",
+        (
+            "Messages were sent again by recalls, and the ledger of them is not here: without it the report cannot tell what is "
+            "lost from what was sent again. Send nothing before it is found."
+        ),
+        (),
     ),
     ("beginning",): (
         "Begin to read earlier",

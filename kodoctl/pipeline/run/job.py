@@ -15,6 +15,7 @@ from kodoctl.errors import KodoctlError, StoppedError, error
 from kodoctl.pipeline.audit.audit_inputs import load_inputs
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
 from kodoctl.pipeline.ingest import job as ingest_job
+from kodoctl.pipeline.ingest.job import HolesError
 from kodoctl.pipeline.ingest.landing_commits import holds_messages, read_at
 from kodoctl.pipeline.report.job import gather_facts
 from kodoctl.pipeline.rollup import job as rollup_job
@@ -79,7 +80,7 @@ class RunRequest:
 class RunResult:
     """`facts`: of the page; None where none is wanted, or where what comes behind the audit ended in `failure`.
     `landed`: batches; `seconds`: of each stage, two of which may run side by side; `took`: of all. `read_at`: start
-    time of the ingest, ms since the epoch.
+    time of the ingest, ms since the epoch. `holes`: partitions that were left unread, which the audit doubts.
     """
 
     audit: AuditDocument
@@ -89,6 +90,7 @@ class RunResult:
     read_at: int
     took: float = 0.0
     failure: Exception | None = None
+    holes: HolesError | None = None
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ def run_topology(
     landing = request.landing
     with stages.of("ingest"):
         set_light(spark, settings, light=landing.is_small())
-        landed = _ingest(spark, request, stages)
+        landed, holes = _ingest(spark, request, stages)
     is_small = landing.is_small()
     set_light(spark, settings, light=is_small)
     with (
@@ -140,7 +142,7 @@ def run_topology(
     at = read_at(landing.commits())
     seconds = {name: stages.seconds[name] for name in STAGES if name in stages.seconds}
     found: AuditDocument = {"run": request.run, "read_at": at, **audit}
-    return RunResult(found, facts, landed, seconds, at, time.monotonic() - began, failure)
+    return RunResult(found, facts, landed, seconds, at, time.monotonic() - began, failure, holes)
 
 
 def _roll_up(spark: SparkSession, request: RunRequest, stages: _Stages) -> None:
@@ -179,8 +181,8 @@ def _judge(
     return audit, facts, None
 
 
-def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> list[LandingResult]:
-    """Behind a batch that counts it may be stopped: Spark ends the stream, and the next run takes the batch as it is."""
+def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> tuple[list[LandingResult], HolesError | None]:
+    """What landed, and which partitions were left. Behind a batch that counts it may be stopped: Spark ends the stream, and the next run takes the batch as it is."""
     wanted = ingest_job.IngestRequest(
         request.expansion,
         request.connection,
@@ -198,7 +200,9 @@ def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> list[L
         stages.check()
 
     try:
-        return ingest_job.ingest(wanted, topics, spark, batch)
+        return ingest_job.ingest(wanted, topics, spark, batch), None
+    except HolesError as problem:
+        return problem.landed, problem
     except KodoctlError:
         stages.check()
         raise

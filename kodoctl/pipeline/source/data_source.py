@@ -162,11 +162,12 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     A partition or topic that is created later is read from its beginning. `looks`: state of partitions, by full name,
     at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; a batch that is
-    read again reports others as left out.
+    read again reports others as left out. `left`: partitions, by full name, that stay where they are: nothing of them is read.
     """
 
     looks: Mapping[str, PartitionMetadata] = MappingProxyType({})
     declared: Container[str] | None = None
+    left: Container[str] = frozenset()
 
     def __init__(self, options: Options) -> None:
         _Planner.__init__(self, options)
@@ -177,8 +178,14 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         if self.now is not None:
             return self.now
         found = self.ask(Pruning())
-        self.parts = {part_name(topic.full, number): (topic, number) for topic, number in found}
+        self.parts = {
+            name: (topic, number) for topic, number in found if (name := part_name(topic.full, number)) not in self.left
+        }
         return {name: found[part] for name, part in self.parts.items()}
+
+    def holes(self, start: Mapping[str, str]) -> dict[str, str]:
+        """Partitions in which messages behind an offset may have been deleted unread, with the reason."""
+        return self._gone(self._stored(), start)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Offset before the first message of every partition: a partition that an offset lacks is unread."""

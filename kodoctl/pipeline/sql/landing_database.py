@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.ingest.landing_commits import read_at
 from kodoctl.pipeline.ingest.landing_dataset import dataset_of
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES
+from kodoctl.pipeline.ingest.recorded_tables import RECORDED
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, TABLES
 
 if TYPE_CHECKING:
     import duckdb

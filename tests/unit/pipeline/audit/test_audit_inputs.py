@@ -7,13 +7,21 @@ from typing import Any
 
 import pytest
 
-from kodoctl.pipeline.audit.audit_inputs import _letters, with_ledger_note
-from kodoctl.pipeline.audit.verdict import Cause
+from kodoctl.cli.lost_planning import must_be_booked
+from kodoctl.errors import RefusedError
+from kodoctl.pipeline.audit.audit_inputs import _letters, delayed_lanes, unbooked_recalls, with_ledger_note
+from kodoctl.pipeline.audit.evidence import Cause
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import EVENTS
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 from kodoctl.recall.waiting_lanes import waiting_lanes
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
+from tests.unit.pipeline.source.test_partition_stats import answering
 
 FILE = """
 version: 1
@@ -50,3 +58,52 @@ def test_letters_let_go_without_a_ledger_are_told_so(tmp_path: Path, cause: str,
     found = with_ledger_note(document, place)["notes"]
     assert len(found) == notes
     assert notes == 1 or place in found[1]
+
+
+def stats(*subscriptions: tuple[int, int]) -> dict[str, Any]:
+    """Of partitions whose subscription `billing` has so many unacknowledged messages, and so many that are delayed."""
+    parts = {
+        f"persistent://kodo/trade/orders-partition-{number}": {
+            "subscriptions": {"billing": {"msgBacklog": backlog, "msgDelayed": delayed}}
+        }
+        for number, (backlog, delayed) in enumerate(subscriptions)
+    }
+    return {"metadata": {"partitions": len(parts)}, "partitions": parts}
+
+
+def test_only_where_all_that_is_unacknowledged_is_delayed_nothing_is_stuck() -> None:
+    topic = "persistent://kodo/trade/orders"
+    with answering({"orders/partitioned-stats": stats((2, 2), (3, 2), (0, 0), (1, 4))}) as server:
+        admin = HttpAdmin(Connection(server.url))
+        assert delayed_lanes(admin, [topic]) == {(topic, 0, "billing"), (topic, 3, "billing")}
+        assert delayed_lanes(admin, []) == frozenset()
+        admin.close()
+
+
+def test_a_recall_that_landed_and_that_no_entry_is_about_belongs_to_another_ledger(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path / "landing"), "trade", None)
+    rows = [
+        {"id": f"7:{number}:0:-1", "topic": topic, "recall": recall}
+        for number, (topic, recall) in enumerate(
+            [("orders", "r1"), ("orders", "r2"), ("orders", "r2"), ("carts", "r3"), ("carts", None)]
+        )
+    ]
+    landing.commit(LandingCommit("r", 1, 0, {EVENTS.name: landing.write_rows(EVENTS, "000000000-r", rows)}))
+    ledger = DeltaLedger(str(tmp_path / "recall"))
+
+    def missing() -> dict[str, frozenset[str]]:
+        found = unbooked_recalls(landing, landing.snapshot(EVENTS), ledger.path)
+        return {} if found is None else dict(found.ids)
+
+    assert missing() == {"orders": frozenset({"r1", "r2"}), "carts": frozenset({"r3"})}
+    ledger.append([RecallEntry("run", RecallEvent.INTENT, "r1", "any", "0:7:0:-1", 1)])
+    assert missing() == {"orders": frozenset({"r2"}), "carts": frozenset({"r3"})}
+    found = unbooked_recalls(landing, landing.snapshot(EVENTS), ledger.path)
+    assert (found.count, "1 message was sent again" in found.text("carts")) == (2, True)  # type: ignore[union-attr]
+    with pytest.raises(RefusedError, match="K826"):
+        must_be_booked(found, "carts")
+    with pytest.raises(RefusedError, match="K826"):
+        must_be_booked(found, None)
+    must_be_booked(found, "others")
+    ledger.append([RecallEntry("run", RecallEvent.SENT, one, "any", "0:7:0:-1", 1) for one in ("r2", "r3")])
+    assert unbooked_recalls(landing, landing.snapshot(EVENTS), ledger.path) is None

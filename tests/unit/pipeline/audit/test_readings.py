@@ -222,7 +222,7 @@ def test_what_was_gone_before_its_range_was_planned_is_a_doubt(expansion):
     }
     found = audit_scope(expansion, read_tables([*coverage, hole], holder_named(cursors), {}))
     ready = next(one for one in found.parts if one.topic == READY)
-    assert (ready.problems, ready.full) == (("entries were gone before they were read",), False)
+    assert (ready.problems, ready.full) == (("entries were gone before they were read by ingest r1",), False)
     assert not any(lane["covered"] for lane in found.lanes if lane["msg_topic"] == READY)
 
 

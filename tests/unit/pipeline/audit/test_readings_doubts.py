@@ -77,7 +77,9 @@ def test_a_topic_that_was_made_again(expansion):
     made = {"r1": datetime(2026, 1, 1, tzinfo=UTC), "r2": datetime(2026, 1, 2, tzinfo=UTC)}
     again = [{**row, "created_ts": made[row["ingest_run"]]} for row in cursors]
     part = part_of(surveyed(expansion, coverage, again), READY)
-    assert part.problems == ("it was deleted and made again between two readings, or is another cluster's",)
+    times = "2026-01-01T00:00:00+00:00, 2026-01-02T00:00:00+00:00"
+    remade = f"it was deleted and made again between two readings, or is another cluster's (made {times})"
+    assert part.problems == (remade,), "once more is another problem"
     once = [{**row, "created_ts": made["r1"] if row["ingest_run"] == "r1" else None} for row in cursors]
     assert not part_of(surveyed(expansion, coverage, once), READY).problems
 

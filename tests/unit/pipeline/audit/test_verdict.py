@@ -8,20 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.audit.verdict import (
-    DAY,
+from kodoctl.pipeline.audit.evidence import (
     RANKS,
-    SKEW,
     AuditEvidence,
     MessageStatus,
     Misaddressed,
-    Outcome,
     PartitionCoverage,
     SequenceGap,
     SubscriptionTotals,
-    decide_verdict,
+    UndatedMessages,
 )
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
+from kodoctl.pipeline.audit.verdict import DAY, SKEW, Outcome, decide_verdict
 
 READY = PartitionCoverage("persistent://t/n/orders", 0, planned=10, seen=10)
 AUDIT = PartitionCoverage("persistent://t/n/orders-billing-AUDIT", 0, planned=3, seen=3, audit=True)
@@ -53,6 +51,28 @@ CASES = [
     ("no message at all", {"tallies": (SubscriptionTotals("orders", "billing", "wait"),)}, Outcome.NO_LOSS, [], ""),
     ("nothing read", {"parts": ()}, Outcome.INCONCLUSIVE, ["nothing read"], "ingest"),
     ("lost", {"tallies": (tally(lost=2),)}, Outcome.LOSS, ["lost"], "orders / billing: 2 messages lost"),
+    (
+        "lost, and the ledger is elsewhere",
+        {"tallies": (tally(lost=2),), "unbooked": "2 messages were sent again"},
+        Outcome.LOSS,
+        ["lost", "ledger"],
+        "orders / billing: 2 messages lost",
+    ),
+    (
+        "sent again by another ledger",
+        {"tallies": (tally(unproved=2),), "unbooked": "2 messages were sent again"},
+        Outcome.INCONCLUSIVE,
+        ["ledger", "unproved"],
+        "sent again",
+    ),
+    ("nothing hangs on another ledger", {"unbooked": "2 messages were sent again"}, Outcome.NO_LOSS, [], ""),
+    (
+        "left by the last ingest",
+        {"parts": (part(absent=True, left="ledger 5 is gone"), AUDIT)},
+        Outcome.INCONCLUSIVE,
+        ["left"],
+        "--accept-holes",
+    ),
     (
         "lost, or only the records",
         {"tallies": (tally(lost=2, missing=2, runs=("w-1",)),)},
@@ -179,7 +199,7 @@ CASES = [
     ),
     (
         "undated",
-        {"undated": 2},
+        {"undated": (UndatedMessages("persistent://t/n/orders-billing-RETRYING", 2, ("w-1",)),)},
         Outcome.INCONCLUSIVE,
         ["clock"],
         "2 open messages with a publish time after the reading",

@@ -17,8 +17,9 @@ from deltalake import Schema, write_deltalake
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.recorded_tables import RECORDED
 from kodoctl.pipeline.ingest.state_tables import STATE
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, COVERAGE, EVENTS, RECORDED, TABLES, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, COVERAGE, EVENTS, TABLES, Table
 from kodoctl.pipeline.sql.landing_database import open_database
 from tests.unit.pipeline.ingest.landings import anew, batch, stored
 from tests.unit.pipeline.ingest.test_audit_commits import state, values

@@ -84,6 +84,15 @@ def test_a_rollup_that_fails_leaves_the_verdict(monkeypatch: pytest.MonkeyPatch,
     assert (found.audit["verdict"], found.facts, found.failure) == ("loss", None, problem)
 
 
+def test_partitions_that_are_left_unread_leave_the_verdict_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = ingest_job.HolesError([], {"orders-partition-0": "it is gone"})
+    monkeypatch.setattr(ingest_job, "ingest", _fails(problem))
+    found = _run()
+    assert (found.audit["verdict"], found.facts, found.failure, found.holes) == ("loss", "facts", None, problem)
+    assert [one.code for one in problem.diagnostics] == ["K574", "K574"]
+    assert "--accept-holes" in str(problem.diagnostics[-1])
+
+
 def test_an_audit_that_fails_is_a_run_without_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_job, "judged_landing", _fails(ValueError("no verdict")))
     with pytest.raises(ValueError, match="no verdict"):

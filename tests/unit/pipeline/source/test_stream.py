@@ -75,6 +75,16 @@ def test_where_nobody_knows_what_went_a_stream_stops_or_goes_on_with_a_hole_told
         )
 
 
+def test_a_partition_that_is_left_stays_where_it_is_until_its_hole_is_accepted() -> None:
+    start = {PART: "5:50:51"}
+    with answering(reloaded()) as server:
+        assert list(stream(server.url).holes(start)) == [PART]
+        made = stream(server.url)
+        made.left = {PART}
+        assert planned(made, start) == (start, [])
+        assert list(stream(server.url).holes(start)) == [PART]
+
+
 @pytest.mark.parametrize("messages", [0, 3])
 def test_an_empty_ledger_that_was_replaced_stops_nobody_who_looked_before(messages: int) -> None:
     with answering(reloaded(messages=messages)) as server:

@@ -15,7 +15,8 @@ from kodoctl.pipeline.audit.report import SampledFinding, sql
 from kodoctl.pipeline.ingest.delta_tables import LandingTable
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import ERASURES, EVENTS, TRANSITIONS
+from kodoctl.pipeline.ingest.recorded_tables import ERASURES
+from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.sql.landing_database import NAMES, LandingDatabase, is_complete, open_database
 from tests.services.object_stores import BUCKET, object_store, refusing_store
 from tests.spark.other_readers import COUNTS
