@@ -50,7 +50,8 @@ def play(
     campaign = ClusterCampaign(folder, rate=rate, seed=seed, disk=_DISK if disk else None)
     calm, stuck = threading.Lock(), list[str]()
     verdict, unrecalled, copies = None, list[int](), dict[str, int]()
-    with campaign.running():
+    order = dict[str, object]()
+    with campaign.running(), (ordered := campaign.ordered_traffic()).running():
         routines = [Applies(campaign, calm), Recalls(campaign, calm), Audits(campaign, calm)]
         for routine in routines:
             routine.start()
@@ -73,11 +74,14 @@ def play(
         try:
             verdict, unrecalled = _end(campaign, routines)
             copies = campaign.copies()
+            ordered.settle()
+            order = {"messages": ordered.handled, "overtaken": ordered.verdict(), "problems": ordered.problems}
         except Exception as problem:  # noqa: BLE001
             stuck.append(f"the end: {problem!r}")
     summary = spans.summary(campaign.spans, campaign.runs(), campaign.ledger.planned, slots=campaign.slots)
     well = verdict is not None and verdict.is_good
-    good = well and not (stuck or unrecalled) and all(routine.record.is_good for routine in routines)
+    kept = bool(order) and not (order["overtaken"] or order["problems"])
+    good = well and kept and not (stuck or unrecalled) and all(routine.record.is_good for routine in routines)
     return {
         "seed": seed,
         "seconds": round(time.monotonic() - start),
@@ -86,6 +90,7 @@ def play(
         "commands": {routine.name: routine.record.json() for routine in routines},
         "unrecalled": unrecalled,
         "copies": copies,
+        "order": order,
         "verdict": None if verdict is None else verdict.json(),
         "good": good,
         "machine": report.machine(),

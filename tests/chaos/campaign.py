@@ -22,6 +22,7 @@ from tests.chaos.spans import Span
 from tests.faults.campaign import SLOTS, WORKERS, Campaign
 from tests.faults.ledger import Run
 from tests.faults.nursery import PATHS
+from tests.faults.ordered_traffic import TOPICS, OrderedTraffic
 
 Fault = Callable[["ClusterCampaign"], None]
 TOPOLOGY = """
@@ -56,6 +57,7 @@ topics:
         routes:
           - {when: {property: uid, in: [u1]}, to: L2}
 """
+ORDERED = f"version: 1\nname: ordered\ntenant: public\nnamespace: ordered\ntopics:{TOPICS}"
 SUFFIXES = ("", "-L2", "-B1", *(f"-billing-{state}" for state in ("RETRYING", "PENDING", "BLOCKING")))
 KEY = base64.b64encode(b"a key of the campaign, 32 bytes.").decode()
 BUSY = tuple(f"orders-partition-{n}" for n in range(3))  # these get a message at least ten times a second
@@ -76,6 +78,8 @@ class ClusterCampaign(Campaign):
         )
         self.environ = {"KODO_CONSUMER_SIGNING_KEYS": KEY}
         self.spans: list[Span] = []
+        self._ordered = folder / "ordered.yaml"
+        self._ordered.write_text(ORDERED, encoding="utf-8")
         self.landing, self.recalls = folder / "landing", folder / "recalls-ledger"
 
     @property
@@ -94,10 +98,17 @@ class ClusterCampaign(Campaign):
         """Topics by kodoctl itself, as users make them, and a first ingest: an audit proves only what came after one."""
         for command in (
             ("apply", str(self.file), "--auto-approve"),
+            ("apply", str(self._ordered), "--auto-approve"),
             ("pipeline", "ingest", str(self.file), "--landing", str(self.landing)),
         ):
             made = self.kodoctl(*command)
             assert made.returncode == 0, made.stdout + made.stderr
+
+    def ordered_traffic(self) -> OrderedTraffic:
+        """Traffic beside the others, whose order is checked in the end."""
+        broker = self.cluster.broker
+        place = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": self.environ}
+        return OrderedTraffic(self._ordered, self.folder, "public/ordered", place)
 
     def inflict(self, name: str, fault: Fault, *, breaks: int) -> None:
         """One fault; then every node runs again, and every ready partition is handled again. `breaks`: how often it breaks

@@ -17,11 +17,13 @@ REPORT = "cluster.md"
 _HEAD = f"""# Faults on a cluster
 
 Written by `make chaos`. Three brokers, three bookies and a ZooKeeper; two consumers with levels, limits, all states, signed
-properties and an audit topic; a producer that never stops; beside them applies of 100 topics, recalls of all dead letters, and
+properties and an audit topic; a producer that never stops; keys whose order is checked; beside them applies of 100 topics, recalls of all dead letters, and
 ingests with an audit, each one after the other. One fault after the other is injected, and a ledger outside counts.
 
 - *Lost*: messages with a receipt that are neither done nor dead nor stored.
 - *Letters*: dead letters that were recalled and have no effect after all.
+- *Out of order*: messages of a producer and an outbox with keys, moved on to another topic, that were stored or handled behind a
+  later one of their key; both topics have a subscription that keeps order.
 - *Recovery*: from the moment when every node runs and serves again, until each of six ready partitions is handled again; the
   slowest of them counts. *Late*: longer than {LATE:.0f} s.
 - *Silence*: the longest time without a handling on one partition during the fault; of those whose broker it did not concern,
@@ -50,15 +52,21 @@ def render(campaigns: list[dict[str, Any]]) -> str:
 def _campaigns(campaigns: list[dict[str, Any]]) -> list[str]:
     lines = _head(
         "campaign", "minutes", "faults", "sent, receipt", "without", "done", "dead", "lost", "altered", "letters", "effects twice",
-        "handled twice (allowed)", "most copies of a move", "stuck",
+        "handled twice (allowed)", "most copies of a move", "out of order", "stuck",
     )  # fmt: skip
     for number, one in enumerate(campaigns, 1):
         cells = [
             number, round(one["seconds"] / 60), sum(row["times"] for row in one["faults"].values()),
-            *_verdict(one), max(one["copies"].values(), default="unknown"), len(one["stuck"]),
+            *_verdict(one), max(one["copies"].values(), default="unknown"), _overtaken(one), len(one["stuck"]),
         ]  # fmt: skip
         lines.append(_line(cells))
     return lines
+
+
+def _overtaken(one: dict[str, Any]) -> str:
+    """Messages that were stored or handled behind a later one of their key, of all whose order was checked."""
+    order = one.get("order")
+    return f"{sum(map(len, order['overtaken'].values()))} of {order['messages']}" if order else "not checked"
 
 
 def _verdict(one: dict[str, Any]) -> list[Any]:

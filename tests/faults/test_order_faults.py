@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.timed]
 _NAMESPACE = "public/ordered"
 
 
-def _mute(machine: Machine) -> None:
-    """No receipt arrives for longer than a lost connection may do without one; then it is lost, and the next ones are."""
-    machine.wire.set(mute=True)
+def _deafen(machine: Machine) -> None:
+    """Nothing arrives at the broker for longer than a lost connection may do without a receipt; then it is lost."""
+    machine.wire.set(deaf=True)
     time.sleep(3.0)
     machine.wire.set(refuses=True)
     machine.wire.reset()
@@ -35,7 +35,7 @@ def _freeze(machine: Machine) -> None:
     machine.thaw()
 
 
-FAULTS: tuple[Callable[[Machine], None], ...] = (_mute, _freeze)
+FAULTS: tuple[Callable[[Machine], None], ...] = (_deafen, _freeze)
 
 
 @pytest.mark.timeout(1_200)

@@ -264,12 +264,10 @@ def test_a_missing_table_stops_no_message_for_good(tmp_path: Path) -> None:
 
 
 def test_a_database_that_nobody_tested_is_a_setting_and_no_failure_of_the_message() -> None:
-    class Other:
-        dialect = create_engine("sqlite://").dialect.__class__()
-
-    Other.dialect.name = "mysql"
-    with pytest.raises(Unavailable, match="K743"):
-        once(Other(), "p/n/t:s", "o1")  # type: ignore[call-overload]
+    engine = create_engine("sqlite://")
+    engine.dialect.name = "mysql"
+    with engine.connect() as connection, pytest.raises(Unavailable, match="K743"):
+        once(connection, "p/n/t:s", "o1")
 
 
 def test_a_database_that_is_gone_is_no_failure_of_the_message(

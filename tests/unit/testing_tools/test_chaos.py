@@ -3,6 +3,7 @@
 from tests.chaos.report import render
 from tests.chaos.spans import Span, bound, silence, summary, twice
 from tests.faults.ledger import Run, Verdict
+from tests.services.key_order import overtaken
 
 SLOTS = 4
 
@@ -60,9 +61,25 @@ def test_a_campaign_that_came_to_no_verdict_is_in_the_report_with_what_is_known(
         "seconds": 600, "faults": summary([Span("f", 10.0, 12.0, 20.0, 1, (), {"p0": 0.5})], [], _planned, slots=SLOTS),
         "commands": {}, "unrecalled": [], "copies": {"orders": 1}, "stuck": [], "machine": "a machine",
     }  # fmt: skip
+    order = {
+        "messages": 500,
+        "overtaken": {"stored in events": [(4, 3)], "handled of copies": [(4, 3)]},
+        "problems": [],
+    }
     text = render(
-        [{**known, "verdict": verdict.json()}, {**known, "verdict": None, "copies": {}, "stuck": ["f: not healed"]}]
+        [
+            {**known, "verdict": verdict.json(), "order": order},
+            {**known, "verdict": None, "copies": {}, "stuck": ["f: not healed"]},
+        ]
     )
-    assert "| 1 | 10 | 1 | 90 | 1 | 89 | 1 | **0** | 0 | 0 | 0 | 0 (0) | 1 | 0 |" in text
-    assert f"| 2 | 10 | 1 |{' unknown |' * 10} 1 |" in text
+    assert "| 1 | 10 | 1 | 90 | 1 | 89 | 1 | **0** | 0 | 0 | 0 | 0 (0) | 1 | 2 of 500 | 0 |" in text
+    assert f"| 2 | 10 | 1 |{' unknown |' * 10} not checked | 1 |" in text
     assert "| f | 2 | 0.5 s |" in text
+
+
+def test_a_message_is_overtaken_where_a_later_one_of_its_key_is_seen_first_and_its_place_is_not_anybodys() -> None:
+    seen = [("a", 1), ("b", 2), ("a", 5), ("a", 3), ("a", 1), ("b", 4), ("a", 4), ("a", 6)]
+    assert overtaken(seen) == [(5, 3)], "1 is a copy, and 4 is of another key"
+    assert overtaken([("a", 5), ("a", 3), ("a", 4)]) == [(5, 3), (5, 4)]
+    assert overtaken([("a", 5), ("a", 3), ("a", 4)], {3}) == [(5, 4)]
+    assert overtaken([("a", 5), ("a", 3), ("a", 4)], {5}) == []
