@@ -248,7 +248,7 @@ def _differences(
     """
     from kodoctl.recall.recall_plan import RecallAction
 
-    facts = {
+    facts: dict[str, tuple[object, object]] = {
         "action": (plan.action, RecallAction.RELEASE),
         "condition": (plan.where, where),
         "topology file": (plan.path, loaded.source.name),

@@ -139,9 +139,8 @@ class Harness:
         event_time: int = 0,
     ) -> StoredMessage:
         """A message as a producer would send it, schema or not; a payload that is no bytes is sent as JSON, on an Avro topic
-        as Avro. What the topology declares is not looked at, so that a test can send what must not be. Raises UsageError
-        for
-        what no message can carry.
+        as Avro. What the topology declares is not looked at, so that a test can send what must not be. Raises
+        UsageError for what no message can carry.
         """
         topic = next(lane.topic for lane in self.policy.every_lane if lane.level == level and lane.state is State.READY)
         data = payload if isinstance(payload, bytes | None) else self._form.encoded(payload)
