@@ -1,7 +1,7 @@
 """SQL on the tables of a landing as of one commit: DuckDB reads them as Arrow datasets, and writes nothing.
 
-DuckDB itself sees to that, whatever a statement looks like: its parser says which statements are questions, each runs in
-a transaction that only reads, and what EXPLAIN may run (ANALYZE does) runs where no file can be opened.
+DuckDB itself sees to that, whatever a statement looks like: its parser says which statements are questions, each runs
+in a transaction that only reads, and what EXPLAIN may run (ANALYZE does) runs where no file can be opened.
 """
 
 from __future__ import annotations

@@ -189,12 +189,18 @@ def test_a_git_that_gives_no_answer_is_an_error(monkeypatch: pytest.MonkeyPatch)
     assert (ran.code, "no answer within" in ran.err) == (64, True)
 
 
+def _elements(node: ast.AST) -> list[ast.expr]:
+    """Of a list or a tuple its elements, of a call its arguments: any of these may begin with a program."""
+    return node.elts if isinstance(node, ast.List | ast.Tuple) else node.args if isinstance(node, ast.Call) else []
+
+
 def test_git_is_run_in_one_place_only() -> None:
     found = [
         file.relative_to(ROOT).as_posix()
         for file in [*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")]
         if "git" in (text := file.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.List | ast.Tuple) and node.elts and getattr(node.elts[0], "value", None) == "git"
+        for first in _elements(node)[:1]
+        if getattr(first, "value", None) == "git"
     ]
     assert found == ["kodoctl/cli/git.py"]
