@@ -108,7 +108,7 @@ def test_the_prompt_answers_goes_on_behind_errors_and_ends(folder: Path, monkeyp
     )  # fmt: skip
     found = run_main(*SQL)
     assert found.code == 0
-    assert "events transitions coverage cursors rollup latencies sent failures erasures commits" in found.out
+    assert "events transitions coverage cursors rollup latencies sent failures erasures write_offs commits" in found.out
     assert "two" in found.out
     assert "refreshed" in found.out
     assert "y" not in found.out.splitlines()
