@@ -247,7 +247,11 @@ class HandOvers:
         for partition in self.partitions:
             active = partition.active
             is_deaf = active is None or self.now < active.deaf_until
-            if is_deaf or all(self._firsts[partition.number, key] >= partition.stored - _KEYS for key in range(_KEYS)):
+            if (
+                active is None
+                or is_deaf
+                or all(self._firsts[partition.number, key] >= partition.stored - _KEYS for key in range(_KEYS))
+            ):
                 partition.disturbed = max(partition.disturbed, self.now) if is_deaf else partition.disturbed
                 partition.last_start = self.now
                 continue

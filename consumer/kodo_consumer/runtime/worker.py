@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.engine import Engine
-from kodo_consumer.core.in_flight import Stage
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.override_state import paused_lanes, paused_tenants, steered
 from kodo_consumer.core.pending_actions import Actions, PendingActions
@@ -111,13 +110,6 @@ class Worker:
         """True if handlers run, receipts are awaited, or a thread is still about to acknowledge or publish."""
         with self._lock:
             return self.engine.busy or self._actions.uncommitted
-
-    def waiting(self) -> tuple[int, int]:
-        """Messages that wait in memory for a moment that a limit promised, and for any other moment."""
-        with self._lock:
-            waits = [one for lane in self.engine.lanes for one in lane if one.stage is Stage.WAITING]
-            by_limit = sum(one.has_reservation for one in waits)
-        return by_limit, len(waits) - by_limit
 
     def close(self) -> None:
         """Leaves; what was not acknowledged goes to other workers."""
@@ -230,9 +222,7 @@ class Worker:
 
     def answered(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
         """See kodo_consumer.runtime.active_consumer_poller.Answered."""
-        reader, now = self.reader(lane.index), self.clock.now()
-        ago = reader.emptied() if reader is not None else {}
-        emptied = {partition: now - seconds for partition, seconds in ago.items()}
+        emptied = self._connections.emptied(lane.index, self.clock.now())
         with self._or_broken(), self._event():
             self.engine.answered(lane.index, named, asked, emptied)
 

@@ -62,6 +62,11 @@ class WorkerConnections:
         for index in effects.resume:
             readers[index].resume()
 
+    def emptied(self, index: int, now: float) -> dict[str, float]:
+        """When the client last held nothing of a partition of a lane, by the clock that says `now`; see LaneReader."""
+        ago = self.readers[index].emptied() if index < len(self.readers) else {}
+        return {partition: now - seconds for partition, seconds in ago.items()}
+
     @property
     def lost(self) -> list[str]:
         """Topics, or partitions of them, whose connection is lost at the moment."""

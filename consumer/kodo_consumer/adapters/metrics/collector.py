@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from kodo_consumer.adapters.metrics.limit_metrics import NUMBERS, RESTRAINTS
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, MetricSpec, Read, counter, gauge, of_lane, plain
-from kodo_consumer.adapters.metrics.standstill import RestReason
+from kodo_consumer.adapters.metrics.rest_reasons import RestKind
 from kodo_consumer.adapters.metrics.tenant_fairness import label
 from kodo_consumer.core import COMPILED
 from kodo_consumer.core.in_flight import OTHER
@@ -143,8 +143,8 @@ def _alarms(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 
 def _rests(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
-    longest = dict.fromkeys(RestReason, 0.0)
-    for rest, seconds in sight.standstill.seconds(time.monotonic()).items():
+    longest = dict.fromkeys(RestKind, 0.0)
+    for rest, seconds in sight.rest_watch.seconds(time.monotonic()).items():
         longest[rest.reason] = max(longest[rest.reason], seconds)
     return (((reason.value,), seconds) for reason, seconds in longest.items())
 

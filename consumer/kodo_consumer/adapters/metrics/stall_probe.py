@@ -15,7 +15,7 @@ from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, ThreadTimes
 from kodo_consumer.adapters.metrics.stall_detector import TOO_LATE, Late, Stalls
 
 if TYPE_CHECKING:
-    from kodo_consumer.adapters.metrics.standstill import StandstillWatch
+    from kodo_consumer.adapters.metrics.rest_reasons import RestWatch
     from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
     from kodo_consumer.runtime.worker import Worker
 
@@ -32,10 +32,10 @@ class StallProbe:
         worker: Worker,
         loop: asyncio.AbstractEventLoop | None,
         tenants: TenantWatch | None,
-        standstill: StandstillWatch,
+        rest_watch: RestWatch,
     ) -> None:
         self.threads, self.handlers = Stalls("threads"), Stalls("handlers")
-        self._worker, self._loop, self._tenants, self._standstill = worker, loop, tenants, standstill
+        self._worker, self._loop, self._tenants, self._rest_watch = worker, loop, tenants, rest_watch
         self._asked: _Moment | None = None
         self._answered: _Moment | None = None
         self._thread = 0  # the loop's, once it has answered
@@ -58,7 +58,7 @@ class StallProbe:
                 due = after.at >= look_at
                 if due:
                     look_at = after.at + 1.0
-                    self._standstill.look(after.at)
+                    self._rest_watch.look(after.at)
                 if self._tenants is not None and (due or self._tenants.under_way):
                     running = Counter(message.tenant for message in list(self._worker.engine.runs.running))
                     self._tenants.look(running)

@@ -8,8 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
+from kodo_consumer.adapters.metrics.rest_reasons import RestWatch, rest_reasons_of
 from kodo_consumer.adapters.metrics.stall_probe import StallProbe
-from kodo_consumer.adapters.metrics.standstill import StandstillWatch, rests_of
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
@@ -58,8 +58,8 @@ class WorkerView:
             self.engine.runs.measure(self.meter)
             self.failed_causes, self.dead_causes = (CauseLabels(clock, MOST_CAUSES) for _ in range(2))
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
-        self.standstill = StandstillWatch(self)
-        self.pulse = StallProbe(worker, loop, self.tenants, self.standstill)
+        self.rest_watch = RestWatch(self)
+        self.pulse = StallProbe(worker, loop, self.tenants, self.rest_watch)
         service.background_tasks.append(self.pulse.run)
 
     @property
@@ -116,12 +116,12 @@ class WorkerView:
             return ["draining"]
         if not self.worker.opened:
             return ["connecting"]
-        return self._broken + [rest.text for rest in rests_of(self) if rest.fault]
+        return self._broken + [rest.text for rest in rest_reasons_of(self) if rest.fault]
 
     @property
     def rests(self) -> list[dict[str, object]]:
         """Why handlers of nothing, or of a part, are started just now, each reason with the seconds that it has held."""
-        found = self.standstill.seconds(time.monotonic())
+        found = self.rest_watch.seconds(time.monotonic())
         return [
             {"reason": rest.reason.value, "text": rest.text, "seconds": round(seconds, 1)}
             for rest, seconds in found.items()

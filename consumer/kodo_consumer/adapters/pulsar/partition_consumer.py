@@ -82,9 +82,8 @@ class PartitionConsumer:
         self.first_try = threading.Event()  # it was opened, or refused
         self._subscriber, self._request, self._inbox, self._sink = subscriber, request, inbox, sink
         self._lock = threading.Lock()  # around changes of the consumer
-        self._telling = (
-            threading.Lock()
-        )  # nothing is delivered while a lost connection is told of: it would count as lost, and not come again
+        # Nothing is delivered while a lost connection is told of: it would count as lost, and not come again.
+        self._telling = threading.Lock()
         self._consumer: ClientConsumer | None = None  # None while one is being opened
         self._connection = PartitionConnection(request.topic)
         self._late: list[object] = []  # to be acknowledged once there is a consumer
@@ -144,7 +143,7 @@ class PartitionConsumer:
         finally:
             self._telling.release()
         if connected:
-            self._connected(now)
+            self._connection.make(now, again=self.first_try.is_set())
             if self.permits.used_up(now):
                 self.renew("encrypted batches have used up what the broker may send")
         elif self._connection.lost_for(now) > _GIVE_UP:
@@ -209,10 +208,8 @@ class PartitionConsumer:
         if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:
             return
         try:
-            found = consumer.silent.look()
-            self._hand_over(consumer, found, deliver)
-            if not (found.deliveries or consumer.silent.any_early):
-                self.permits.empty_at = time.monotonic()
+            self._hand_over(consumer, consumer.silent.look(), deliver)
+            self.permits.empty_at = max(self.permits.empty_at, consumer.silent.empty_at)
         except pulsar.PulsarException as problem:  # `check` sees what has become of it
             log.debug("%s: %s", self.topic, problem)
 
@@ -259,8 +256,7 @@ class PartitionConsumer:
                 self._inbox.put(Arrival(self, consumer, problem=str(result)))
 
         consumer.listen(came)
-        if permits.waits_since is not None:
-            permits.empty_at = now
+        permits.empty_at = now if self.permits.waits_since is not None else permits.empty_at
 
     # ---- opening
 
@@ -302,14 +298,11 @@ class PartitionConsumer:
         if over:
             consumer.close()
             return False
-        self._connected(time.monotonic())
+        self._connection.make(time.monotonic(), again=self.first_try.is_set())
         self.acknowledge(late)
         self.first_try.set()
         self._listen(consumer)
         return True
-
-    def _connected(self, now: float) -> None:
-        self._connection.make(now, again=self.first_try.is_set())
 
     def _replace(self, old: ClientConsumer, away: float) -> None:
         """Replaces a consumer by a new one after `away` seconds. The old one has a short time to close and is left behind

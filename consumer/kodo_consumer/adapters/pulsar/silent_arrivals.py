@@ -8,6 +8,7 @@ else gets it either.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.adapters.pulsar.delivery_decoding import ReadResult
@@ -22,17 +23,13 @@ LOOK_EVERY: Final = 0.5  # seconds between two looks, and that a call may be on 
 
 class SilentArrivals:
     """Silent arrivals of one consumer of the client library. `poll` takes a message that is there; `ordered`: messages of
-    a key keep their order. For one thread.
+    a key keep their order. `empty_at`: when a look last found nothing. For one thread.
     """
 
     def __init__(self, poll: Callable[[], ReadResult], *, ordered: bool) -> None:
         self._poll, self._ordered = poll, ordered
         self._early = ReadResult([])
-
-    @property
-    def any_early(self) -> bool:
-        """True if a message was found that waits until the next look."""
-        return bool(self._early.deliveries)
+        self.empty_at = float("-inf")
 
     def look(self) -> ReadResult:
         """The messages that are to be delivered now. To be called while somebody waits, every `LOOK_EVERY` seconds.
@@ -44,6 +41,8 @@ class SilentArrivals:
         if found.deliveries:
             return found
         found = self._poll()
+        if not found.deliveries:
+            self.empty_at = time.monotonic()
         if self._ordered and found.deliveries:
             self._early = found
             return ReadResult([])

@@ -193,16 +193,16 @@ class ActivePartitions:
         """Partitions of this worker's that rest for longer than a hand-over takes, each with the reason. Safe to be
         read on any thread.
         """
-        told: list[tuple[str, str]] = []
+        resting: list[tuple[str, str]] = []
         for number, one in list(self._partitions.items()):
             if one.lapsed:
-                told.append((number, "the admin API does not name its active consumer"))
+                resting.append((number, "the admin API does not name its active consumer"))
             elif one.since is not None and not one.is_ours and now >= one.since + RESTS_AT_MOST:
                 why = "it is read anew" if one.anew else "what its client holds has to come out"
-                told.append((number, f"this worker is active for it and does not handle it yet: {why}"))
+                resting.append((number, f"this worker is active for it and does not handle it yet: {why}"))
         if not self._partitions and self._is_unknown(now):
-            told.append(("any", "the admin API does not name the active consumers"))
-        return told
+            resting.append(("any", "the admin API does not name the active consumers"))
+        return resting
 
     def may_start(self, now: float) -> bool:
         """True if what is at work of the topic may start. It may again when what has to lapse has."""

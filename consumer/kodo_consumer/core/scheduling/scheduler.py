@@ -50,7 +50,7 @@ class Scheduler:
         self.running = 0
         self.queues, self.bulkheads = queues, queues.bulkheads
         self._policy, self._clock, self._set_timer = policy, clock, set_timer
-        self._shut: dict[Limiter, None] = {}  # limiters with waiters, first come first
+        self.shut: dict[Limiter, None] = {}  # limiters with waiters, first come first
         self._passes = self._pass if policy.limits else None
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
@@ -80,9 +80,9 @@ class Scheduler:
         """Other limits: what waits at a limiter or for a promised moment is queued anew, and asks when its
         turn comes.
         """
-        for limiter in self._shut:
+        for limiter in self.shut:
             limiter.waiters = EMPTY
-        self._shut.clear()
+        self.shut.clear()
         for in_flight in [
             in_flight for lane in self.queues.lanes for in_flight in lane if in_flight.stage in UNSTARTED
         ]:
@@ -183,7 +183,7 @@ class Scheduler:
             self._set_limiter_timer(limiter, now)
         else:
             limiter.waiters = EMPTY
-            self._shut.pop(limiter, None)
+            self.shut.pop(limiter, None)
 
     def on_leases_changed(self, limiter: Limiter, now: float) -> None:
         """A store has answered, or answers no more: waiters look again.
@@ -205,24 +205,19 @@ class Scheduler:
     @property
     def any_shut(self) -> bool:
         """True if messages wait at a limiter, or for a slot that is kept for others."""
-        return bool(self._shut) or (self.slots is not None and self.slots.any_waiting)
-
-    @property
-    def shut_limiters(self) -> list[Limiter]:
-        """Limiters that messages wait at. Safe to be read on any thread."""
-        return list(self._shut)
+        return bool(self.shut) or (self.slots is not None and self.slots.any_waiting)
 
     @property
     def limited(self) -> int:
         """Messages that wait at a limiter."""
-        return sum(1 for limiter in self._shut for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
+        return sum(1 for limiter in self.shut for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
         if self.slots is not None:
             self.slots.look(now)
             self.queues.version += self.slots.any_waiting  # what is kept free changes with time
-        for limiter in [limiter for limiter in self._shut if limiter.free(now)]:
+        for limiter in [limiter for limiter in self.shut if limiter.free(now)]:
             self.let_through(limiter, now)
 
     def _pass(self, in_flight: InFlight, now: float) -> bool:
@@ -270,7 +265,7 @@ class Scheduler:
         in_flight.enter(Stage.LIMITED)
         in_flight.lane.count("over", limiter.kind)
         limiter.waiters = queued(limiter.waiters, in_flight)
-        self._shut[limiter] = None
+        self.shut[limiter] = None
         limiter.awaited(now)
         self._set_limiter_timer(limiter, now)
 

@@ -108,7 +108,7 @@ def test_the_watchdog_counts_those_at_a_gate_and_those_behind_their_key() -> Non
     bench.give(delivery(1), delivery(2))
     assert len(bench.take_all()) == 1
     assert bench.engine.check_invariants() == []
-    next(iter(bench.engine.scheduler._shut)).waiters.clear()
+    next(iter(bench.engine.scheduler.shut)).waiters.clear()
     assert bench.engine.check_invariants() == ["1 limited by record, 0 by structure"]
     ordered = Bench(policy(ordered=True))
     ordered.give(delivery(1, key="k"), delivery(2, key="k"))

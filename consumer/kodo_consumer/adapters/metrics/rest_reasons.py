@@ -1,4 +1,4 @@
-"""Standstill: every reason for which a worker starts handlers of nothing, or of a part, in one place.
+"""Rest reasons: every reason for which a worker starts handlers of nothing, or of a part, in one place.
 
 `/readyz`, the metric and the alarm read the reasons here. A reason that is not here is not seen by anybody while the
 worker stands: so whatever can hold starts back has its line in `_REASONS`.
@@ -9,20 +9,52 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kodo_consumer.core.effects import Alarm
+from kodo_consumer.core.in_flight import Stage
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 
 if TYPE_CHECKING:
-    from kodo_consumer.adapters.metrics.worker_view import WorkerView
+    from kodo_consumer.core.in_flight import LaneState
+    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.runtime.store_session import StoreSession
+    from kodo_consumer.runtime.worker import Worker
 
 ALARM_AFTER: Final = 10.0  # seconds
 _AGAIN: Final = 60.0  # seconds until a fault that lasts is told again
 
 
-class RestReason(StrEnum):
+class RestingWorker(Protocol):
+    """What the reasons are read from: a worker as kodo_consumer.adapters.metrics.worker_view sees it."""
+
+    @property
+    def worker(self) -> Worker:
+        """The worker."""
+
+    @property
+    def session(self) -> StoreSession | None:
+        """With its store of done messages."""
+
+    @property
+    def lanes(self) -> list[tuple[Lane, LaneState]]:
+        """Every lane that it reads."""
+
+    @property
+    def standing_still(self) -> list[Lane]:
+        """Lanes of which the broker delivers nothing that is due."""
+
+    @property
+    def held_back(self) -> list[str]:
+        """Topics of which the broker sends it nothing more."""
+
+    @property
+    def publishing(self) -> int:
+        """Messages with a receipt to come."""
+
+
+class RestKind(StrEnum):
     """Why nothing is started. Public: a label of the metric, and in `/readyz`."""
 
     STORE = "store"
@@ -42,13 +74,13 @@ class RestReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RestReason:
     """A reason that holds just now, with the lane or the partition that it is `about`. `fault`: the worker is not ready,
     and a person has to act. `starts_end_it`: nothing rests while any handler starts: slots or a limit that are used up
     are what a busy worker looks like. `told_elsewhere`: it has an alarm of its own, or a person ordered it.
     """
 
-    reason: RestReason
+    reason: RestKind
     text: str = field(compare=False)
     about: str = ""
     fault: bool = False
@@ -56,29 +88,29 @@ class Rest:
     told_elsewhere: bool = False
 
 
-def rests_of(sight: WorkerView) -> list[Rest]:
+def rest_reasons_of(sight: RestingWorker) -> list[RestReason]:
     """All reasons that hold just now."""
     return [rest for reason in _REASONS for rest in reason(sight)]
 
 
-class StandstillWatch:
+class RestWatch:
     """Times the reasons of one worker. `look` is for one thread, each second."""
 
-    def __init__(self, sight: WorkerView) -> None:
+    def __init__(self, sight: RestingWorker) -> None:
         self._sight = sight
-        self._since: dict[Rest, float] = {}
+        self._since: dict[RestReason, float] = {}
         self._started = -1
         self._last_start = float("-inf")
-        self._told_at: dict[Rest, float] = {}
+        self._told_at: dict[RestReason, float] = {}
 
     def look(self, now: float) -> None:
         """Notes which reasons hold, and gives the alarm for those that have held for ten seconds: once, and again and
         again for a fault.
         """
-        counts, engine = self._sight.worker.counts, self._sight.engine
+        counts, engine = self._sight.worker.counts, self._sight.worker.engine
         if counts.started != self._started:
             self._started, self._last_start = counts.started, now
-        found = rests_of(self._sight) if self._sight.worker.opened and not engine.draining else []
+        found = rest_reasons_of(self._sight) if self._sight.worker.opened and not engine.draining else []
         self._since = {rest: self._since.get(rest, now) for rest in found}
         any_waits = engine.lookahead.messages > len(engine.runs.running)
         long = [
@@ -96,7 +128,7 @@ class StandstillWatch:
             severe = any(rest.fault for rest in news)
             self._sight.worker.alarms.write(Alarm("rests", f"nothing is started: {text}", severe=severe))
 
-    def seconds(self, now: float) -> dict[Rest, float]:
+    def seconds(self, now: float) -> dict[RestReason, float]:
         """For how long each reason has held; one that starts end, since the last start."""
         return {
             rest: now - (max(since, self._last_start) if rest.starts_end_it else since)
@@ -107,102 +139,107 @@ class StandstillWatch:
 # ---- the reasons
 
 
-def _store(sight: WorkerView) -> Iterator[Rest]:
+def _store(sight: RestingWorker) -> Iterator[RestReason]:
     session = sight.session
     if session is not None and session.down and not session.go_on:
         text = f"the store cannot be asked, nothing is started until it is back: {session.problem}"
-        yield Rest(RestReason.STORE, text, fault=True)
+        yield RestReason(RestKind.STORE, text, fault=True)
 
 
-def _connection(sight: WorkerView) -> Iterator[Rest]:
+def _connection(sight: RestingWorker) -> Iterator[RestReason]:
     for topic in sight.worker.disconnected_topics:
-        yield Rest(RestReason.CONNECTION, f"not connected to {topic}", topic, fault=True)
+        yield RestReason(RestKind.CONNECTION, f"not connected to {topic}", topic, fault=True)
 
 
-def _partition(sight: WorkerView) -> Iterator[Rest]:
+def _partition(sight: RestingWorker) -> Iterator[RestReason]:
     now = sight.worker.clock.now()
     for lane, lane_state in sight.lanes:
         for number, why in lane_state.active.waiting(now) if lane_state.active is not None else ():
             about = f"{lane.topic}, partition {number}"
-            yield Rest(RestReason.PARTITION, f"{about}: {why}", about, fault=True)
+            yield RestReason(RestKind.PARTITION, f"{about}: {why}", about, fault=True)
 
 
-def _parked(sight: WorkerView) -> Iterator[Rest]:
+def _parked(sight: RestingWorker) -> Iterator[RestReason]:
     for lane, lane_state in sight.lanes:
         if lane_state.blocked:
             text = f"{lane.topic} is paused: too many messages are parked"
-            yield Rest(RestReason.PARKED, text, lane.name, fault=True, told_elsewhere=True)
+            yield RestReason(RestKind.PARKED, text, lane.name, fault=True, told_elsewhere=True)
 
 
-def _delivery(sight: WorkerView) -> Iterator[Rest]:
+def _delivery(sight: RestingWorker) -> Iterator[RestReason]:
     for lane in sight.standing_still:
-        if lane not in sight.policy.unread:
+        if lane not in sight.worker.policy.unread:
             text = f"{lane.topic}: messages are due and the broker delivers none"
-            yield Rest(RestReason.DELIVERY, text, lane.name, fault=True, told_elsewhere=True)
+            yield RestReason(RestKind.DELIVERY, text, lane.name, fault=True, told_elsewhere=True)
 
 
-def _unacked(sight: WorkerView) -> Iterator[Rest]:
+def _unacked(sight: RestingWorker) -> Iterator[RestReason]:
     for topic in sight.held_back:
         text = f"{topic}: the broker sends nothing more, too much is unacknowledged"
-        yield Rest(RestReason.UNACKED, text, topic, fault=True, told_elsewhere=True)
+        yield RestReason(RestKind.UNACKED, text, topic, fault=True, told_elsewhere=True)
 
 
-def _breaker(sight: WorkerView) -> Iterator[Rest]:
-    breaker = sight.engine.scheduler.throttle.breaker
+def _breaker(sight: RestingWorker) -> Iterator[RestReason]:
+    breaker = sight.worker.engine.scheduler.throttle.breaker
     if breaker.state is BreakerState.OPEN:
-        yield Rest(RestReason.BREAKER, f"the circuit breaker is open: {breaker.cause}", told_elsewhere=True)
+        yield RestReason(RestKind.BREAKER, f"the circuit breaker is open: {breaker.cause}", told_elsewhere=True)
 
 
-def _pause(sight: WorkerView) -> Iterator[Rest]:
+def _pause(sight: RestingWorker) -> Iterator[RestReason]:
     for lane, lane_state in sight.lanes:
         if lane_state.paused_by_override:
-            yield Rest(RestReason.PAUSE, f"{lane.name} is paused by an order", lane.name, told_elsewhere=True)
-    if sight.engine.scheduler.paused_messages():
-        yield Rest(RestReason.PAUSE, "messages of tenants that are paused by an order", told_elsewhere=True)
+            yield RestReason(RestKind.PAUSE, f"{lane.name} is paused by an order", lane.name, told_elsewhere=True)
+    if sight.worker.engine.scheduler.paused_messages():
+        yield RestReason(RestKind.PAUSE, "messages of tenants that are paused by an order", told_elsewhere=True)
 
 
-def _clock(sight: WorkerView) -> Iterator[Rest]:
+def _clock(sight: RestingWorker) -> Iterator[RestReason]:
     now = sight.worker.clock.now()
     for lane, lane_state in sight.lanes:
         if lane_state.paused_until > now:
             text = f"{lane.name} is not read: its messages come before they are due, or too many of them wait"
-            yield Rest(RestReason.CLOCK, text, lane.name)
+            yield RestReason(RestKind.CLOCK, text, lane.name)
 
 
-def _limit(sight: WorkerView) -> Iterator[Rest]:
-    scheduler, now = sight.engine.scheduler, sight.worker.clock.now()
-    shut = scheduler.shut_limiters
-    unlent = [one for one in shut if not isinstance(one, ConcurrencyLimiter) and one.free_at(now) == float("inf")]
+def _limit(sight: RestingWorker) -> Iterator[RestReason]:
+    scheduler, now = sight.worker.engine.scheduler, sight.worker.clock.now()
+    limiters = list(scheduler.shut)
+    unlent = [one for one in limiters if not isinstance(one, ConcurrencyLimiter) and one.free_at(now) == float("inf")]
     if unlent:
-        yield Rest(RestReason.LEASE, "messages wait until the store lends what a limit allows", starts_end_it=True)
+        yield RestReason(RestKind.LEASE, "messages wait until the store lends what a limit allows", starts_end_it=True)
     by_limit, _ = _waiting(sight)
-    if len(unlent) < len(shut) or by_limit:
-        yield Rest(RestReason.LIMIT, "messages wait at a limit that is used up", starts_end_it=True)
+    if len(unlent) < len(limiters) or by_limit:
+        yield RestReason(RestKind.LIMIT, "messages wait at a limit that is used up", starts_end_it=True)
 
 
-def _wait(sight: WorkerView) -> Iterator[Rest]:
+def _wait(sight: RestingWorker) -> Iterator[RestReason]:
     _, otherwise = _waiting(sight)
     if otherwise:
         text = "messages wait in memory for their due time or for a retry in place"
-        yield Rest(RestReason.WAIT, text, starts_end_it=True, told_elsewhere=True)
+        yield RestReason(RestKind.WAIT, text, starts_end_it=True, told_elsewhere=True)
 
 
-def _waiting(sight: WorkerView) -> tuple[int, int]:
+def _waiting(sight: RestingWorker) -> tuple[int, int]:
     """Messages that wait for a moment a limit promised, and for another; looked at only while no handler runs."""
-    return (0, 0) if sight.engine.runs.running else sight.worker.waiting()
+    if sight.worker.engine.runs.running:
+        return 0, 0
+    entries = [entry for _, lane_state in sight.lanes for entry in list(lane_state.active_entries.values())]
+    waits = [one for entry in entries for one in list(entry.in_flight.values()) if one.stage is Stage.WAITING]
+    by_limit = sum(one.has_reservation for one in waits)
+    return by_limit, len(waits) - by_limit
 
 
-def _slot(sight: WorkerView) -> Iterator[Rest]:
-    if len(sight.engine.runs.running) >= sight.policy.concurrency:
-        yield Rest(RestReason.SLOT, f"all {sight.policy.concurrency} slots are taken", starts_end_it=True)
+def _slot(sight: RestingWorker) -> Iterator[RestReason]:
+    if len(sight.worker.engine.runs.running) >= sight.worker.policy.concurrency:
+        yield RestReason(RestKind.SLOT, f"all {sight.worker.policy.concurrency} slots are taken", starts_end_it=True)
 
 
-def _lookahead(sight: WorkerView) -> Iterator[Rest]:
-    if len(sight.engine.lookahead.lanes_without_capacity) == len(sight.lanes):
+def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
+    if len(sight.worker.engine.lookahead.lanes_without_capacity) == len(sight.lanes):
         text = f"the look-ahead is full, {sight.publishing} of its messages await a receipt"
-        yield Rest(RestReason.LOOKAHEAD, text, starts_end_it=True)
+        yield RestReason(RestKind.LOOKAHEAD, text, starts_end_it=True)
 
 
-_REASONS: Final[tuple[Callable[[WorkerView], Iterator[Rest]], ...]] = (
+_REASONS: Final[tuple[Callable[[RestingWorker], Iterator[RestReason]], ...]] = (
     _store, _connection, _partition, _parked, _delivery, _unacked, _breaker, _pause, _clock, _limit, _wait, _slot, _lookahead,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kodo_consumer.adapters.metrics.standstill import ALARM_AFTER, RestReason, rests_of
+from kodo_consumer.adapters.metrics.rest_reasons import ALARM_AFTER, RestKind, rest_reasons_of
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import Delivery
@@ -34,7 +34,7 @@ class Standing:
     """A worker without threads on a manual clock, as a metrics window sees it."""
 
     def __init__(self, **changes: Any) -> None:
-        self.policy: Policy = policy((L1,), (), **dict[str, Any]({"concurrency": 2, "in_place": ()} | changes))
+        self.policy: Policy = policy((L1,), (), **cast("Any", {"concurrency": 2, "in_place": ()} | changes))
         self.clock = ManualClock()
         runner = ThreadExecutor(self._never, 1)
         self.worker = Worker(self.policy, MemoryBroker(self.clock), runner, self.clock, Random(0))
@@ -55,11 +55,11 @@ class Standing:
     def watch(self, seconds: float) -> None:
         """As the probe looks, each second."""
         for _ in range(int(seconds)):
-            self.sight.standstill.look(self.clock.now())
+            self.sight.rest_watch.look(self.clock.now())
             self.clock.advance(1.0)
 
-    def reasons(self) -> set[RestReason]:
-        return {rest.reason for rest in rests_of(self.sight)}
+    def reasons(self) -> set[RestKind]:
+        return {rest.reason for rest in rest_reasons_of(self.sight)}
 
 
 class FullDisk:
@@ -184,37 +184,37 @@ def _take_all(at: Standing) -> None:
         at.engine.finish(message, DONE)
 
 
-STANDING: dict[RestReason, Callable[[], Standing]] = {
-    RestReason.STORE: _store,
-    RestReason.CONNECTION: _connection,
-    RestReason.PARTITION: _partition,
-    RestReason.PARKED: _parked,
-    RestReason.DELIVERY: _delivery,
-    RestReason.UNACKED: _unacked,
-    RestReason.BREAKER: _breaker,
-    RestReason.PAUSE: _pause,
-    RestReason.CLOCK: _clock,
-    RestReason.LEASE: _lease,
-    RestReason.LIMIT: _limit,
-    RestReason.SLOT: _slot,
-    RestReason.LOOKAHEAD: _lookahead,
-    RestReason.WAIT: _wait,
+STANDING: dict[RestKind, Callable[[], Standing]] = {
+    RestKind.STORE: _store,
+    RestKind.CONNECTION: _connection,
+    RestKind.PARTITION: _partition,
+    RestKind.PARKED: _parked,
+    RestKind.DELIVERY: _delivery,
+    RestKind.UNACKED: _unacked,
+    RestKind.BREAKER: _breaker,
+    RestKind.PAUSE: _pause,
+    RestKind.CLOCK: _clock,
+    RestKind.LEASE: _lease,
+    RestKind.LIMIT: _limit,
+    RestKind.SLOT: _slot,
+    RestKind.LOOKAHEAD: _lookahead,
+    RestKind.WAIT: _wait,
 }
 FAULTS = {
-    RestReason.STORE,
-    RestReason.CONNECTION,
-    RestReason.PARTITION,
-    RestReason.PARKED,
-    RestReason.DELIVERY,
-    RestReason.UNACKED,
+    RestKind.STORE,
+    RestKind.CONNECTION,
+    RestKind.PARTITION,
+    RestKind.PARKED,
+    RestKind.DELIVERY,
+    RestKind.UNACKED,
 }
 TOLD_ELSEWHERE = {
-    RestReason.PARKED,
-    RestReason.DELIVERY,
-    RestReason.UNACKED,
-    RestReason.BREAKER,
-    RestReason.PAUSE,
-    RestReason.WAIT,
+    RestKind.PARKED,
+    RestKind.DELIVERY,
+    RestKind.UNACKED,
+    RestKind.BREAKER,
+    RestKind.PAUSE,
+    RestKind.WAIT,
 }
 
 
@@ -227,20 +227,20 @@ def test_a_worker_that_is_well_rests_for_no_reason() -> None:
     assert at.sight.rests == []
 
 
-@pytest.mark.parametrize("reason", RestReason)
+@pytest.mark.parametrize("reason", RestKind)
 def test_each_reason_is_told_in_the_probe_by_the_metric_and_after_ten_seconds_by_an_alarm(
-    reason: RestReason, caplog: pytest.LogCaptureFixture
+    reason: RestKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "kodo.consumer")
     at = STANDING[reason]()
-    also = {RestReason.WAIT} if reason is RestReason.BREAKER else set()  # what is unavailable waits for its retry
+    also = {RestKind.WAIT} if reason is RestKind.BREAKER else set()  # what is unavailable waits for its retry
     assert at.reasons() == {reason, *also}
     assert bool(at.sight.not_ready()) == (reason in FAULTS)
     at.watch(ALARM_AFTER)
     assert at.worker.alarms.counts["rests"] == 0
     at.watch(2)
-    seconds = at.sight.standstill.seconds(at.clock.now())
-    assert all(seconds[rest] >= ALARM_AFTER for rest in rests_of(at.sight))
+    seconds = at.sight.rest_watch.seconds(at.clock.now())
+    assert all(seconds[rest] >= ALARM_AFTER for rest in rest_reasons_of(at.sight))
     assert at.worker.alarms.counts["rests"] == (reason not in TOLD_ELSEWHERE)
     told = [
         record for record in caplog.records if record.getMessage().startswith(f"rests: nothing is started: {reason}")
@@ -253,7 +253,7 @@ def test_each_reason_is_told_in_the_probe_by_the_metric_and_after_ten_seconds_by
 
 
 def test_every_reason_has_its_way_to_stand() -> None:
-    assert set(STANDING) == set(RestReason)
+    assert set(STANDING) == set(RestKind)
 
 
 def test_a_store_that_handlers_go_on_without_holds_nothing_up() -> None:
@@ -267,7 +267,7 @@ def test_a_store_that_is_full_is_named_with_its_error() -> None:
     ]
 
 
-def test_slots_that_are_taken_are_no_standstill_while_handlers_start() -> None:
+def test_slots_that_are_taken_are_no_rest_while_handlers_start() -> None:
     at = Standing()
     at.give(*(delivery(number) for number in range(100)))
     running = [at.engine.take(), at.engine.take()]
@@ -275,8 +275,8 @@ def test_slots_that_are_taken_are_no_standstill_while_handlers_start() -> None:
         at.engine.finish(cast("Message", running.pop(0)), DONE)
         running.append(at.engine.take())
         at.watch(1)
-    assert at.reasons() == {RestReason.SLOT}
-    assert max(at.sight.standstill.seconds(at.clock.now()).values()) <= 1.0
+    assert at.reasons() == {RestKind.SLOT}
+    assert max(at.sight.rest_watch.seconds(at.clock.now()).values()) <= 1.0
     assert at.worker.alarms.counts["rests"] == 0
 
 
