@@ -236,9 +236,9 @@ class Producer:
         event_time: int = 0,
         id: str | None = None,  # noqa: A002
     ) -> str:
-        """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one, `flush`
-        raises what went wrong. Each message has one call, at the latest while the producer closes. While 20,000 receipts are out, or a partition's part of so many, it waits for some;
-        ClusterError when none come.
+        """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one,
+        `flush` raises what went wrong. Each message has one call, at the latest while the producer closes. While
+        20,000 receipts are out, or a partition's part of so many, it waits for some; ClusterError when none come.
         """
         self._use.check("post")
         return self._post(payload, on_receipt or self._remember, key, properties, event_time, id).name

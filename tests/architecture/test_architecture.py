@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
-MAX_LINES = 400
+MAX_LINES = 600
 MAX_FUNCTION = 60
 MAX_CHAIN = 13  # modules that import one another
 

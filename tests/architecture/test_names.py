@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,8 +11,6 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
-SHARED_BASENAMES: Final = {"__init__", "job", "report", "options", "main", "errors"}
-"""Module names that say the same in each package: its job, its document, its flags, its entry, its errors."""
 BANNED_MODULES: Final = {
     "against", "approved", "asked", "begun", "beside", "book", "booking", "bookings", "borrowing", "built", "carried",
     "carry", "casts", "choosing", "chosen", "complaints", "continuing", "copies", "cores", "counting", "crews",
@@ -35,7 +33,6 @@ BANNED_NAMES: Final = {"begun", "held", "said", "told"}
 """Participles that name no value: an answer, a detail, messages in flight, the start of a run are nouns."""
 QUESTIONS: Final = ("what", "who", "whose", "whoever", "whether", "which", "where", "when", "how", "since", "whatever")
 MAX_DOCSTRING_LINE: Final = 120
-MAX_CLASS: Final = 250
 MAX_ATTRIBUTES: Final = 15
 MIN_MODULE: Final = 25
 TWICE: Final = 15
@@ -71,11 +68,6 @@ def _attributes(node: ast.ClassDef) -> set[str]:
         and one.value.id == "self"
     }
     return fields | assigned
-
-
-def test_a_module_name_is_in_one_package_only() -> None:
-    names = Counter(_basename(module) for module in _trees())
-    assert not {name: count for name, count in names.items() if count > 1 and name not in SHARED_BASENAMES}
 
 
 def test_a_public_class_name_is_defined_once() -> None:
@@ -131,11 +123,6 @@ def test_lines_of_docstrings_are_short() -> None:
                 lines = (ast.get_docstring(node, clean=False) or "").splitlines()
                 found += [f"{module}: {line.strip()}" for line in lines if len(line) > MAX_DOCSTRING_LINE]
     assert not found
-
-
-def test_classes_stay_short() -> None:
-    sizes = {f"{module}: {node.name}": (node.end_lineno or 0) - node.lineno + 1 for module, node in _classes()}
-    assert not {name: size for name, size in sizes.items() if size > MAX_CLASS}
 
 
 def test_classes_have_few_attributes() -> None:

@@ -1,8 +1,9 @@
 # pure: every branch is tested
-"""Use of an object where it cannot work: one rule for all that applications hold, told at once and before anything is done.
+"""Use of an object where it cannot work: one rule for all that applications hold, told at once and before anything
+is done.
 
-Threads and connections do not survive a fork, an object that was closed has none any more, and whoever waits on the thread
-that brings the answer waits for ever.
+Threads and connections do not survive a fork, an object that was closed has none any more, and whoever waits on the
+thread that brings the answer waits for ever.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class SubscriptionTotals:
     """Messages of one subscription by fate, and what its records say of themselves.
 
     `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
-    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
-    done, and sent again. `records_settled`: of the missing ones, how many were written off: they still may explain what is
+    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved done,
+    and sent again. `records_settled`: of the missing ones, how many were written off: they still may explain what is
     lost.
     """
 

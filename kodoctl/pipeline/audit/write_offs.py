@@ -1,8 +1,8 @@
-"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict goes on without them and
-says so in a note; what comes beyond them counts. Pure.
+"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict goes on without
+them and says so in a note; what comes beyond them counts. Pure.
 
-A write-off names what it settles so that nothing later has the same name: the place of a message, the range or the run
-of a hole, the end of a time in which messages may have expired, or how many of a kind there were.
+A write-off names what it settles so that nothing later has the same name: the place of a message, the range or the
+run of a hole, the end of a time in which messages may have expired, or how many of a kind there were.
 """
 
 from __future__ import annotations
