@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, overlo
 from kodo_consumer.core.exceptions import Repeat, Retry, Unavailable
 from kodo_consumer.core.infrastructure_faults import Fault, FaultKind, fault_of, lacks_table
 from kodo_consumer.core.store import name_of
-from kodoctl.errors import KodoctlError
+from kodoctl.errors import KodoctlError, error
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -38,6 +38,7 @@ log = logging.getLogger("kodo.consumer")
 T = TypeVar("T")
 _QUIET: Final = 10.0  # seconds between two complaints
 _complained: Final = [float("-inf")]
+_NO_TABLE: Final = error("K742", "table not found")
 _ADVICE: Final = "call kodo_consumer.dedup.create_tables(engine) for the tables of kodo_consumer.dedup, or migrate"
 
 
@@ -266,4 +267,4 @@ def _unavailable(fault: Fault, *, advice: str = "") -> Unavailable:
         _complained[0] = now
         more = f": {advice}" if advice else ""
         log.warning("the database of a handler cannot be asked, its messages wait: %s%s", fault.text, more)
-    return Unavailable(f"{fault.what} (K742 table not found)" if advice else str(fault))
+    return Unavailable(f"{fault.what} ({_NO_TABLE.code} {_NO_TABLE.summary})" if advice else str(fault))

@@ -71,7 +71,7 @@ def test_lint_for_machines() -> None:
 def test_a_folder_without_files_says_what_to_do() -> None:
     Path("topologies").mkdir()
     ran = kodoctl("lint")
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out) == (64, "")
     assert "`kodoctl init` writes an example" in ran.err
 
 

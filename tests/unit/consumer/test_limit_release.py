@@ -123,7 +123,17 @@ def test_the_command_gets_the_connection_and_its_end_is_the_end(
         limit_release.release_waiting(made, given, OF, {"admin_url": "http://h:1", "env": None}, because="they paid")
     assert answer is None or (end is not None and end.value.exit_code == answer)
     words = children[0].words[1:]
-    assert words[:8] == ["-m", "kodoctl", "waiting", "release", "shop.yaml", "--topic", "orders", "--subscription"]
+    assert words[:9] == [
+        "-P",
+        "-m",
+        "kodoctl",
+        "waiting",
+        "release",
+        "shop.yaml",
+        "--topic",
+        "orders",
+        "--subscription",
+    ]
     assert words[-2:] == ["--admin-url", "http://h:1"]
     assert words[words.index("--because") + 1] == "they paid"
 

@@ -106,7 +106,8 @@ def test_no_property_ends_those_who_only_look(
     letter = letter_of(stored, "persistent://p/n/orders-billing-DLQ", "uid")
     for text in ("true", "attempts > 1", "dead_at < now()", "payload.a = 1", "reason = 'x'"):
         parse(text, 1_000).chooses(letter)
-    document: Any = {"format_version": 1, "read": 1, "matched": 1, "complete": True, "messages": [as_json(letter)]}
+    counts = {"format_version": 1, "read": 1, "matched": 1, "marks": 0}
+    document: Any = {**counts, "complete": True, "read_all": True, "messages": [as_json(letter)]}
     assert list(peek_lines(document, 1_000))
     search = Search("7:3:0:-1", [SearchedTopic("t", "L1/ready")])
     search.message(FoundMessage("t", "7:3:0:-1", b"", properties, published, acknowledged=False))

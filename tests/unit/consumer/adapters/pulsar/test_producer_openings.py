@@ -161,7 +161,7 @@ def test_a_topic_that_cannot_be_opened_holds_up_its_own_messages_only(setting: S
     [
         (pulsar.Timeout("no answer"), Unconfirmed("Timeout")),
         (pulsar.AuthorizationError("no"), Rejected("not authorised")),
-        (KeyError("schema"), Rejected("KeyError: 'schema'")),
+        (KeyError("schema"), Rejected("KeyError")),
     ],
 )
 def test_all_that_waited_for_a_producer_are_told_why_there_is_none(
