@@ -128,6 +128,21 @@ def test_a_topic_that_gets_more_partitions_is_read_whole(stand: Stand, monkeypat
     assert stand.client.of(3).acked == [1]
 
 
+def test_when_the_client_last_held_nothing_is_known_of_each_partition(stand: Stand) -> None:
+    """While a lane has no room, a message of one partition stays in the client; the others go on being empty."""
+    stand.sink.free = 0
+    lane = stand.open()
+    eventually(lambda: max(lane.emptied().values()) < 60)
+    stand.client.of(1).come(5)
+    eventually(lambda: lane.emptied()["1"] > 0.3)
+    stand.sink.free = 100
+    lane.resume()
+    eventually(lambda: stand.sink.numbers(1) == [5])
+    eventually(lambda: lane.emptied()["1"] < 0.3, every=0.01)
+    stand.client.of(1).come_silently(6)
+    eventually(lambda: stand.sink.numbers(1) == [5, 6])
+
+
 def test_how_long_partitions_have_been_connected(stand: Stand) -> None:
     lane = stand.open()
     stand.client.of(1).is_there = False
