@@ -188,3 +188,23 @@ def test_what_was_lost_on_its_way_is_made_of_the_message_it_was_moved_from(judge
     kodoctl(judged, "recall", "apply", "lost.json")
     judged.finish(10)  # it has the text of one of the others
     no_loss(judged, done=11)
+
+
+@pytest.mark.full
+def test_what_is_written_off_stands_against_no_verdict_and_the_next_loss_does(judged):
+    judged.work(10)
+    judged.skipped_is_lost()
+    of = [str(judged.file), "--landing", "landing", "--reason", "sent by hand"]
+    said = kodoctl(judged, "pipeline", "write-off", "plan", *of, "--out", "off.json")
+    assert "jobs-partition" not in said, "no partition has a doubt"
+    assert "/ work: 3 messages lost, or not proved done" in said
+    confirmed = json.loads((judged.folder / "off.json").read_text(encoding="utf-8"))["hash"]
+    with isolated(judged.folder):
+        booked = run_main("pipeline", "write-off", "apply", "off.json", "--hash", confirmed)
+    assert booked.code == 0, booked.text
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)) == ("no loss", {"done": 10, "written off": 3})
+    assert any("3 messages written off by" in note for note in found["notes"])
+    assert "nothing: no loss and no doubt" in kodoctl(judged, "pipeline", "write-off", "plan", *of)
+    judged.skip(2)
+    judged.lost(2)
