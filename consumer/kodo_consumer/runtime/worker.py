@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.engine import Engine
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kodoctl.protocol.overrides import Override
 
 log = logging.getLogger("kodo.consumer")
+T = TypeVar("T")
 
 
 class Worker:
@@ -110,6 +111,11 @@ class Worker:
         """True if handlers run, receipts are awaited, or a thread is still about to acknowledge or publish."""
         with self._lock:
             return self.engine.busy or self._actions.uncommitted
+
+    def undisturbed(self, look: Callable[[], T]) -> T:
+        """What `look` answers of the engine, at a moment when nobody changes it. `look` is short and calls no worker."""
+        with self._lock:
+            return look()
 
     def close(self) -> None:
         """Leaves; what was not acknowledged goes to other workers."""

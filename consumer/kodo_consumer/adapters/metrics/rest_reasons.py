@@ -89,8 +89,8 @@ class RestReason:
 
 
 def rest_reasons_of(sight: RestingWorker) -> list[RestReason]:
-    """All reasons that hold just now."""
-    return [rest for reason in _REASONS for rest in reason(sight)]
+    """All reasons that hold just now. Any thread may ask."""
+    return sight.worker.undisturbed(lambda: [rest for reason in _REASONS for rest in reason(sight)])
 
 
 class RestWatch:

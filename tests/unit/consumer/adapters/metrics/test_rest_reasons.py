@@ -294,3 +294,25 @@ def test_a_partition_that_no_answer_names_is_not_ready() -> None:
     assert active.lapse(at.clock.now()) == ["0"]
     (problem,) = at.sight.not_ready()
     assert problem.endswith("partition 0: the admin API does not name its active consumer")
+
+
+def test_reasons_are_looked_at_while_nobody_changes_the_engine() -> None:
+    """A deque of leases that changed meanwhile ended a worker."""
+    at = Standing()
+    begun, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert go.wait(10)
+
+    holder = threading.Thread(target=at.worker.undisturbed, args=(hold,))
+    asker = threading.Thread(target=at.reasons)
+    holder.start()
+    assert begun.wait(10)
+    asker.start()
+    asker.join(0.2)
+    assert asker.is_alive(), "it waits for the one who changes the engine"
+    go.set()
+    asker.join(10)
+    holder.join(10)
+    assert not asker.is_alive()
