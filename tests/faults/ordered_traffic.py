@@ -130,8 +130,8 @@ class OrderedTraffic:
                 number, self._next = self._next, self._next + 2
                 self._post(producer, number)
                 with self._engine.begin() as connection:
-                    row = {"payload": {"n": number + 1}, "key": f"o{number % (2 * _KEYS)}"}
-                    outbox.add(connection, topic="events", **row)
+                    key = f"o{number % (2 * _KEYS)}"
+                    outbox.add(connection, topic="events", payload={"n": number + 1}, key=key)
 
     def _post(self, producer: Producer, number: int) -> None:
         def on_receipt(receipt: object) -> None:

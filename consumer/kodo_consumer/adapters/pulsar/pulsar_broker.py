@@ -52,8 +52,9 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 class PulsarBroker:
     """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
-    each, as Key_Shared needs it. `ordered`: topics that keep the order of keys. `largest`: bytes a message may have, by topic, where that is known. `native`: false
-    switches the native border off. Raises ClusterError without an address of the binary port.
+    each, as Key_Shared needs it. `ordered`: topics that keep the order of keys. `largest`: bytes a message may have,
+    by topic, where that is known. `native`: false switches the native border off. Raises ClusterError without an
+    address of the binary port.
 
     The client library's own log is read for facts that only it contains, and goes nowhere: all others are in receipts,
     disconnections and errors.
