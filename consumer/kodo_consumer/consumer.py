@@ -15,15 +15,14 @@ from weakref import WeakSet
 from kodo_consumer.adapters.tracing.setup import runs_of
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.lane_selection import given_selection, limit_warnings, select_lanes
-from kodo_consumer.core.object_use import ObjectUse, misused
+from kodo_consumer.core.lane_selection import given_selection, lane_lines, limit_warnings, select_lanes
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import judged, policy_of
-from kodo_consumer.running_worker import RunningWorker, started
+from kodo_consumer.running_worker import RunningWorker, check_idle, has_started, started
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guarded
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.broker import Broker, Cluster
     from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.lane_selection import LaneSelection
-    from kodo_consumer.core.policy import Lane, Policy
+    from kodo_consumer.core.policy import Policy
     from kodo_consumer.message import Check
 
 log = logging.getLogger("kodo.consumer")
@@ -71,13 +70,11 @@ class Consumer:
         self.settings = settings or Settings()
         self._all_lanes, self._lanes = policy, lanes  # the selection comes before that of the settings
         self.policy = select_lanes(policy, lanes or self.settings.lanes)
-        self._warnings = warnings  # of the file, told when it starts
         self._source = source  # the file, how it is read again, and what it held
-        self._connect = connect
+        self._connect, self._warnings = connect, warnings  # of the file, told when it starts
         self._handling: HandlerSpec | None = None
         self._hooks = Hooks()
         self._running: RunningWorker | None = None
-        self._use: ObjectUse | None = None  # since it was started
 
     @classmethod
     def load(
@@ -168,7 +165,7 @@ class Consumer:
         in its place. Of a batch handler handle and decide get the list. redact: where the topology has `error_text`,
         `hook(text)` returns an error's text, or its stack, without what must not travel; if it raises, nothing is kept.
         """
-        self._check_idle("middleware")
+        check_idle(self._running, "middleware")
         if not isinstance(around, str):
             self._hooks.add("handle", around)
             return around
@@ -187,7 +184,7 @@ class Consumer:
         that it was declared on, and its lanes where this one names none; else as a plain handler. Raises UsageError,
         also where that consumer is of another subscription.
         """
-        self._check_idle("take_handler")
+        check_idle(self._running, "take_handler")
         declared = _declared(function)
         if declared is None:
             self._handling = HandlerSpec(function).check()
@@ -236,31 +233,20 @@ class Consumer:
         return Observers(self._hooks.received if self._hooks.any_receiving else None, self._traces)
 
     def _declare(self, function: H, handling: HandlerSpec) -> H:
-        self._check_idle("handler")
+        check_idle(self._running, "handler")
         self._handling = handling.check()
         with suppress(AttributeError, TypeError):  # methods and objects with slots: found by their consumer
             setattr(function, _DECLARED, _Declared(handling, self))
         _WITH_HANDLERS.add(self)
         return function
 
-    def _check_idle(self, call: str) -> None:
-        """Raises UsageError while the worker runs, which goes by what was declared before, and in a process forked since."""
-        if self._use is not None and self._is_ours(call) and not self._use.is_closed:
-            raise misused(f"{call}: this consumer runs already; do it before it starts")
-
-    def _is_ours(self, call: str) -> bool:
-        """True; raises UsageError in a process forked after the start."""
-        if self._use is not None and self._use.is_elsewhere:
-            self._use.check(call)
-        return True
-
     def lanes(self) -> list[str]:
         """The topics of its lanes, one line each: share of slot time and slots they may take, or left to other workers."""
-        return _lane_lines(self.policy)
+        return lane_lines(self.policy)
 
     def start(self) -> None:
         """Connects, begins, returns. Raises KodoctlError: no cluster, a topic is missing, processes cannot import a handler."""
-        self._check_idle("start")
+        check_idle(self._running, "start")
         handling, check, traces = self.handling, self.payload_check, self._traces
         self._hooks.check(is_async=handling.is_async)
         for finding in (*self._warnings, *limit_warnings(self.policy)):
@@ -275,10 +261,8 @@ class Consumer:
             runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
             on_failure.callback(runner.stop)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
-            selected = partial(select_lanes, selection=self._lanes or self.settings.lanes)
-            reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
+            reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
-            self._use = ObjectUse("consumer")
             on_failure.pop_all()
 
     @property
@@ -288,17 +272,12 @@ class Consumer:
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
-        if self._running is not None and self._is_ours("reload"):
+        if self._running is not None:
             self._running.reload()
 
     def stop(self) -> None:
-        """Drains and leaves. Raises what broke the worker, if anything did. The second time, and in a forked process, there is
-        nothing to stop.
-        """
-        if self._use is None or self._running is None:
-            raise misused("stop: this consumer was not started")
-        if self._use.end():
-            self._running.stop()
+        """Drains and leaves, once. Raises what broke the worker, if anything did."""
+        has_started(self._running, "stop").stop()
 
     @property
     def counts(self) -> Counts:
@@ -316,10 +295,7 @@ class Consumer:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker broke or was stopped; False when the time ran out first."""
-        if self._running is None:
-            raise misused("wait: this consumer was not started")
-        self._is_ours("wait")
-        return self._running.service.wait(seconds)
+        return has_started(self._running, "wait").wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:
         """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. Main threads only.
@@ -344,7 +320,7 @@ def _declared(function: Callable[..., Any]) -> _Declared | None:
 
 def _reloader(
     source: tuple[Path, Callable[[], Policy], bytes | None] | None,
-    selected: Callable[[Policy], Policy],
+    chosen: LaneSelection | None,
     scheduled: Callable[[Policy], Policy],
     policy: Policy,
     service: WorkerSupervisor,
@@ -354,7 +330,7 @@ def _reloader(
         return None
     file, read, text = source
     follow: Callable[[Policy], None] = lambda policy: service.apply_policy(scheduled(policy))  # noqa: E731
-    return Reloader(file, lambda: selected(read()), policy, follow, text)
+    return Reloader(file, lambda: select_lanes(read(), chosen), policy, follow, text)
 
 
 def _owner(declared: _Declared, policy: Policy) -> Consumer:
@@ -377,22 +353,6 @@ def _read(
     loaded = surroundings.topology(path)
     warnings = judged(loaded)
     return replace(policy_of(loaded, topic, subscription), signer=keys), warnings
-
-
-def _lane_lines(policy: Policy) -> list[str]:
-    width = max(len(lane.topic) for lane in policy.every_lane)
-    read = [
-        "  ".join(
-            [f"{lane.topic:<{width}}", f"{lane.share:6.1%}", *["draining"] * lane.draining, *_slots(policy, lane)]
-        )
-        for lane in policy.lanes
-    ]
-    return [*read, *(f"{lane.topic:<{width}}  not read here" for lane in policy.unread)]
-
-
-def _slots(policy: Policy, lane: Lane) -> list[str]:
-    """Bulkheads of a lane, in the order of the file."""
-    return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
 
 
 def _scheduled(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.limit_policy import NOBODY, value_of
+from kodo_consumer.core.object_use import misused
 from kodo_consumer.numbered_publisher import NumberedPublisher
 from kodoctl.topology.route_facts import RouteFacts
 
@@ -55,10 +56,13 @@ class LevelSender:
             self._traces.refused(span, problem)
             raise
 
-    @property
-    def is_calling(self) -> bool:
-        """True on a thread that is calling back with receipts."""
-        return self._out.is_calling
+    def check_waiting(self, call: str) -> None:
+        """Raises UsageError on the thread that brings the receipts, which waits for none."""
+        if self._out.is_calling:
+            detail = (
+                f"{call}: in a callback with a receipt it would wait for itself; post there, or call another thread"
+            )
+            raise misused(detail)
 
     def close(self, timeout: float) -> None:
         """Leaves; what has no receipt in time is given up."""

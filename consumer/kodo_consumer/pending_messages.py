@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kodo_consumer.core.broker import TOO_BIG, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodoctl.errors import ClusterError, error
+from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -70,6 +72,28 @@ class PendingMessages:
         """True if each of these partitions, of a topic with `among` of them, may be sent one more message."""
         most = -(-MOST // among)  # rounded up
         return all(self._by_partition[partition] < most for partition in partitions)
+
+
+class UnclaimedReceipts:
+    """Receipts of what was posted without a callback, as far as they say that nothing was stored. Thread-safe."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic, self._lock = topic, threading.Lock()
+        self._reasons: list[str] = []
+
+    def take(self, receipt: Receipt) -> None:
+        """One more receipt."""
+        if not isinstance(receipt, Confirmed):
+            with self._lock:
+                self._reasons.append(receipt.reason)
+
+    def tell(self, missing: int) -> None:
+        """Raises ClusterError with the number of messages that failed since the last call, and of `missing` receipts."""
+        with self._lock:
+            lost, self._reasons = self._reasons + ["no receipt in time"] * missing, []
+        if lost:
+            detail = f"{many(len(lost), 'message')} for {self._topic}; the first: {lost[0]}"
+            raise ClusterError(error("K715", "message without receipt", detail))
 
 
 def not_stored(topic: str, receipt: Unconfirmed | Rejected, size: int) -> ClusterError:

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level
 from kodo_consumer.core.message_validation import MessageValidator, message_arguments
-from kodo_consumer.core.object_use import ObjectUse, misused
+from kodo_consumer.core.object_use import ObjectUse
 from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
 from kodo_consumer.level_senders import LevelSender, LevelSenders, PostedMessage
 from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT
-from kodo_consumer.pending_messages import OnStored, not_stored
+from kodo_consumer.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.route_reload import GroundLevels, level_reloader
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
 from kodo_consumer.settings import Settings, read_settings
-from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.formatting import many
+from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
@@ -42,8 +41,7 @@ _DEFAULTS = Settings()
 
 
 class Producer:
-    """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe; for the process that made
-    it: a forked one makes its own.
+    """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe, within one process.
 
     They are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at
     the end, a mark says how far the count has come. `numbered` false: no numbers and no marks, for topics that others
@@ -72,8 +70,7 @@ class Producer:
         self._routes = routes
         self._use = ObjectUse("producer")
         self._form = form or MessageValidator()
-        self._lock = threading.Lock()
-        self._lost: list[str] = []  # of what was posted without a callback: reasons
+        self._unclaimed = UnclaimedReceipts(topic)
         self._sender = LevelSender(topic, broker, self._form, signer, numbered=numbered, traces=traces)
 
     @classmethod
@@ -139,14 +136,12 @@ class Producer:
         """Reads the topology file again, as Consumer.reload does: other routes take effect with the next message; what needs
         a new producer, and what is wrong with the file, is logged, and everything stays as it was.
         """
-        self._use.check("reload")
-        if self._routes is not None:
+        if self._use.check("reload") and self._routes is not None:
             self._routes.reload()
 
     def watch(self) -> None:
         """Reads the topology file again whenever it changes, on a thread of its own, until `close`. See `reload`."""
-        self._use.check("watch")
-        if self._routes is not None:
+        if self._use.check("watch") and self._routes is not None:
             self._routes.watch()
 
     def follow_routes(self, table: DispatchTable | None) -> None:
@@ -203,7 +198,6 @@ class Producer:
         id: str | None = None,  # noqa: A002
     ) -> str:
         """`send` for an event loop: others run until the receipt is there. Raises as `send`."""
-        self._use.check("send_async")
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[Receipt] = loop.create_future()
 
@@ -236,12 +230,11 @@ class Producer:
         event_time: int = 0,
         id: str | None = None,  # noqa: A002
     ) -> str:
-        """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one,
-        `flush` raises what went wrong. Each message has one call, at the latest while the producer closes. While
-        20,000 receipts are out, or a partition's part of so many, it waits for some; ClusterError when none come.
+        """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one, `flush`
+        raises what went wrong. While 20,000 receipts are out, or a partition's part of so many, it waits for some;
+        ClusterError when none come.
         """
-        self._use.check("post")
-        return self._post(payload, on_receipt or self._remember, key, properties, event_time, id).name
+        return self._post(payload, on_receipt or self._unclaimed.take, key, properties, event_time, id).name
 
     def flush(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Awaits the receipts of everything posted. Raises ClusterError with the number of those that failed."""
@@ -249,22 +242,14 @@ class Producer:
         self._flush(time.monotonic() + timeout)
 
     def _flush(self, deadline: float) -> None:
-        out = sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders)
-        with self._lock:
-            lost, self._lost = self._lost + ["no receipt in time"] * out, []
-        if lost:
-            detail = f"{many(len(lost), 'message')} for {self.topic}; the first: {lost[0]}"
-            raise ClusterError(error("K715", "message without receipt", detail))
+        self._unclaimed.tell(sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders))
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`. What is posted meanwhile is refused.
-        The second time, and in a forked process, there is nothing to close.
-        """
-        deadline = time.monotonic() + timeout
-        if not self._use.is_elsewhere:
-            self._check_thread("close")
-        if not self._use.end():
+        """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`. Who has no receipt by then is told."""
+        if self._use.is_over:
             return
+        self._check_waiting("close")
+        deadline, self._use.is_closed = time.monotonic() + timeout, True
         if self._routes is not None:
             self._routes.stop()
         try:
@@ -282,14 +267,8 @@ class Producer:
     def _check_waiting(self, call: str) -> None:
         """Raises UsageError where a call that waits for receipts cannot work."""
         self._use.check(call)
-        self._check_thread(call)
-
-    def _check_thread(self, call: str) -> None:
-        if any(one.is_calling for one in self._senders):
-            detail = (
-                f"{call}: in a callback with a receipt it would wait for itself; post there, or call another thread"
-            )
-            raise misused(detail)
+        for one in self._senders:
+            one.check_waiting(call)
 
     def _post(
         self,
@@ -300,6 +279,7 @@ class Producer:
         event_time: int,
         name: str | None,
     ) -> PostedMessage:
+        self._use.check("post")
         key = message_arguments(key=key, id=name, event_time=event_time)
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
@@ -308,11 +288,6 @@ class Producer:
         other = None if self._routes is None else self._routes.choose(data, given, key, name)
         given[ID] = name
         return (other or self._sender).publish(name, data, given, on_receipt, key, event_time)
-
-    def _remember(self, receipt: Receipt) -> None:
-        if not isinstance(receipt, Confirmed):
-            with self._lock:
-                self._lost.append(receipt.reason)
 
 
 def _opened(broker: Broker, make: Callable[[], _T]) -> _T:

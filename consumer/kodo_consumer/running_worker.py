@@ -7,11 +7,12 @@ import os
 import socket
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import COMPILED
+from kodo_consumer.core.object_use import ObjectUse, misused
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
@@ -41,6 +42,7 @@ class RunningWorker:
     window: HttpEndpoint | None
     reloader: Reloader | None
     traces: HandlerSpans | None
+    use: ObjectUse = field(default_factory=partial(ObjectUse, "consumer"))
 
     @property
     def counts(self) -> Counts:
@@ -55,11 +57,21 @@ class RunningWorker:
 
     def reload(self) -> None:
         """Reads the topology file again, where there is one."""
+        _check_process(self, "reload")
         if self.reloader is not None:
             self.reloader.look(always=True)
 
+    def wait(self, seconds: float | None) -> bool:
+        """Blocks until the worker broke or was stopped; False when the time ran out first."""
+        _check_process(self, "wait")
+        return self.service.wait(seconds)
+
     def stop(self) -> None:
-        """Drains the worker, then ends it and what is beside it. Raises what broke it."""
+        """Drains the worker, then ends it and what is beside it, once, and in the process that started it. Raises what broke
+        the worker.
+        """
+        if not self.use.end():
+            return
         try:
             self.service.stop()
         finally:
@@ -75,6 +87,26 @@ class RunningWorker:
             self.traces.close()
         self.broker.close()
         self.cluster.close()
+
+
+def check_idle(running: RunningWorker | None, call: str) -> None:
+    """Raises UsageError while a worker runs, which goes by what was declared before, and in a process forked since."""
+    if running is not None:
+        _check_process(running, call)
+        if not running.use.is_closed:
+            raise misused(f"{call}: this consumer runs already; do it before it starts")
+
+
+def has_started(running: RunningWorker | None, call: str) -> RunningWorker:
+    """The worker; raises UsageError where there is none yet."""
+    if running is None:
+        raise misused(f"{call}: this consumer was not started")
+    return running
+
+
+def _check_process(running: RunningWorker, call: str) -> None:
+    if running.use.is_elsewhere:
+        running.use.check(call)
 
 
 def started(

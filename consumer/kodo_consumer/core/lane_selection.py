@@ -114,3 +114,20 @@ def _findings(policy: Policy, selection: LaneSelection) -> Iterator[Diagnostic]:
         yield error("K764", "invalid lane selection", f"{what}: no level, state or lane is named {names}; {lanes}")
     if known.issuperset(selection.included) and not any(map(selection.reads, policy.lanes)):
         yield error("K764", "invalid lane selection", f"{what}: no lane is left; {lanes}")
+
+
+def lane_lines(policy: Policy) -> list[str]:
+    """The topics of the lanes, one line each: share of slot time and slots they may take, or left to other workers."""
+    width = max(len(lane.topic) for lane in policy.every_lane)
+    read = [
+        "  ".join(
+            [f"{lane.topic:<{width}}", f"{lane.share:6.1%}", *["draining"] * lane.draining, *_slots(policy, lane)]
+        )
+        for lane in policy.lanes
+    ]
+    return [*read, *(f"{lane.topic:<{width}}  not read here" for lane in policy.unread)]
+
+
+def _slots(policy: Policy, lane: Lane) -> list[str]:
+    """Bulkheads of a lane, in the order of the file."""
+    return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]

@@ -1,6 +1,5 @@
 # pure: every branch is tested
-"""Use of an object where it cannot work: one rule for all that applications hold, told at once and before anything
-is done.
+"""Use of an object where it cannot work: one rule for all that applications hold, told at once, before anything is done.
 
 Threads and connections do not survive a fork, an object that was closed has none any more, and whoever waits on the
 thread that brings the answer waits for ever.
@@ -36,16 +35,22 @@ class ObjectUse:
         """True in a process that was forked from the one that made the object."""
         return self._process is not None and os.getpid() != self._process
 
-    def check(self, call: str) -> None:
-        """Raises UsageError where `call` cannot work."""
+    @property
+    def is_over(self) -> bool:
+        """True where there is nothing to close: the object is closed already, or belongs to another process."""
+        return self.is_closed or self.is_elsewhere
+
+    def check(self, call: str) -> bool:
+        """True; raises UsageError where `call` cannot work."""
         if self.is_elsewhere:
             raise misused(f"{call}: this {self._name} was made in another process; make one after the fork")
         if self.is_closed:
             raise misused(f"{call}: this {self._name} is closed")
+        return True
 
     def end(self) -> bool:
-        """Closes the object; False where there is nothing to close: it is closed already, or belongs to another process."""
-        if self.is_closed or self.is_elsewhere:
+        """Closes the object; False where there is nothing to close."""
+        if self.is_over:
             return False
         self.is_closed = True
         return True

@@ -19,7 +19,6 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
 from kodoctl.errors import UsageError, error
-from kodoctl.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
@@ -142,8 +141,8 @@ class Harness:
         properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
     ) -> StoredMessage:
-        """A message as a producer would send it, schema or not; a payload that is no bytes is sent as JSON, on an Avro topic
-        as Avro. What the topology declares is not looked at, so that a test can send what must not be. Raises
+        """A message as a producer would send it, schema or not; a payload that is no bytes is sent as JSON, on an Avro
+        topic as Avro. What the topology declares is not looked at, so that a test can send what must not be. Raises
         UsageError for what no message can carry.
         """
         self._use.check("send")
@@ -204,5 +203,5 @@ class Harness:
         for lane in lanes:
             if lane.level == level and lane.state == state:
                 return lane.topic
-        detail = f"{level!s}/{state!s} is none of its lanes: {', '.join(lane.name for lane in lanes)}"
-        raise UsageError(error("K730", "not an argument of a message", one_line(detail)))
+        detail = f"{level}/{state} is none of its lanes: {', '.join(lane.name for lane in lanes)}"
+        raise UsageError(error("K730", "not an argument of a message", detail))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -174,8 +173,8 @@ def test_a_file_that_changes_is_followed_with_the_lanes_of_the_worker(
             self.followed.append(policy)
 
     service = Service()
-    selected = partial(select_lanes, selection=LaneSelection.parse("retrying"))
-    reloader = _reloader(consumer._source, selected, lambda policy: policy, consumer.policy, service)  # type: ignore[arg-type]
+    chosen = LaneSelection.parse("retrying")
+    reloader = _reloader(consumer._source, chosen, lambda policy: policy, consumer.policy, service)  # type: ignore[arg-type]
     assert reloader is not None
     write(tmp_path, SHOP.replace("TYPE", "shared").replace("10s", "20s"))
     reloader.look()

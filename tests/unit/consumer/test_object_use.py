@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,7 +82,7 @@ def _broker_for(policy: Policy) -> MemoryBroker:
 def _calls_of_producer(producer: Producer) -> dict[str, Callable[[], Any]]:
     return {
         "send": lambda: producer.send(b"x"),
-        "send_async": lambda: asyncio.run(producer.send_async(b"x")),
+        "post soon": lambda: asyncio.run(producer.send_async(b"x")),
         "post": lambda: producer.post(b"x"),
         "flush": producer.flush,
         "reload": producer.reload,
@@ -298,7 +299,7 @@ def test_what_is_no_session_is_an_error_of_usage(session: Any) -> None:
         lambda: advance(session, TABLE, {"id": 1}, version=1, values={}),
         lambda: issue_token(session),
         lambda: take_token(session, "t"),
-        lambda: forget(session, None),  # type: ignore[call-overload]
+        lambda: forget(session, timedelta(1)),
     ]
     for call in calls:
         with pytest.raises(

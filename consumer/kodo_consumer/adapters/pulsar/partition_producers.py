@@ -80,15 +80,9 @@ class Producers:
         self._to_open: deque[Key] = deque()
         self._some, self._idle = threading.Event(), threading.Event()
         self._pending = PendingSends(
-            self._producers,
-            self._close,
-            self._try,
-            self._answer,
-            self._some.set,
-            lambda key: key in self._openings,
-            ordered=factory.options.ordered,
-            cautious=before is not None,
-        )
+            self._producers, self._close, self._try, self._answer, self._some.set, lambda key: key in self._openings,
+            ordered=factory.options.ordered, cautious=before is not None,
+        )  # fmt: skip
         self._over = self._is_dropped = False
         self._openings: Openings[Key] = Openings(factory.create, self._some.set, on_broken)
         self._counts: Openings[str] = Openings(factory.partitions, self._some.set, on_broken)
@@ -142,9 +136,7 @@ class Producers:
                 self._routes.learn(topic, partitions)
             self._go_on(messages, None if topic in self._routes else problem)
         for key, producer, problem, messages in self._openings.ended():
-            if (
-                problem is None and key in self._producers
-            ):  # a try that had been given up, after the one that followed it
+            if problem is None and key in self._producers:  # it had been given up, and the one after it was not
                 begin(partial(close, producer), "kodo-publish-closing", log_end)
             elif problem is None:
                 self._producers[key] = producer
@@ -177,7 +169,6 @@ class Producers:
                 return
 
     def _turn(self) -> None:
-        """Takes answers of the broker, and sends everything that is queued."""
         while self._to_open:
             self._openings.open(self._to_open.popleft())
         self._take_answers()  # also of what is given up
@@ -248,8 +239,7 @@ class Producers:
         if not tries and self._openings.any_rest and self._openings.rests(key, time.monotonic()):
             self._answer(ticket, _NOT_OPENED)
             return
-        options = self._factory.options
-        largest = options.largest
+        largest = self._factory.options.largest
         if largest and wire_size(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
             self._answer(ticket, Rejected(TOO_BIG))
             return
