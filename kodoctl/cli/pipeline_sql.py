@@ -64,8 +64,8 @@ def sql(
 ) -> None:
     """Ask the landing's tables in SQL, as of the newest commit, without Spark and without waiting.
 
-    Tables: events, transitions, coverage, cursors, rollup, latencies, sent, failures, erasures, write_offs, commits. Nothing is
-    written. Needs the extra `sql`: pip install '.[sql]' in a clone of kodoctl.
+    Tables: events, transitions, coverage, cursors, rollup, latencies, sent, failures, erasures, write_offs, commits.
+    Nothing is written. Needs the extra `sql`: pip install '.[sql]' in a clone of kodoctl.
 
     Example: kodoctl pipeline sql topologies/trade.yaml "SELECT tenant, count(*) FROM events GROUP BY 1 ORDER BY 2 DESC"
     """

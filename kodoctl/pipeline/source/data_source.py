@@ -162,7 +162,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     A partition or topic that is created later is read from its beginning. `looks`: state of partitions, by full name,
     at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; a batch that is
-    read again reports others as left out. `left`: partitions, by full name, that stay where they are: nothing of them is read.
+    read again reports others as left out. `left`: partitions, by full name, that stay where they are:
+    nothing of them is read.
     """
 
     looks: Mapping[str, PartitionMetadata] = MappingProxyType({})
