@@ -49,8 +49,8 @@ def choose_lost(
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "choosing lost messages")
+    from kodoctl.pipeline.audit.audit_evidence import MessageStatus
     from kodoctl.pipeline.audit.audit_inputs import load_inputs
-    from kodoctl.pipeline.audit.evidence import MessageStatus
     from kodoctl.pipeline.audit.job import classify_inputs
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor

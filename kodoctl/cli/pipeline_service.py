@@ -44,7 +44,7 @@ def serve(
     """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for what cannot work from the beginning; a run that
     fails later is reported, and the next one tries again.
     """
-    from kodoctl.pipeline.audit.evidence import MessageStatus
+    from kodoctl.pipeline.audit.audit_evidence import MessageStatus
 
     names = {_labels(one): one.name for one in expansions}
     collector = PipelineCollector(

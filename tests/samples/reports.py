@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
+from kodoctl.pipeline.audit.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
 from kodoctl.pipeline.audit.report import LostMessages, SampledFinding
 from kodoctl.pipeline.audit.report import document as told
 from kodoctl.pipeline.audit.verdict import decide_verdict

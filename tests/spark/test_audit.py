@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from kodoctl.pipeline.audit.audit_evidence import AuditEvidence, MessageStatus, Misaddressed
 from kodoctl.pipeline.audit.audit_state import SettledTotals, letter_hash
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
-from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, Misaddressed
 from kodoctl.pipeline.audit.job import AuditResult
 from kodoctl.pipeline.audit.judged_rows import CarriedRows, JudgedRows, LandedTables, RecalledLetter, judged_rows
 from kodoctl.pipeline.audit.positions import LANES, hops, places

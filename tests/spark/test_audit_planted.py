@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.audit.evidence import Cause
+from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.pipeline.ingest.landing_commits import newest_batch
 from tests.brokers.topics import EARLIEST, LATEST, unload
 from tests.services.polling import eventually

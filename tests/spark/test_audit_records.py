@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.audit.evidence import Cause
+from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.protocol.audit_records import Event
 from tests.broker.test_consumer_process import APP
 from tests.brokers.topics import unload

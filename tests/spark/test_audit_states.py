@@ -11,8 +11,8 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from kodoctl.pipeline.audit.audit_evidence import RANKS, Cause, MessageStatus
 from kodoctl.pipeline.audit.audit_state import AuditState
-from kodoctl.pipeline.audit.evidence import RANKS, Cause, MessageStatus
 from kodoctl.pipeline.audit.last_audit import StateProblem
 from kodoctl.pipeline.ingest.delta_tables import LandingTable
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit

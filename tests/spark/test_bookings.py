@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kodoctl.pipeline.audit.audit_evidence import RANKS, Cause, MessageStatus
 from kodoctl.pipeline.audit.classify import CAUSES, delayed_by_sender, findings, judged_anew, outcome_of, written_off
-from kodoctl.pipeline.audit.evidence import RANKS, Cause, MessageStatus
 from kodoctl.pipeline.audit.positions import LANES
 from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls, sent_again
 from kodoctl.pipeline.spark.spark_session import small_table

@@ -13,7 +13,7 @@ import pulsar
 import pytest
 from deltalake import DeltaTable
 
-from kodoctl.pipeline.audit.evidence import Cause
+from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.protocol.audit_records import Event
 from tests.brokers.workspace import isolated, run_main
 from tests.spark.dying import DYING

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-from kodoctl.pipeline.audit.evidence import Cause
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
 from kodoctl.pipeline.ingest import row_removal
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, cast
 
-from kodoctl.pipeline.audit.evidence import PartitionCoverage, SequenceGap, SubscriptionTotals
+from kodoctl.pipeline.audit.audit_evidence import PartitionCoverage, SequenceGap, SubscriptionTotals
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.report.report_tables import waiting
 from kodoctl.protocol.properties import FOR, SEQ

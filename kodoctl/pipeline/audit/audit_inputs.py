@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.evidence import Cause
+from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.last_audit import landed_scope
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
@@ -52,9 +52,10 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
-    """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls,
-    where `letters` were looked for; empty: in none. `bookings`: what books say beside the tables; `delays`: asks the
-    cluster which of its topics hold nothing but what senders delayed (Bookings.delayed).
+    """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls, where
+    `letters` were looked for; empty: in none. `bookings`: what books say
+    beside the tables; `delays`: asks the cluster which of its topics hold nothing but what senders delayed
+    (Bookings.delayed).
     """
 
     snapshot: LandingSnapshot
@@ -92,9 +93,9 @@ def load_inputs(
 
 
 def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str, int, str]]:
-    """Of these topics, those partitions and subscriptions of which the broker says that every unacknowledged message
-    is delayed by its sender (`deliverAt`), which no client can read from a message. Where only some are, nobody
-    knows which.
+    """Of these topics, those partitions and subscriptions of which the broker says that every unacknowledged message is
+    delayed by its sender (`deliverAt`), which no client can read from a message. Where only some are, nobody knows
+    which.
     """
     found = set()
     for topic in topics:

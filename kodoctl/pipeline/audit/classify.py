@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.evidence import RANKS, Cause, MessageStatus
+from kodoctl.pipeline.audit.audit_evidence import RANKS, Cause, MessageStatus
 from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS, split_position
 from kodoctl.pipeline.audit.removed_rows import with_removed
 from kodoctl.pipeline.spark.spark_session import small_table
@@ -87,8 +87,9 @@ def _named_letter() -> Column:
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
     """(PLACE, family, identity, rank, cause, completions, published, outcome, final) of every place. `rank` is of
-    kodoctl.pipeline.audit.evidence.RANKS, null of a place outside of what was read; `cause` of CAUSES, null where there
-    is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was persisted.
+    kodoctl.pipeline.audit.audit_evidence.RANKS, null of a place outside of what was read; `cause` of CAUSES, null
+    where there is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was
+    persisted.
     `hops`: kodoctl.pipeline.audit.positions.hops.
     """
     decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))

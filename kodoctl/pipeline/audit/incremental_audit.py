@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kodoctl.errors import KodoctlError
+from kodoctl.pipeline.audit.audit_evidence import MessageStatus
 from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
 from kodoctl.pipeline.audit.audit_state import basis_of, dead_cursors, landed_rows
-from kodoctl.pipeline.audit.evidence import MessageStatus
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.audit.judged_rows import CarriedRows
 from kodoctl.pipeline.audit.last_audit import StateProblem, UsableState, usable_state

@@ -12,6 +12,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kodoctl.pipeline.audit.audit_evidence import (
+    OPEN_FATES,
+    RANKS,
+    AuditEvidence,
+    MessageStatus,
+    Misaddressed,
+    SequenceGap,
+    SubscriptionTotals,
+    UndatedMessages,
+)
 from kodoctl.pipeline.audit.audit_state import SettledTotals
 from kodoctl.pipeline.audit.classify import (
     FINDINGS,
@@ -31,16 +41,6 @@ from kodoctl.pipeline.audit.completeness import (
     missing_of,
     overview,
     signing_topics,
-)
-from kodoctl.pipeline.audit.evidence import (
-    OPEN_FATES,
-    RANKS,
-    AuditEvidence,
-    MessageStatus,
-    Misaddressed,
-    SequenceGap,
-    SubscriptionTotals,
-    UndatedMessages,
 )
 from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
 from kodoctl.pipeline.audit.partition_history import Key, read_tables

@@ -12,8 +12,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from kodoctl.pipeline.audit.audit_evidence import PartitionCoverage
 from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
-from kodoctl.pipeline.audit.evidence import PartitionCoverage
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
 from kodoctl.pipeline.audit.start_positions import (
     UNRECORDED,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from kodoctl.pipeline.audit.audit_evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.classify import outcomes
-from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.positions import identified, places
 from kodoctl.pipeline.audit.removed_rows import rows_left
 from kodoctl.pipeline.audit.settlement import NAMED, open_records, settled_messages, was_read

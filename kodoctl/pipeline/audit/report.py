@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, PartitionCoverage
+from kodoctl.pipeline.audit.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage
 from kodoctl.pipeline.audit.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:

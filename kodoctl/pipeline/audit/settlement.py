@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from kodoctl.pipeline.audit.audit_evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.completeness import PRODUCER_KEY, RECORD_KEY
-from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.positions import PLACE, hop_places, split_position
 from kodoctl.pipeline.audit.sequence_gaps import merged
 from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED

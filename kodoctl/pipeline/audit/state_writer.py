@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kodoctl.errors import KodoctlError, error
+from kodoctl.pipeline.audit.audit_evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.audit_state import (
     AuditState,
     basis_of,
@@ -23,7 +24,6 @@ from kodoctl.pipeline.audit.audit_state import (
     last_batch,
     letter_hash,
 )
-from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.settlement import has_strange_numbers, open_places, state_frames
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, LETTERS_SEEN, SETTLED

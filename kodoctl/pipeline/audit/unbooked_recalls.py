@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from kodoctl.formatting import many
+from kodoctl.pipeline.audit.audit_evidence import Cause, MessageStatus
 from kodoctl.pipeline.audit.classify import judged_anew, outcome_of
-from kodoctl.pipeline.audit.evidence import Cause, MessageStatus
 from kodoctl.pipeline.audit.positions import PLACE
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.recall.recall_plan import RECALL_ID

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.evidence import (
+from kodoctl.pipeline.audit.audit_evidence import (
     OPEN_FATES,
     AuditEvidence,
     MessageStatus,

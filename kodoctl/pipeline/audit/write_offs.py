@@ -1,5 +1,5 @@
-"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict goes on without
-them and says so in a note; what comes beyond them counts. Pure.
+"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict goes on without them
+and says so in a note; what comes beyond them counts. Pure.
 
 A write-off names what it settles so that nothing later has the same name: the place of a message, the range or the
 run of a hole, the end of a time in which messages may have expired, or how many of a kind there were.
@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.evidence import RANKS, AuditEvidence, MessageStatus
+from kodoctl.pipeline.audit.audit_evidence import RANKS, AuditEvidence, MessageStatus
 from kodoctl.pipeline.audit.verdict import is_expiring
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.evidence import Misaddressed, PartitionCoverage, SequenceGap, SubscriptionTotals
+    from kodoctl.pipeline.audit.audit_evidence import Misaddressed, PartitionCoverage, SequenceGap, SubscriptionTotals
     from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls
 
 MESSAGE: Final = "message"

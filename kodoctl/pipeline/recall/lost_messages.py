@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from kodoctl.pipeline.audit.audit_evidence import Cause, MessageStatus
 from kodoctl.pipeline.audit.classify import findings
-from kodoctl.pipeline.audit.evidence import Cause, MessageStatus
 from kodoctl.pipeline.recall.dead_letter_rows import FROM_EVENTS, chosen, facts_of_chosen, readable
 from kodoctl.pipeline.recall.landed_messages import has_payload, moved_properties
 from kodoctl.pipeline.recall.select_job import CandidateRow

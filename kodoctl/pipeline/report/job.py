@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kodoctl.pipeline.audit.audit_evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.audit_inputs import load_inputs
 from kodoctl.pipeline.audit.audit_state import landed_rows
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
-from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
 from kodoctl.pipeline.ingest.landing_commits import newest_batch, times_of
 from kodoctl.pipeline.ingest.landing_store import FEW

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.evidence import RANKS, MessageStatus
+from kodoctl.pipeline.audit.audit_evidence import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.report.document import NOTHING
 from kodoctl.pipeline.rollup.histogram import bucket

@@ -182,8 +182,8 @@ def _judge(
 
 
 def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> tuple[list[LandingResult], HolesError | None]:
-    """What landed, and which partitions were left. Behind a batch that counts it may be stopped: Spark ends the
-    stream, and the next run takes the batch as it is.
+    """What landed, and which partitions were left. Behind a batch that counts it may be stopped: Spark ends the stream, and
+    the next run takes the batch as it is.
     """
     wanted = ingest_job.IngestRequest(
         request.expansion,

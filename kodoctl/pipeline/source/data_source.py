@@ -161,9 +161,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
     """Stream of all messages from the beginning of each partition. Offsets never go back, whatever the cluster
     reports.
 
-    A partition or topic that is created later is read from its beginning. `looks`: state of partitions, by full
-    name, at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; a batch
-    that is read again reports others as left out. `left`: partitions, by full name, that stay where they are:
+    A partition or topic that is created later is read from its beginning. `looks`: state of partitions, by full name,
+    at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; a batch that is
+    read again reports others as left out. `left`: partitions, by full name, that stay where they are:
     nothing of them is read.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kodoctl.pipeline.audit.evidence import MessageStatus
+from kodoctl.pipeline.audit.audit_evidence import MessageStatus
 from kodoctl.pipeline.audit.verdict import Outcome
 from tests.spark.world import World
 

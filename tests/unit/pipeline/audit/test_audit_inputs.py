@@ -9,8 +9,8 @@ import pytest
 
 from kodoctl.cli.lost_planning import must_be_booked
 from kodoctl.errors import RefusedError
+from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.pipeline.audit.audit_inputs import _letters, delayed_lanes, unbooked_recalls, with_ledger_note
-from kodoctl.pipeline.audit.evidence import Cause
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kodoctl.pipeline.audit.evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
+from kodoctl.pipeline.audit.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
 from kodoctl.pipeline.audit.report import EXIT_CODES, SampledFinding, document, sql
 from kodoctl.pipeline.audit.verdict import Outcome, decide_verdict
 from kodoctl.render.audit_text import lines

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.pipeline.audit.evidence import (
+from kodoctl.pipeline.audit.audit_evidence import (
     RANKS,
     AuditEvidence,
     MessageStatus,

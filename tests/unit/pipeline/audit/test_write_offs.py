@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.audit.evidence import (
+from kodoctl.pipeline.audit.audit_evidence import (
     AuditEvidence,
     MessageStatus,
     Misaddressed,

@@ -94,9 +94,9 @@ class SubscriptionTotals:
     """Messages of one subscription by fate, and what its records say of themselves.
 
     `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
-    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved done,
-    and sent again. `records_settled`: of the missing ones, how many were written off: they still may explain what is
-    lost.
+    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
+    done, and sent again. `records_settled`: of the missing ones, how many were written off: they still may explain
+    what is lost.
     """
 
     topic: str
