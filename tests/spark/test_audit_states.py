@@ -67,10 +67,6 @@ def audits(spark, tmp_path_factory):
     history.step(60)
     made.step(60)
     landing.commit(LandingCommit(AUDIT_RUN, history.at(), facts={"rules": 2, "batch": 0}))
-    for name, problem in PROBLEMS.items():
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Landing, "write_frame", _raising(problem))
-            found[name] = made.audit()
     found["other rules"] = made.audit()
     fates = AuditState.of(landing.commits()).totals.fates
     settled = sum(count for (_, rank), count in fates.items() if rank == RANKS[MessageStatus.DEAD])
@@ -83,13 +79,26 @@ def audits(spark, tmp_path_factory):
         history.acknowledge(letter, letter.row["subscription"])
     made.step(40, mischief=2)
     found["released"] = made.audit()
-    for path in Path(landing.table(OPEN_EVENTS).folder.uri).rglob("*.parquet"):
+    return found, settled, {one.row["id"] for one in dead[:2]}
+
+
+@pytest.fixture(scope="module")
+def damaged(spark, tmp_path_factory):
+    """What was found where the state cannot be written, and where it goes while it is read."""
+    made, found = Audits(spark, tmp_path_factory.mktemp("damaged")), {}
+    made.step(60)
+    for name, problem in PROBLEMS.items():
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Landing, "write_frame", _raising(problem))
+            found[name] = made.audit()
+    made.audit()
+    for path in Path(made.landing.table(OPEN_EVENTS).folder.uri).rglob("*.parquet"):
         if "_delta_log" not in path.parts:
             path.unlink()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(LandingTable, "holds", lambda *_: True)  # it was there when that was asked
         found["gone"] = made.audit()
-    return found, settled, {one.row["id"] for one in dead[:2]}
+    return found
 
 
 def _raising(problem):
@@ -99,9 +108,10 @@ def _raising(problem):
     return fail
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_state_that_spark_cannot_write_leaves_the_verdict(audits, problem):
-    found, full, basis = audits[0][problem]
+def test_a_state_that_spark_cannot_write_leaves_the_verdict(damaged, problem):
+    found, full, basis = damaged[problem]
     assert found == full
     assert problem in basis["unsaved"]
 
@@ -133,7 +143,8 @@ def test_dead_letters_are_settled_until_they_are_released(audits):
     assert {one["id"] for one in found["findings"] if one["cause"] == Cause.RELEASED} == audits[2]
 
 
-def test_a_state_whose_file_goes_while_it_is_read_is_made_anew(audits):
-    found, full, basis = audits[0]["gone"]
+@pytest.mark.full
+def test_a_state_whose_file_goes_while_it_is_read_is_made_anew(damaged):
+    found, full, basis = damaged["gone"]
     assert found == full
     assert (basis["all_rows"], basis["why"], basis["unsaved"]) == (True, StateProblem.NONE, "")

@@ -101,6 +101,7 @@ def released(history):
     return {one.row["id"] for one in letters}
 
 
+@pytest.mark.full
 def test_no_audit_finds_anything_else_and_what_was_lost_is_found(spark, landing, expansion, monkeypatch):
     """Then a dead letter is released, which is judged by itself, as its rows stay; and something is said of a message whose rows are
     gone, whereupon all are judged.
