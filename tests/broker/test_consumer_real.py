@@ -80,8 +80,9 @@ def test_a_noisy_tenant_does_not_delay_quiet_ones(setting: Setting) -> None:
         noisy_left = 20_000 - len(waited["noisy"])
         assert noisy_left > 2_000, "the flood was over before the quiet ones came"
         quiet = sorted(age for tenant, seen in waited.items() if tenant != "noisy" for age in seen)
-        assert quiet[len(quiet) // 2] < 0.25
-        assert quiet[-3] < 2.0
+        noisy = sorted(waited["noisy"])
+        assert quiet[len(quiet) // 2] < noisy[len(noisy) // 2] / 10, "in one run, so that a busy machine slows both"
+        assert quiet[-3] < noisy[-3] / 3
 
 
 @pytest.mark.parametrize("kind", ["key_shared", "failover", "exclusive"])
