@@ -27,9 +27,7 @@ FULL_clusters := tests/clusters tests/faults
 FULL_docs := tests/docs tests/browser
 # Tests of pure modules run under coverage in the gate, which costs as much as the tests themselves; the others beside the services.
 MEASURED := $(filter-out $(addprefix tests/unit/,pipeline forge dev testing_tools),$(wildcard tests/unit/[a-z]*))
-# What waits for a broker most of its time, in more processes than there are cores; those that are judged by time are first, alone.
-BESIDE = $(filter-out tests/unit $(FULL_spark),$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*))
-WAITING = $$(($(WORKERS) + 1))
+BESIDE = $(filter-out tests/unit,$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*))
 PYTEST := $(BIN)/pytest -q --tb=short --dist loadfile --max-worker-restart=0 --no-loadscope-reorder
 COSTS := .costs
 
@@ -56,13 +54,11 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 
 test: $(READY) programs check test-compiled ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: a quarter of an hour
 	@mkdir -p $(COSTS); rm -f .coverage .coverage.* $(COSTS)/*.xml
-	@echo "Unit tests and Spark's, which compute, run beside those that wait for a broker; what they print comes at the end"
+	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
 	@export KODO_FAST_CORE=false; \
 	nice $(PYTEST) --timeout 1200 -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
-	nice $(PYTEST) --timeout 1200 -n 1 --junitxml=$(COSTS)/spark.xml $(FULL_spark) >$(COSTS)/spark.log 2>&1 & spark=$$!; \
-	$(PYTEST) -m "timed and not full" -n $(WAITING) --junitxml=$(COSTS)/timed.xml $(BESIDE); timed=$$?; \
-	$(PYTEST) -m "not timed and not full" -n $(WAITING) --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
-	wait $$unit; unit=$$?; wait $$spark; spark=$$?; cat $(COSTS)/unit.log $(COSTS)/spark.log; exit $$((timed | services | unit | spark))
+	$(PYTEST) -n $(WORKERS) --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
+	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include="$(PURE)" --omit="kodoctl/pipeline/*"  # of which Spark's tests cover a part: make coverage
 
 test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage ## Every test there is but those of hours (faults, chaos, simulate), with the coverage of all: run it where you touched what is long
