@@ -27,6 +27,7 @@ FULL_clusters := tests/clusters tests/faults
 FULL_docs := tests/docs tests/browser
 # Tests of pure modules run under coverage in the gate, which costs as much as the tests themselves; the others beside the services.
 MEASURED := $(filter-out $(addprefix tests/unit/,pipeline forge dev testing_tools),$(wildcard tests/unit/[a-z]*))
+BESIDE = $(filter-out tests/unit,$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*))
 PYTEST := $(BIN)/pytest -q --tb=short --dist loadfile --max-worker-restart=0 --no-loadscope-reorder
 COSTS := .costs
 
@@ -51,11 +52,12 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
 	else echo "The native border was not built: the consumer goes on without it"; fi
 
-test: $(READY) programs check test-compiled ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: a quarter of an hour
+test: $(READY) programs check test-compiled ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: half an hour on two cores
 	@mkdir -p $(COSTS); rm -f .coverage .coverage.* $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
-	@KODO_FAST_CORE=false nice $(PYTEST) --timeout 1200 -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
-	KODO_FAST_CORE=false $(PYTEST) -n $$((2 * $(WORKERS))) --junitxml=$(COSTS)/services.xml $(filter-out tests/unit,$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*)); services=$$?; \
+	@export KODO_FAST_CORE=false; \
+	nice $(PYTEST) --timeout 1200 -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
+	$(PYTEST) -n $(WORKERS) --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include="$(PURE)" --omit="kodoctl/pipeline/*"  # of which Spark's tests cover a part: make coverage
 

@@ -90,7 +90,7 @@ def test_a_kill_at_this_step_loses_nothing_and_repeats_no_more_than_it_explains(
         if step.startswith("drain"):
             eventually(lambda: len(setting.done()) > 300)
             process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(150) == -signal.SIGKILL
     at_kill = setting.done()
     assert 0 < len(at_kill) < MESSAGES, "it died on the way"
     assert max(at_kill.values()) == 1

@@ -41,8 +41,8 @@ def test_hanging_retries_of_some_delay_nobody_else_and_the_breaker_notices_them(
             producer.flush()
             eventually(lambda: len(bank.waits) == READY, within=30)
             waits = sorted(bank.waits)
-            assert waits[READY // 2] < 0.5
-            assert waits[READY * 99 // 100] < 2.0, "with every slot taken they would wait until it is over"
+            assert waits[READY // 2] < 1
+            assert waits[READY * 99 // 100] < 4, "with every slot taken they would wait until it is over"
             assert SLOTS - 2 <= bank.most < SLOTS, "slow ones have all but the head-room and one for newcomers"
             assert not bank.recovered, "nobody started in a slot that one of them had left"
             _assert_noticed(consumer, caplog)
