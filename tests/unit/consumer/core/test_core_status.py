@@ -17,7 +17,7 @@ def _no_kodo_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _status() -> str:
-    found = runpy.run_path(str(kodo_consumer.core.__file__))["COMPILED"]
+    found = runpy.run_path(str(kodo_consumer.core.__file__), run_name=kodo_consumer.core.__name__)["COMPILED"]
     assert not found.compiled
     return str(found)
 
