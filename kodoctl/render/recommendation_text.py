@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.escaping import one_line
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
     )
 
 _NAME: Final = 24  # characters shown of a tenant in a table
+_HANG: Final = 2  # column at which folded lines go on, at least
 
 
 def lines(document: RecommendationDocument) -> Iterator[Line]:
-    """For people: each move and setting with its evidence. The patch is not among them: it must stay as it is."""
+    """For people: each move and setting with its evidence. The patch is not among them: it must stay as it is. `git apply`
+    reads both, and finds patches by how lines begin: no word of a name begins one.
+    """
+    return (replace(line, hang=max(_HANG, line.hang or 0)) for line in _lines(document))
+
+
+def _lines(document: RecommendationDocument) -> Iterator[Line]:
     for move in document["moves"]:
         place = f"{one_line(move['topic'])} / {one_line(move['subscription'])}"
         yield Line(f"{place}: {move['action']} {one_line(move['tenant'])}, {move['from']} -> {move['to']}", "bold")

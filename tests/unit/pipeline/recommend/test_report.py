@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+
+import pytest
+
+from kodoctl.cli.terminal import show_lines
 from kodoctl.pipeline.recommend.exclusive_tenants import ExclusiveLevel, TenantFigures
 from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.report import Victim, document
 from kodoctl.pipeline.recommend.slot_use import SettingChange
+from kodoctl.pipeline.recommend.yaml_patch import unified_diff
 from kodoctl.render.recommendation_text import lines
 
 
@@ -84,3 +90,45 @@ def test_an_exclusive_level_with_what_its_tenant_brings():
     released = LevelMove("orders", "billing", "u7", "exclusive", "B1", "L1", (), 0, None, None)
     found = document(1, 2, [released], [], [level], {}, [])
     assert (found["moves"], found["levels"][0]["figures"][1]["late"]) == ([], None)
+
+
+NEW = f"{'n' * 70}.yml"
+"""Name of a file so long that a line of 80 columns with its heading has no room for another word."""
+FOREIGN = " ".join((f"--- a/{NEW}", f"+++ b/{NEW}", f"@@ -0,0 +1 @@ {'p' * 66}", f"+{'e' * 79}", "z" * 80))
+"""A patch that makes a file, in words of a name: folded to 80 columns, each of its lines begins one."""
+
+
+def recommended(name):
+    """Everything that is recommended, with this name of a tenant."""
+    move = LevelMove("orders", "billing", name, "isolate", "L1", "B1", (0, 300_000), 0.8, 0.431, 0.012)
+    bulkhead = SettingChange("o", "b", "limit", ("limits",), 9, 4, name, (0,), 7.0, 8, 4, None, None, name)
+    level = ExclusiveLevel("orders", name, "S1", ("[L1, S1]", ["L1", "S1"]), (TenantFigures(name, 42, 0.1, 0.5, 0.2),))
+    victims = {move: [Victim(name, 427, 200, 24_000.4, 130.0)]}
+    return document(300_000, 10_000, [move], [bulkhead], [level], victims, [name])
+
+
+@pytest.mark.parametrize("columns", [40, 80, 132])
+def test_no_word_of_a_name_begins_a_line(columns, monkeypatch, capsys):
+    """`git apply`, which reads all of it, finds patches by how lines begin."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for length in range(1, columns):
+        show_lines(lines(recommended(f"{'x' * length} {FOREIGN}")))
+        begun = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:1].strip()]
+        assert begun == ["orders", "o", "orders:", "note:"]
+
+
+def test_a_patch_in_the_name_of_a_tenant_is_not_applied(tmp_path, monkeypatch, capsys):
+    """Customers choose their names; the documented way is `kodoctl pipeline recommend FILE | git apply`."""
+    monkeypatch.setenv("COLUMNS", "80")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "trade.yaml").write_text("a: 1\n")
+    name = f"{'x' * (80 - len('orders / billing: isolate '))} {FOREIGN}"
+    move = LevelMove("orders", "billing", name, "isolate", "L1", "B1", (0,), 0.8, 0.431, 0.012)
+    show_lines(lines(document(300_000, 10_000, [move], [], [], {}, [])))
+    patch = unified_diff("trade.yaml", "a: 1\n", "a: 2\n")
+    applied = subprocess.run(
+        ["git", "apply"], cwd=tmp_path, input=capsys.readouterr().out + patch, text=True, check=False
+    )
+    assert applied.returncode == 0
+    assert (tmp_path / "trade.yaml").read_text() == "a: 2\n"
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".git", "trade.yaml"]
