@@ -137,6 +137,20 @@ def test_the_newest_message_and_first_hops_without_a_number(spark):
     assert (row.newest, row.unnumbered) == (world.NOW + 5, 1)
 
 
+def test_a_message_of_the_most_hops_ends_no_audit(spark):
+    """Whoever sends one writes its number of hops, and the next one had no place in 32 bits."""
+    one = world.World("hops")
+    one.done(hop=2**31 - 1)
+    one.move(one.store())
+    frames = [
+        spark.createDataFrame(rows, schema)
+        for rows, schema in ((one.events, world.EVENTS), (one.transitions, world.TRANSITIONS))
+    ]
+    nothing, lanes = spark.createDataFrame([], WEIGHED), spark.createDataFrame(list(one.lanes()), LANES)
+    verdicts = judged(outcomes(places(*frames, nothing, lanes), lanes), hops(frames[0], lanes))
+    assert {FATES[rank] for _, rank in counted(verdicts)} >= {MessageStatus.DONE}
+
+
 def test_the_place_that_a_record_names_is_split_once(spark):
     nothing = [spark.createDataFrame([], schema) for schema in (world.EVENTS, world.TRANSITIONS, WEIGHED, LANES)]
     plan = places(*nothing)._jdf.queryExecution().optimizedPlan().toString()

@@ -7,7 +7,13 @@ from collections import Counter
 
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.completeness import gaps_of, incomplete_producers, incomplete_runs, missing_of
+from kodoctl.pipeline.audit.completeness import (
+    gaps_of,
+    incomplete_producers,
+    incomplete_runs,
+    missing_of,
+    missing_records,
+)
 from kodoctl.pipeline.audit.sequence_gaps import counted, holes, merged
 from kodoctl.pipeline.ingest.state_tables import MARKS
 
@@ -127,3 +133,43 @@ def test_every_producer_that_may_lack_a_message_is_searched(spark):
         count, rows = found(some, high)
         assert (count, {row.seq_run for row in rows}) == (len(some), set(some))
     assert found(ranges, high=5, void=[(4, 5)]) == (1, []), "given up, as the search finds"
+
+
+LARGEST = 2**63 - 1
+
+
+def test_no_number_that_a_stranger_writes_ends_an_audit(spark):
+    """Two forged records, or one mark, had every later audit fail: a sum overflowed."""
+    numbers = [
+        ("a", LARGEST, "t"),
+        ("a", LARGEST, "of no file"),
+        ("a", LARGEST - 2, "t"),
+        ("b", LARGEST, "t"),
+        ("c", 2, "t"),
+    ]
+    told = spark.createDataFrame(
+        [(*one, "s") for one in numbers], "worker_run string, number bigint, topic string, subscription string"
+    )
+    lanes = spark.createDataFrame([("t", "s", 1)], "topic string, subscription string, family bigint")
+    (found,) = missing_records(told, lanes).collect()
+    assert (found.family, found.missing, found.runs) == (1, LARGEST, ["a", "b", "c"])
+    alone = missing_records(told.where("worker_run = 'c'"), lanes).collect()
+    assert [(row.missing, row.repeats) for row in alone] == [(1, 0)]
+    ranges = spark.createDataFrame(
+        [(one, LARGEST - 1, LARGEST, 2) for one in "ab"], "run string, first bigint, last bigint, rows bigint"
+    )
+    assert (
+        sorted((row["first"], row["last"]) for row in merged(ranges, ["run"]).collect()) == [(LARGEST - 1, LARGEST)] * 2
+    )
+
+
+def test_numbers_that_no_mark_can_give_up_count_for_nothing(spark):
+    high = 10**15 - 1
+    void = [(10**18 - 2, 0)] * 30 + [(None, 3), (0, 2), (4, None), (4, 4)]
+    mark = {"msg_topic": "t", "seq_partition": 0, "seq_run": "p", "seq_high": high, "seq_end": True, "ledger": 1, "entry": 1,
+            "batch_index": -1, "seq_void": [{"first": first, "last": last} for first, last in void]}  # fmt: skip
+    marks = spark.createDataFrame([tuple(mark.get(name) for name in MARKS.names)], MARKS.spark())
+    keys = "msg_topic string, seq_partition int, seq_run string"
+    ranges = spark.createDataFrame([("t", 0, "p", 1, 3, 3)], f"{keys}, first bigint, last bigint, rows bigint")
+    (found,) = gaps_of(ranges, marks, signed=False).collect()
+    assert (found.missing, found.overdue, found.repeats) == (high - 4, high - 4, 0)

@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.recommend import slot_query
 from kodoctl.pipeline.rollup.job import count
 from kodoctl.render.recommendation_text import lines
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
+from kodoctl.topology.units import LATEST
 from tests.brokers.workspace import run_main
 from tests.spark.landed import land
 from tests.spark.slot_traffic import SlotTraffic
@@ -177,3 +179,25 @@ def test_what_took_the_slots_is_bounded_and_who_is_light_goes_up(spark, tmp_path
     check_exclusive(run, file)
     wrong = run_main("pipeline", "recommend", "topologies/trade.yaml", "--landing", "landed", "--target", "2s")
     assert (wrong.code, "[K804]" in wrong.err, "TENANT=TIME" in wrong.err) == (64, True, True)
+
+
+def test_no_slot_time_that_a_stranger_writes_ends_a_recommendation(spark, tmp_path):
+    """One audit message holds so many records that their slot times, each as long as time itself, had a sum overflow."""
+    (tmp_path / "trade.yaml").write_text(FILE, encoding="utf-8")
+    expansion, many = expand(load_topology(str(tmp_path / "trade.yaml"))), 40_000
+    columns = {"after": 0, "topic": 0, "hop": 0, "event": "done", "tenant": "u1", "age": 0, "slot_time": 2**63 - 1}
+    head = {
+        "format": 1,
+        "run": "w",
+        "subscription": "s",
+        "first": 1,
+        "at": LATEST,
+        "topics": ["persistent://kodo/trade/vips"],
+    }
+    payload = json.dumps(head | {name: [value] * many for name, value in columns.items()}).encode()
+    assert len(payload) < 5 << 20
+    audit = spark.createDataFrame([("vips", payload)], "topic string, payload binary")
+    query = slot_query.SlotQuery([("vips", "s")], WINDOW, 10_000, {}, [])
+    runs = slot_query._runs(spark, audit, expansion, query)
+    added = slot_query._added(runs, slot_query._TENANT, WINDOW).collect()
+    assert max(row.offered_ms for row in added) == many * 30 * 86_400_000

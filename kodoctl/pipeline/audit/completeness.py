@@ -20,6 +20,7 @@ _SAID: Final = (
     "topic", "subscription", "msg_topic", "id", "identity", "hop", "event", "rule", "target_topic", "target_id",
 )  # fmt: skip
 _SOME: Final = 3  # runs that are named
+_MOST: Final = 2**63 - 1  # stands for all that a sum cannot tell: the numbers of a few forgers
 _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
@@ -56,7 +57,7 @@ def missing_of(ranges: DataFrame) -> DataFrame:
         .where(F.col("family").isNotNull())
         .groupBy("family")
         .agg(
-            F.sum("missing").alias("missing"),
+            F.coalesce(F.try_sum("missing"), F.lit(_MOST)).alias("missing"),
             F.sum(F.col("rows") - (F.col("highest") - F.col("missing"))).alias("repeats"),
             F.slice(F.array_sort(F.collect_set(holed)), 1, _SOME).alias("runs"),
         )
@@ -141,9 +142,11 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
         proved, marks = _distinct(marks.where("genuine")), _distinct(marks)
     own = F.expr("`rows` - (last - first + 1)").alias("repeats")
     seen = ranges.select(*PRODUCER_KEY, "first", "last", own)
-    void = proved.select(*PRODUCER_KEY, F.explode("seq_void").alias("void")).select(
-        *PRODUCER_KEY, "void.first", "void.last"
-    )
+    void = (
+        proved.select(*PRODUCER_KEY, F.explode("seq_void").alias("void"))
+        .select(*PRODUCER_KEY, "void.first", "void.last")
+        .where("first BETWEEN 1 AND last")
+    )  # others no producer writes
     high = marks.select(*PRODUCER_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
     marked = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))

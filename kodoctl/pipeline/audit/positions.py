@@ -223,7 +223,7 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
                 ),
                 published=F.unix_millis("publish_ts"),
                 identity=identified("kodo_id", "mid"),
-                next=_hop(F.col("hop") + 1),
+                next=_hop(F.try_add("hop", F.lit(1))),  # whoever sends a message writes its number of hops
             )
         )
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 64 neighbouring numbers become one row with a bit for each, so that neither a sort nor a state of all numbers is
 needed: a million numbers without a hole are 16,000 rows before anything is compared with its neighbour.
+
+Whoever writes to a topic chooses numbers: none up to the largest of 64 bits has a sum or a difference here overflow.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def merged(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
     """(keys, first, last, rows): the same numbers in as few ranges as there can be, none of which touches another."""
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     upwards = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, 0)
-    apart = F.col("first") > F.max("last").over(before) + 1
+    apart = F.col("first") - 1 > F.max("last").over(before)
     return (
         ranges.select(*keys, "first", "last", "rows", F.when(apart, 1).otherwise(0).alias("apart"))
         .withColumn("island", F.sum("apart").over(upwards))
@@ -64,7 +66,7 @@ def holes(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
     `first` is empty and only adds its key.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
-    hole = F.col("first") > F.col("known") + 1
+    hole = F.col("first") - 1 > F.col("known")
     return (
         ranges.withColumn("known", F.coalesce(F.max("last").over(before), F.lit(0)))
         .withColumn("from", F.when(hole, F.col("known") + 1))

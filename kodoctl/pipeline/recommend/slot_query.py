@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
 
 LARGEST: Final = 5  # tenants with most slot time that are read of each window
+_LONGEST: Final = 30 * DAY  # of a run, in ms: what a forged record says beyond that would have sums overflow
 CANDIDATES: Final = 100  # tenants of a subscription that are read as candidates for a promotion
 _RECORDS: Final = (
     "format int, run string, subscription string, first bigint, at bigint, topics array<string>, after array<bigint>, "
@@ -137,7 +138,9 @@ def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: Sl
         F.col(f"found.{SLOT_TIME}").isNotNull().alias("timed"),
     )  # fmt: skip
     once = rows.dropDuplicates(["run", "number"]).join(pairs, list(_SUBSCRIPTION), how="left_semi")
-    sound = once.where(F.col("ends").between(0, LATEST)).withColumn("slot_time", F.least("slot_time", "ends"))
+    sound = once.where(F.col("ends").between(0, LATEST)).withColumn(
+        "slot_time", F.least("slot_time", "ends", F.lit(_LONGEST))
+    )
     known = sound.join(topics, "lane", how="inner").join(goals, "tenant", how="left")
     begins, wait = F.col("ends") - F.col("slot_time"), F.greatest(F.col("age") - F.col("slot_time"), F.lit(0))
     goal = F.coalesce("own_goal", F.lit(query.goal))
