@@ -275,5 +275,8 @@ class Cluster(Protocol):
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """The Avro definition of a schema version; None: there is none. Raises ClusterError."""
 
+    def latest_schema(self, topic: str) -> int:
+        """Number of the newest schema version of a topic, -1 where it has none. Raises ClusterError."""
+
     def close(self) -> None:
         """Leaves."""

@@ -194,6 +194,9 @@ def test_avro_versions_are_those_of_every_ready_topic_also_of_lanes_of_others() 
             asked.append((topic, version))
             return {}
 
+        def latest_schema(self, topic: str) -> int:
+            return 3
+
     of = select_lanes(policy(), LaneSelection.parse("L1/retrying"))
     assert SchemaVersions(of, Versions()).definition("L2:3") == {}  # type: ignore[arg-type]
     assert asked == [("persistent://p/n/t-L2-ready", 3)]

@@ -114,13 +114,23 @@ class AdminCluster:
         """The Avro definition of a schema version; None: there is no such version, or it is not Avro. It is waited for
         at most 8 s, because messages of other lanes wait along. Raises ClusterError.
         """
-        name = TopicName.parse(topic)
-        reply = self._serving.call("GET", f"schemas/{topic_path(name).partition('/')[2]}/schema/{version}")
+        reply = self._serving.call("GET", f"{_schema_path(topic)}/{version}")
         if reply.missing:
             return None
         found = must(reply, f"reading schema {version} of {topic}")
         definition = json.loads(found["data"]) if found.get("type") == "AVRO" else None
         return definition if isinstance(definition, dict) else None
+
+    def latest_schema(self, topic: str) -> int:
+        """Number of the newest schema version of a topic, -1 where it has none. As long as `schema` at most. Raises
+        ClusterError.
+        """
+        reply = self._serving.call("GET", _schema_path(topic))
+        return -1 if reply.missing else int(must(reply, f"reading the schema of {topic}")["version"])
+
+
+def _schema_path(topic: str) -> str:
+    return f"schemas/{topic_path(TopicName.parse(topic)).partition('/')[2]}/schema"
 
 
 def largest_now(connection: Connection, topic: str) -> int:

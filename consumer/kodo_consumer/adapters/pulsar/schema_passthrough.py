@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pulsar
 from pulsar.schema import Schema
 
 from kodoctl.topology.names import whole_topic
+
+_MOST_VERSIONS: Final = 100  # that have producers at a time
 
 
 class Key(NamedTuple):
@@ -52,13 +54,21 @@ class SchemaTopics:
         definition: Callable[[str], Mapping[str, Any] | None],
     ) -> None:
         self._versioned, self._declared, self._definition = versioned, declared, definition
+        self._versions: set[str] = set()
 
     def version(self, topic: str, version: str) -> str | None:
-        """`Key.version` for a message that came with this version, "" where it has none."""
+        """`Key.version` for a message that came with this version, "" where it has none. Each has a producer, and senders
+        choose versions: those beyond `_MOST_VERSIONS` count as none.
+        """
         base = whole_topic(topic)
-        if version and base in self._versioned:
+        if version and base in self._versioned and self._is_one_of_few(version):
             return version
         return "" if base in self._declared else None
+
+    def _is_one_of_few(self, version: str) -> bool:
+        if len(self._versions) < _MOST_VERSIONS:
+            self._versions.add(version)
+        return version in self._versions
 
     def schema(self, key: Key) -> PassThrough | None:
         """Schema that the producer announces; None: without one. Raises ClusterError when a version cannot be read."""

@@ -184,10 +184,13 @@ class Payloads:
         return record
 
     def _writer(self, version: str) -> tuple[Callable[..., Any], Any]:
-        """Reader of a schema version, and its parsed definition."""
+        """Reader of a schema version, and its parsed definition; of one that there is not, those that are declared."""
         found = self._writers.get(version)
         if found is None:
-            found = self._writers[version] = safe_reader(self.definition(version) or self.schema or {})
+            definition = self.definition(version)
+            if version and not definition:  # nothing is kept of it: senders choose versions
+                return self._writer("")
+            found = self._writers[version] = safe_reader(definition or self.schema or {})
         return found
 
     def definition(self, version: str) -> Mapping[str, Any] | None:

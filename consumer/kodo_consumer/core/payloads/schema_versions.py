@@ -1,13 +1,16 @@
 """Versions of Avro schemas. A version belongs to the ready topic that gave it: `L1:3` is version 3 of L1's topic.
 
-Messages carry it (`kodo-schema`) where their topic keeps none: state topics and dead letters have no schema.
+Messages carry it (`kodo-schema`) where their topic keeps none: state topics and dead letters have no schema. Whoever
+sends a message writes there what he likes. So of versions that a topic does not have nothing is kept: neither memory,
+nor that there is no such version, which the next schema of the topic would be taken for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import State
 
@@ -15,22 +18,43 @@ if TYPE_CHECKING:
     from kodo_consumer.core.broker import Cluster
     from kodo_consumer.core.policy import Policy
 
+_AHEAD: Final = (
+    8  # versions that may have come since the newest one was asked for: of these nobody waits for the next look
+)
+_LOOK: Final = 0.1  # seconds between two looks for all others
+
 
 class SchemaVersions:
     """Definitions by version, each asked for once. Thread-safe."""
 
-    def __init__(self, policy: Policy, cluster: Cluster) -> None:
+    def __init__(self, policy: Policy, cluster: Cluster, now: Callable[[], float] = time.monotonic) -> None:
         self._topics = {lane.level.value: lane.topic for lane in policy.every_lane if lane.state is State.READY}
-        self._cluster = cluster
+        self._cluster, self._now = cluster, now
         self._lock = threading.Lock()
-        self._known: dict[str, Mapping[str, Any] | None] = {}
+        self._known: dict[tuple[str, int], Mapping[str, Any] | None] = {}  # of versions that there are
+        self._newest: dict[str, int] = {}
+        self._looked: dict[str, float] = {}
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
         """None: there is no such version, or what names it is nothing a worker wrote. Raises ClusterError."""
+        level, _, text = version.partition(":")
+        topic = self._topics.get(level)
+        if topic is None or not (text.isascii() and text.isdigit() and len(text) < 10):
+            return None
+        number = int(text)
         with self._lock:
-            if version not in self._known:
-                level, _, number = version.partition(":")
-                topic = self._topics.get(level)
-                is_one = topic is not None and number.isascii() and number.isdigit() and len(number) < 10
-                self._known[version] = self._cluster.schema(topic, int(number)) if topic and is_one else None
-            return self._known[version]
+            if (topic, number) not in self._known:
+                if not self._exists(topic, number):
+                    return None
+                self._known[topic, number] = self._cluster.schema(topic, number)
+            return self._known[topic, number]
+
+    def _exists(self, topic: str, number: int) -> bool:
+        newest = self._newest.get(topic, -1)
+        if number > newest:
+            now = self._now()
+            if number > newest + _AHEAD and now - self._looked.get(topic, float("-inf")) < _LOOK:
+                return False
+            newest = self._newest[topic] = self._cluster.latest_schema(topic)
+            self._looked[topic] = now
+        return number <= newest

@@ -100,14 +100,14 @@ class SchemaNews:
         self._sent: set[str] = set()
 
     def of(self, messages: list[Message]) -> dict[str, Any]:
-        """Definitions that it needs for these messages and does not have yet, by version."""
+        """Definitions that it needs for these messages and does not have yet, by version; None: there is no such one."""
         news: dict[str, Any] = {}
         if isinstance(self._check, Payloads) and self._check.kind == "avro":
             versions = {parts_of(message)[0].schema for message in messages} - self._sent
             for version in versions - {""}:
                 with suppress(Unavailable):  # it is asked for again with the next message; this one waits
                     news[version] = self._check.definition(version)
-            self._sent |= news.keys()
+            self._sent |= {version for version, definition in news.items() if definition is not None}
         return news
 
 

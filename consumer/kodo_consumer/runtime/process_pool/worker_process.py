@@ -162,6 +162,8 @@ class _Work:
                 self._line.sendall(framed(("finished",)))
                 reported = began
         self._line.sendall(framed(("finished",)))
+        for version in [one for one, definition in schemas.items() if definition is None]:
+            del self._schemas[version]  # senders choose versions: none that there is not is kept
 
     def _traced(self, message: Message, carrier: dict[str, str]) -> Outcome:
         """In the trace of the worker's span."""

@@ -60,6 +60,10 @@ class MemoryCluster:
     def schema(self, name: str, version: int) -> None:
         """None."""
 
+    def latest_schema(self, name: str) -> int:
+        """None."""
+        return -1
+
     def close(self) -> None:
         pass
 

@@ -161,6 +161,19 @@ def test_a_message_whose_schema_cannot_be_asked_for_waits() -> None:
         assert desk.ended[1][1] == DONE
 
 
+def test_versions_that_there_are_not_are_read_as_declared_and_kept_by_nobody() -> None:
+    """Senders choose them."""
+    declared = {"type": "record", "name": "Order", "fields": []}
+    with pool(1, function="read", check=Payloads("avro", declared, None, lambda _: None)) as (runner, desk):
+        for _ in range(2):
+            for number in range(10):
+                desk.give("", schema=f"L1:{number}")
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 20)
+        assert {outcome for _, outcome in desk.ended} == {DONE}
+        assert runner._lines[0]._news._sent == set()
+
+
 def test_a_message_is_the_same_in_a_process() -> None:
     headers = Headers(retrying=2, reason="ValueError", origin_id="9:9:9:9", hop=1)
     with pool(1) as (runner, desk):
