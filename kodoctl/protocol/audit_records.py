@@ -34,6 +34,7 @@ FIRST_PROPERTY: Final = "kodo-audit-first"  # number of the first record in the 
 COUNT_PROPERTY: Final = "kodo-audit-count"
 SLOT_TIME: Final = "slot_time"  # name of its column
 MAX_TEXT: Final = 200  # characters of an identity, a tenant or a reason
+_LARGEST: Final = 2**63 - 1
 
 
 class Event(StrEnum):
@@ -162,14 +163,16 @@ _COLUMNS: Final = (
 
 
 def decode(payload: bytes) -> list[Record]:
-    """The records of a message. Raises BrokenAuditError with what is wrong."""
+    """The records of a message. Raises BrokenAuditError with what is wrong: whoever may produce to the topic writes there
+    what he likes, and nobody who reads a record looks at the types of its values again.
+    """
     try:
         found = json.loads(payload)
-        form, topics, first = found["format"], found["topics"], found["first"]
+        form, topics, first = found["format"], found["topics"], _whole(found["first"])
         rows = list(zip(*(found[name] for name in _COLUMNS), strict=True)) if form == FORMAT else []
         errors, slot_times = found.get("error", [None] * len(rows)), found.get(SLOT_TIME, [0] * len(rows))
         records = [
-            _record(found, topics, number, row, error)._replace(slot_time=int(slot_time))
+            _record(found, topics, number, row, error)._replace(slot_time=_whole(slot_time))
             for number, (row, error, slot_time) in enumerate(zip(rows, errors, slot_times, strict=True), first)
         ]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
@@ -179,25 +182,36 @@ def decode(payload: bytes) -> list[Record]:
     return records
 
 
-def _record(
-    head: Mapping[str, Any], topics: Sequence[str], number: int, row: tuple[Any, ...], error: str | None
-) -> Record:
+def _record(head: Mapping[str, Any], topics: Sequence[str], number: int, row: tuple[Any, ...], error: Any) -> Record:
     after, topic, position, identity, hop, event, rule, target, target_id, reason, tenant, age = row
     return Record(
-        run=str(head["run"]),
-        subscription=str(head["subscription"]),
+        run=_text(head["run"]),
+        subscription=_text(head["subscription"]),
         number=number,
-        at=head["at"] + after,
-        topic=topics[topic],
-        id=str(position),
-        identity=str(position if identity is None else identity),
-        hop=int(hop),
+        at=_whole(head["at"]) + _whole(after),
+        topic=_text(topics[topic]),
+        id=_text(position),
+        identity=_text(position if identity is None else identity),
+        hop=_whole(hop),
         event=Event(event),
-        rule=str(rule),
-        target="" if target < 0 else topics[target],
-        target_id=target_id or "",
-        reason=reason or "",
-        tenant=str(tenant),
-        age=int(age),
-        error=str(error or ""),
+        rule=_text(rule),
+        target="" if _whole(target) < 0 else _text(topics[target]),
+        target_id=_text(target_id or ""),
+        reason=_text(reason or ""),
+        tenant=_text(tenant),
+        age=_whole(age),
+        error=_text(error or ""),
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} in place of a text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    """A number of 64 bits, as tables have them."""
+    if type(value) is not int or not -_LARGEST <= value <= _LARGEST:
+        raise TypeError(f"a {type(value).__name__} in place of a whole number of 64 bits")
+    return value

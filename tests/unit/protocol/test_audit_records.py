@@ -111,3 +111,24 @@ def test_a_newer_form_and_damaged_columns_are_told() -> None:
     for damage in ({"id": []}, {"topic": [7]}, {"event": ["eaten"]}, {"hop": ["x"]}, {"after": None}):
         with pytest.raises(BrokenAuditError):
             decode(json.dumps(found | damage).encode())
+
+
+INFINITE = float("inf")
+DAMAGES = [
+    {"first": True}, {"first": 10**30}, {"run": 7}, {"run": None}, {"subscription": ["s"]}, {"at": INFINITE}, {"at": "now"},
+    {"at": 10**30}, {"at": None}, {"topics": [{}]}, {"topics": {"0": ORDERS}}, {"after": ["now"]}, {"after": [0.5]},
+    {"after": [INFINITE]}, {"topic": [None]}, {"topic": [0.0]}, {"topic": ["0"]}, {"id": [{}]}, {"identity": [7]},
+    {"hop": [INFINITE]}, {"hop": [float("nan")]}, {"hop": [True]}, {"event": [[]]}, {"event": [None]}, {"rule": [3]},
+    {"target": [None]}, {"target": [INFINITE]}, {"target": [0.5]}, {"target_id": [["9:4:0:-1"]]}, {"reason": [{"a": 1}]},
+    {"tenant": [None]}, {"age": [INFINITE]}, {"age": [10**400]}, {"age": [None]}, {"error": [[1]]}, {"slot_time": [INFINITE]},
+    {"slot_time": ["3"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=str)
+def test_a_value_of_another_type_is_told_and_no_record(damage: dict[str, object]) -> None:
+    """One such record of a stranger ended `kodo-consumer why` for every message of the subscription."""
+    found = json.loads(encode([record(error="e", slot_time=1)]).payload)
+    assert [*decode(json.dumps(found).encode())] == [record(error="e", slot_time=1)]
+    with pytest.raises(BrokenAuditError):
+        decode(json.dumps(found | damage).encode())
