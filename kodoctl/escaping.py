@@ -1,17 +1,30 @@
-"""Text from files and clusters made harmless: a topic property cannot forge output, on terminals or in Markdown."""
+"""Text from files and clusters made harmless: a topic property cannot forge output, on terminals, in Markdown or in the log
+of a CI job.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+_COMMAND: Final = re.compile(r"(?<!\S)::(?=[A-Za-z].*?::)|##(?=\[)")
+"""What a forge's runner takes for a command in the log of a job: `::name::text` where a line begins, and any word may where
+lines are folded; `##[name]text` wherever it stands.
+"""
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 MAX_SHOWN: Final = 500
 
 
 def printable(text: str) -> str:
-    """Controls, line breaks, directional overrides and everything else that prints nothing of its own, as escapes."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    """Controls, line breaks, directional overrides and everything else that prints nothing of its own, as escapes; so is
+    one character of what would be a command to the runner of a CI job, which reads the log.
+    """
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    return _COMMAND.sub(_disarmed, shown) if "::" in shown or "##[" in shown else shown
+
+
+def _disarmed(found: re.Match[str]) -> str:
+    return "\\x3a:" if found[0] == "::" else "#\\x23"
 
 
 def _escape(character: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kodoctl.escaping import MAX_SHOWN, code, markdown, one_line, printable
+from kodoctl.render.github_annotations import annotation
 from kodoctl.render.line import Line
+from kodoctl.render.wrap import fold
 
 EVIL = st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "L", "P", "S", "Cs"]))
 
@@ -42,6 +45,36 @@ def test_text_in_markdown_means_nothing_and_mentions_nobody(text: str) -> None:
         if character in "`*_{}[]<>#|~":
             assert shown[position - 1] == "\\"
     assert "@" not in shown.replace("@\u200b", "")
+
+
+def is_command(line: str) -> bool:
+    """True if the runner of a job (actions/runner, ActionCommand) takes a line of its log for a command."""
+    named, colons, _ = line.strip().removeprefix("::").partition("::")
+    by_colons = line.strip().startswith("::") and colons and re.match(r"[A-Za-z-]+( |$)", named)
+    return bool(by_colons or re.search(r"##\[[^\]]*\]", line))
+
+
+PARTS = st.sampled_from(
+    ["::", ":", "#", "##[", "[", "]", " ", "add-mask", "stop-commands", "x", "x" * 70, "\u2003", "\t"]
+)
+
+
+@given(st.lists(PARTS, max_size=30).map("".join))
+@example(f"{'x' * 76} ::stop-commands::token")
+@example("##[add-mask]e")
+@example("a::error::b ###[error]c]")
+def test_no_name_is_a_command_to_the_runner_of_a_job_wherever_a_line_is_folded(text: str) -> None:
+    """The log of a job is read by its runner: a subscription's name could have hidden all that is at stake."""
+    shown = printable(text)
+    assert printable(shown) == shown
+    folded = [*fold(one_line(text), 80), *fold(f"  {printable(text)}", 80), *fold(Line(f"    name {text}").text, 80)]
+    assert not any(map(is_command, folded))
+
+
+def test_addresses_with_two_colons_stay_as_they_are() -> None:
+    for text in ("::1", "[::1]:8080", "::ffff:127.0.0.1", "a::b", "std::vector", "#[1]", "# ::: #"):
+        assert printable(text) == text
+    assert is_command(annotation("error", "K001", "x")), "ours is one"
 
 
 def test_readable_text_stays_as_it_is() -> None:

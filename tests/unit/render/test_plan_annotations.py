@@ -29,7 +29,7 @@ def test_annotations_stand_on_lines_of_the_file_and_nobody_forges_one() -> None:
     plan = planned(wanted(topology("{J: {policies: {ttl: 5s}}}")), start)
     found = warning("K404", "rights: a, b", "100%\n::error::forged", None)
     text = plan_github(to_json(replace(plan, findings=(found,))), TARGET)
-    assert "::warning title=K404 rights%3A a%2C b::100%25%0A::error::forged" in text
+    assert "::warning title=K404 rights%3A a%2C b::100%25%0A\\x3a:error::forged" in text
     assert "\n::error::forged" not in text
     assert text.endswith("Plan: 0 to create, 1 to update, 0 to delete, 0 to adopt, 1 unchanged.")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -110,6 +113,21 @@ def test_each_long_target_runs_each_night() -> None:
 def test_a_lock_names_no_index() -> None:
     for file in (ROOT / "requirements").glob("*.txt"):
         assert not re.search(r"https?://|--index-url|--extra-index-url", file.read_text(encoding="utf-8")), file.name
+
+
+def test_no_name_in_a_drift_ends_the_code_that_its_summary_is(tmp_path: Path) -> None:
+    """A subscription's name may be any text, a fence among them; what would follow it is a headline, a picture, a link."""
+    [step] = [step for _, step in steps_of(workflow("kodoctl-drift.yml")) if step.get("name") == "Show"]
+    (tmp_path / "drift.txt").write_text("Unmanaged:\n  ``````\n# No drift.\n\n![](https://somewhere.example)\n")
+    place = {
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "PATH": os.environ["PATH"],
+    }
+    subprocess.run(["bash", "-e", "-c", step["run"]], env=place, check=True)
+    shown = (tmp_path / "summary.md").read_text().splitlines()
+    assert len(shown) == 5
+    assert all(line.startswith("    ") for line in shown), "an indented block has no end to be written"
 
 
 def test_a_called_workflow_gets_only_the_secrets_that_it_names() -> None:
