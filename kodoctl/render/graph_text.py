@@ -90,7 +90,7 @@ def mermaid(graph: Graph[GraphNode]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    return printable(text).replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
 
 
 def _name(lane: GraphNode) -> str:

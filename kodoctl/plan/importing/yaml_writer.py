@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.escaping import printable
 from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
 from kodoctl.topology.expand import derived_state
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
@@ -142,13 +143,9 @@ def render(data: Json, left_out: Mapping[Address, str], findings: Mapping[int, s
         lines.insert(number - 1, f"{' ' * indent}# kodoctl: allow {', '.join(sorted(codes))} because found by import")
     if left_out:
         lines += ["", "# Left out, and never touched:"]
-        lines += [f"#   {_in_a_comment(address)}: {reason}" for address, reason in sorted(left_out.items())]
+        # No name of the cluster's, and no answer, ends the comment and goes on as a part of the file.
+        lines += [printable(f"#   {address}: {reason}") for address, reason in sorted(left_out.items())]
     return "\n".join(lines) + "\n"
-
-
-def _in_a_comment(name: str) -> str:
-    """A name from the cluster cannot end the comment and go on as a part of the file."""
-    return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
 
 
 def _flowing(value: Any, depth: int = 0) -> Any:

@@ -68,6 +68,16 @@ def test_moves_between_the_same_two_lanes_share_an_arrow() -> None:
     assert 'n0 -- "over rate<br/>over quota<br/>isolated" --> n1' in text
 
 
+def test_no_text_of_a_file_begins_a_line() -> None:
+    """A graph stands in Markdown, between fences."""
+    body = 'topics: {J: {subscriptions: {s: {routes: [{when: {property: kind, in: ["x\\n```\\n# y"]}, to: B1}]}}, backup: true}}'
+    plain = body.replace("\\n```\\n# y", "")
+    for view in (mermaid, dot):
+        shown, expected = (view(lane_graph([expanded(one)])) for one in (body, plain))
+        assert "```" in shown
+        assert len(shown.splitlines()) == len(expected.splitlines())
+
+
 def test_long_conditions_fill_several_lines_in_a_picture() -> None:
     body = "topics: {J: {levels: [S1, L1], subscriptions: {s: {states: [], routes: [{when: {property: kind, in: [aaaaaaaaaaa, bbbbbbbbbb, cccccccccc]}, to: S1}]}}}}"
     text = dot(lane_graph([expanded(body)]))

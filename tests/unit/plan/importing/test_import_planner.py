@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -149,6 +150,15 @@ def test_plain_topics_and_odd_names_are_listed_and_left_alone() -> None:
     assert "#   topic.persistent://acme/ns/plain: a plain topic" in found.text
     assert "ends in -L2 and does not fit a family" in found.text
     assert "\nx" not in found.text.replace("\\nx", "")  # a name cannot end the comment
+
+
+def test_no_answer_of_the_cluster_goes_on_as_a_part_of_the_file() -> None:
+    there = _by_hand({"J": (1, {"s"}), "K": (1, {"s"})})
+    why = "500 of a proxy:\n<html>\ntopics: {J: {}}"
+    found, _ = _imported(replace(there, unread={TopicName(HERE, "K"): why}))
+    whole, _ = _imported(replace(there, unread={TopicName(HERE, "K"): "500"}))
+    assert "<html>" in found.text
+    assert len(found.text.splitlines()) == len(whole.text.splitlines())
 
 
 def test_a_subscription_that_the_family_does_not_explain_is_listed() -> None:
