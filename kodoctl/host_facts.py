@@ -1,4 +1,5 @@
-"""Host facts that a deployment may lack: a home folder, a working folder, a name of the user.
+"""Host facts that a deployment may lack: a home folder, a working folder, a name of the user; and files above the working
+folder, which may be another user's.
 
 Containers run as users without an entry in the list of users, and jobs delete the folder that they were started in.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import stat
 from pathlib import Path
 
 
@@ -35,3 +37,25 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def nearest_file(name: str, folder: Path) -> Path | None:
+    """The nearest file of that name in the folder or above it."""
+    return next((place / name for place in (folder, *folder.parents) if (place / name).is_file()), None)
+
+
+def why_a_strangers(file: Path) -> str:
+    """Reason not to follow a file that was found and not named; "" if there is none. In a folder where everybody may
+    write, as /tmp is, every user of the machine can put a file above the working folders of others.
+    """
+    try:
+        owners = {file.stat().st_uid, file.lstat().st_uid} - {0, os.geteuid()}
+        is_anybodys = file.parent.stat().st_mode & stat.S_IWOTH
+    except OSError:  # whoever reads the file meets that, too
+        return ""
+    if not owners or not is_anybodys:
+        return ""
+    return (
+        f"it belongs to user {owners.pop()} and lies where everybody may write: remove it, or work in a folder that is not"
+        f" below {file.parent}"
+    )

@@ -18,6 +18,7 @@ from kodo_consumer.core.envelope import Duration, UnitError
 from kodo_consumer.core.lane_selection import LaneSelection
 from kodo_consumer.core.store import KEEP_S
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
+from kodoctl.host_facts import nearest_file, why_a_strangers
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.secret import Secret
 
@@ -174,11 +175,13 @@ def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
     """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every
     finding, UsageError where variables are wrong. Warns of variables that are almost a setting's.
     """
-    file = next((p / FILE for p in (folder, *folder.parents) if (p / FILE).is_file()), None)
+    file = nearest_file(FILE, folder)
     given: dict[str, Any] = {}
     where = Where(str(file)) if file else None
     if file is not None:
         try:
+            if reason := why_a_strangers(file):
+                raise KodoctlError(error("K708", "cannot read settings", reason, where))
             given = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
             raise KodoctlError(error("K708", "cannot read settings", str(problem), where)) from None

@@ -20,7 +20,7 @@ from typing import Any, Final
 import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
-from kodoctl.host_facts import expanded
+from kodoctl.host_facts import expanded, nearest_file, why_a_strangers
 from kodoctl.pulsar.addresses import checked, readable_by_all, split
 from kodoctl.pulsar.credentials import (
     FILE_KEYS,
@@ -146,7 +146,7 @@ def own_config(environ: Mapping[str, str]) -> Path:
 
 def project_config(folder: Path) -> Path | None:
     """The nearest `kodoctl.toml` in the folder or above it."""
-    return next((p / CONFIG_FILE for p in (folder, *folder.parents) if (p / CONFIG_FILE).is_file()), None)
+    return nearest_file(CONFIG_FILE, folder)
 
 
 def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
@@ -159,6 +159,8 @@ def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
         by_name, current = _read_config(own)
     owned = by_name
     if project is not None and not (own is not None and has_own and project.samefile(own)):
+        if reason := why_a_strangers(project):
+            raise KodoctlError(error("K502", "cannot read configuration", reason, Where(str(project))))
         contexts, chosen = _read_config(project)
         if faults := [fault for one in contexts.values() for fault in _of_project(one, by_name)]:
             raise KodoctlError(*faults)

@@ -17,7 +17,7 @@ from kodo_consumer.settings import Settings, read_settings
 
 from kodoctl.cli.plan_files import scratch_file
 from kodoctl.console import defect
-from kodoctl.errors import UsageError
+from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.host_facts import expanded, user_name, working_folder
 from kodoctl.pulsar.connection import own_config, read_contexts, user_config
 from kodoctl.pulsar.secret import read_secret
@@ -128,3 +128,45 @@ def test_variables_that_a_platform_makes_beside_a_service_are_no_settings(
     assert read_settings({**made, "KODO_CONSUMER_PORT": "9464"}, tmp_path) == Settings(port=9464)
     with pytest.raises(UsageError, match="K708"):
         read_settings({"KODO_CONSUMER_PORT": "http://10.0.0.1:1"}, tmp_path)
+
+
+CONFIGURATIONS = {
+    "kodoctl.toml": '[contexts.shop]\nadmin_url = "http://h:1"\n',
+    "kodo-consumer.toml": 'store = "memory"\n',
+}
+"""Files that are looked for in the working folder and above it: where commands go; where it stands what is done already."""
+
+
+def _read(name: str, folder: Path) -> object:
+    return read_contexts({}, folder).by_name if name == "kodoctl.toml" else read_settings({}, folder).store
+
+
+@pytest.mark.usefixtures("homeless")
+@pytest.mark.parametrize("link", [False, True], ids=["file", "link"])
+@pytest.mark.parametrize(("name", "text"), CONFIGURATIONS.items())
+def test_a_file_that_any_user_of_the_machine_may_have_put_above_the_working_folder_is_refused(
+    name: str, text: str, link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below /tmp another user chose the cluster of every command, and the store that says what a worker need not do."""
+    shared, own = tmp_path / "shared", tmp_path / "own.toml"
+    folder = shared / "mine" / "deep"
+    folder.mkdir(parents=True)
+    own.write_text(text, encoding="utf-8")
+    file = shared / name
+    if link:
+        file.symlink_to(own)
+    else:
+        file.write_text(text, encoding="utf-8")
+    shared.chmod(0o1777)
+    assert _read(name, folder), "one's own, or root's"
+    if os.getuid() == 0:
+        os.chown(file, 65_534, -1, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 65_534)
+    with pytest.raises(KodoctlError, match="lies where everybody may write"):
+        _read(name, folder)
+    shared.chmod(0o755)
+    assert _read(name, folder), "somebody deploys files, and somebody else runs them"
+    shared.chmod(0o777)
+    (shared / "mine" / name).write_text(text, encoding="utf-8")
+    assert os.getuid() or _read(name, folder), "the nearest one counts"
