@@ -1,11 +1,14 @@
 """Files and folders that only their owner may read: plans, ledgers, secrets. They hold payloads, keys and credentials.
+And files that are written in one step, whoever may read them.
 
-Folders that are there keep their mode: their owner may share them on purpose.
+Folders that are there keep their mode: their owner may share them on purpose. A folder may be a clone, or of several
+users: a file is never written through a link that lies where it is made.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +36,27 @@ def _make(folder: Path, others: int) -> None:
 
 def create_private(file: Path) -> None:
     """An empty file, for a library that opens files by itself. One that is there is replaced. Raises OSError."""
+    os.close(_created(file, 0o600))
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """A file in one step, with the mode that the system gives: whoever reads it meanwhile sees the last one, or this one.
+    Raises OSError.
+    """
+    scratch = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        with os.fdopen(_created(scratch, 0o666), "wb") as stream:
+            stream.write(content)
+        scratch.replace(file)
+    except OSError:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise
+
+
+def _created(file: Path, mode: int) -> int:
     file.unlink(missing_ok=True)
-    os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
 def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:

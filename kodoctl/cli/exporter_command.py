@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from kodoctl.cli.terminal import ended_by_signals
 from kodoctl.console import Environment, Paths, command, finish, one_line, report, say, tell
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many
+from kodoctl.private_files import write_whole
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -163,13 +163,9 @@ def _publish(registry: CollectorRegistry, textfile: Path | None) -> None:
     if textfile is None:
         say(text.decode(), newline=False)
         return
-    part = textfile.with_name(f".{textfile.name}.{os.getpid()}")
     try:
-        part.write_bytes(text)
-        part.replace(textfile)
+        write_whole(textfile, text)
     except OSError as problem:
-        with suppress(OSError):
-            part.unlink()
         raise UsageError(error("K020", "cannot write file", f"{textfile}: {problem.strerror}")) from None
 
 

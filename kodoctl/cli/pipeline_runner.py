@@ -20,10 +20,11 @@ from kodoctl.cli.pipeline_rollup import Window
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, ledger_named
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
-from kodoctl.console import Environment, defect, report, say, write_file
+from kodoctl.console import Environment, defect, report, say
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.command_hint import command_line, resend_commands
+from kodoctl.private_files import write_whole
 
 if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic
@@ -293,10 +294,11 @@ class Runner:
         file = Path(self.asked.out) / f"{page_stem(expansion)}-report.html"
         if file.is_dir():
             raise UsageError(error("K020", "cannot write file", f"{file} is a folder"))
-        part = file.with_name(f".{file.name}")
         made = document(origin, result.facts)
-        write_file(str(part), report_html(made).encode())
-        part.replace(file)  # whoever reads it meanwhile sees the last one, or this one
+        try:
+            write_whole(file, report_html(made).encode())
+        except OSError as problem:
+            raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None
         if (folder := self.pictures(expansion)) is not None:
             from kodoctl.render.report_charts import for_chat
 

@@ -21,6 +21,7 @@ import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
 from kodoctl.host_facts import expanded, nearest_file, why_a_strangers
+from kodoctl.private_files import write_whole
 from kodoctl.pulsar.addresses import checked, readable_by_all, split
 from kodoctl.pulsar.credentials import (
     FILE_KEYS,
@@ -273,9 +274,7 @@ def _editable(file: Path) -> tomlkit.TOMLDocument:
 
 def _write(file: Path, document: tomlkit.TOMLDocument) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    scratch = file.with_suffix(".new")
-    scratch.write_text(tomlkit.dumps(document), encoding="utf-8")
-    scratch.replace(file)
+    write_whole(file, tomlkit.dumps(document).encode())
 
 
 def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connection:

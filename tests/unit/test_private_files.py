@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from kodoctl.cli.exporter_command import _publish
 from kodoctl.cli.plan_files import write_plan_text
-from kodoctl.private_files import create_private, make_folder, make_private, write_private
+from kodoctl.pipeline.ingest.file_store import Storage
+from kodoctl.private_files import create_private, make_folder, make_private, write_private, write_whole
+from kodoctl.pulsar.connection import write_context
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.letter_table import LetterTableWriter
 
@@ -80,3 +84,37 @@ def test_a_landing_is_made_as_the_system_says_within_a_folder_of_its_owner(tmp_p
     make_private(tmp_path / "own" / "deep")
     places = (".kodoctl", ".kodoctl/landing", "own", "own/deep")
     assert [mode(tmp_path / one) for one in places] == [0o700, 0o755, 0o700, 0o700]
+
+
+NAMES = ("kodoctl.toml", "lanes.prom", "events.json")
+WRITERS = {
+    "context add --project": lambda folder: write_context(folder / "kodoctl.toml", "shop", {"admin_url": "http://h:1"}),
+    "exporter --textfile": lambda folder: _publish(CollectorRegistry(), folder / "lanes.prom"),
+    "a landing": lambda folder: Storage(str(folder)).write("events.json", {}),
+    "a page": lambda folder: write_whole(folder / "lanes.prom", b"text"),
+    "a plan": lambda folder: write_private(folder / "events.json", "text"),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_nothing_is_written_through_a_link_that_lies_where_a_file_is_made(name: str, tmp_path: Path) -> None:
+    """A clone has any links: `kodoctl.new` of one led into the user's own shell, which runs what TOML can say."""
+    victim, folder = tmp_path / "victim", tmp_path / "clone"
+    victim.write_text("mine")
+    folder.mkdir()
+    stems = (*NAMES, "kodoctl")
+    for stem in stems:
+        for link in (f"{stem}.new", f".{stem}", f".{stem}.new", f".{stem}.{os.getpid()}", f".{stem}.{os.getpid()}.new"):
+            (folder / link).symlink_to(victim)
+    WRITERS[name](folder)
+    assert victim.read_text() == "mine"
+    (made,) = [one for one in folder.iterdir() if not one.is_symlink()]
+    assert made.name in NAMES
+    assert mode(made) == (0o600 if name == "a plan" else 0o644)
+
+
+def test_a_file_in_one_step_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path / "folder", b"text")
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]

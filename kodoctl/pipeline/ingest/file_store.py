@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.host_facts import expanded
+from kodoctl.private_files import write_whole
 
 ALIASES: Final = {
     "s3a://": "s3://",
@@ -92,9 +93,7 @@ class Storage:
                     out.write(data)
                 return
             self.local.mkdir(parents=True, exist_ok=True)
-            scratch = self.local / f".{name}.new"
-            scratch.write_bytes(data)
-            scratch.replace(self.local / name)
+            write_whole(self.local / name, data)
 
     def documents(self) -> dict[str, Any]:
         """Every JSON document of the folder by its name, in order of names; none where there is no such folder."""
