@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -105,7 +106,7 @@ def _files(spaces: Sequence[NamespaceName], out: str, *, several: bool) -> dict[
         else Path(out)
         for space in spaces
     }
-    there = [file for file in files.values() if file.exists()]
+    there = [file for file in files.values() if os.path.lexists(file)]  # also a link to what is not there yet
     if there:
         detail = "import never overwrites: name another with --out"
         raise UsageError(*(error("K021", "file exists", detail, Where(str(file))) for file in there))

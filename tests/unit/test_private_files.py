@@ -10,12 +10,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kodoctl.cli.exporter_command import _publish
+from kodoctl.cli.import_command import _files
 from kodoctl.cli.plan_files import write_plan_text
+from kodoctl.errors import UsageError
 from kodoctl.pipeline.ingest.file_store import Storage
 from kodoctl.private_files import create_private, make_folder, make_private, write_private, write_whole
 from kodoctl.pulsar.connection import write_context
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.letter_table import LetterTableWriter
+from kodoctl.topology.names import NamespaceName
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +114,12 @@ def test_nothing_is_written_through_a_link_that_lies_where_a_file_is_made(name: 
     (made,) = [one for one in folder.iterdir() if not one.is_symlink()]
     assert made.name in NAMES
     assert mode(made) == (0o600 if name == "a plan" else 0o644)
+
+
+def test_an_import_makes_nothing_at_the_end_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "ns.yaml").symlink_to(tmp_path / "not-there-yet")
+    with pytest.raises(UsageError, match="K021"):
+        _files([NamespaceName.parse("acme/ns")], str(tmp_path / "ns.yaml"), several=False)
 
 
 def test_a_file_in_one_step_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
