@@ -1,5 +1,5 @@
-"""Text from files and clusters made harmless: a topic property cannot forge output, on terminals, in Markdown or in the log
-of a CI job.
+"""Text from files and clusters made harmless: a topic property cannot forge output, on terminals, in Markdown or in
+the log of a CI job.
 """
 
 from __future__ import annotations
