@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -79,10 +81,11 @@ class InlineExecutor:
 
     def _run(self, message: Message) -> Outcome:
         try:
+            call = partial(copy_context().run, self._call, message)  # as the executors of a worker do
             if self._around is None:
-                self._call(message)
+                call()
             else:
-                self._around(message, lambda: self._call(message))
+                self._around(message, call)
         except Exception as problem:  # noqa: BLE001  # a failing handler is what is being tested
             return self._complaints.outcome(problem)
         return DONE
