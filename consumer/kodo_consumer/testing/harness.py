@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -81,7 +80,8 @@ class InlineExecutor:
 
     def _run(self, message: Message) -> Outcome:
         try:
-            call = partial(copy_context().run, self._call, message)  # as the executors of a worker do
+            context = copy_context()  # as executors of workers do
+            call: Callable[[], None] = lambda: context.run(self._call, message)  # noqa: E731
             if self._around is None:
                 call()
             else:

@@ -142,18 +142,18 @@ def test_a_savepoint_of_sqlite_that_commits_at_its_end_is_refused(way: str, file
 def test_async_sessions_are_asked_as_well(way: str, file: str) -> None:
     url = file.replace("sqlite:", "sqlite+aiosqlite:")
 
-    async def run(nested: bool, **options: Any) -> None:
+    async def run(*, nested: bool, **options: Any) -> None:
         engine = create_async_engine(url, **options)
         try:
             await _in_async_session(engine, WAYS[way], nested=nested)
         finally:
             await engine.dispose()
 
-    for arguments, options in (((False,), {"isolation_level": "AUTOCOMMIT"}), ((True,), {})):
+    for work in (run(nested=False, isolation_level="AUTOCOMMIT"), run(nested=True)):
         with pytest.raises((Unavailable, UsageError), match="rollback would undo nothing"):
-            asyncio.run(run(*arguments, **options))
+            asyncio.run(work)
     with pytest.raises(RolledBackError):
-        asyncio.run(run(False))
+        asyncio.run(run(nested=False))
     engine = create_engine(file)
     assert _state(engine) == UNTOUCHED
     engine.dispose()

@@ -33,27 +33,33 @@ _ONE = Batching(1, 0.0)
 
 def _later(handle: Handle, *, waits: bool = True) -> Callable[[Any], Any]:
     async def run(unit: Any) -> None:
-        await asyncio.sleep(0 if waits else -1)
+        if waits:
+            await asyncio.sleep(0)
         handle(unit)
 
-    async def run_at_once(unit: Any) -> None:
-        handle(unit)
-
-    return run if waits else run_at_once
+    return run
 
 
 def _failed(problem: BaseException) -> Any:
     return ExceptionReporter().quiet_outcome(problem)
 
 
+def _batch_threads(handle: Handle, slots: int) -> HandlerExecutor:
+    run: Any = on_batches(handle, _failed)
+    return BatchRunner(ThreadExecutor(run, slots), _ONE)
+
+
+def _batch_loop(handle: Handle, slots: int) -> HandlerExecutor:
+    run: Any = on_batches_later(_later(handle), _failed)
+    return BatchRunner(AsyncExecutor(run, slots), _ONE)
+
+
 EXECUTORS: dict[str, Callable[[Handle, int], HandlerExecutor]] = {
     "threads": ThreadExecutor,
     "loop": lambda handle, slots: AsyncExecutor(_later(handle), slots),
     "loop, at once": lambda handle, slots: AsyncExecutor(_later(handle, waits=False), slots),
-    "batches": lambda handle, slots: BatchRunner(ThreadExecutor(on_batches(handle, _failed), slots), _ONE),
-    "batches on the loop": lambda handle, slots: BatchRunner(
-        AsyncExecutor(on_batches_later(_later(handle), _failed), slots), _ONE
-    ),
+    "batches": _batch_threads,
+    "batches on the loop": _batch_loop,
 }
 Executors = pytest.mark.parametrize("make", EXECUTORS.values(), ids=EXECUTORS)
 
