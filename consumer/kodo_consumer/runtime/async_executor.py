@@ -28,8 +28,9 @@ _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 
 
 class AsyncExecutor:
-    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced.
-    So is the slot of one that leaves context variables behind, such as a request's id: they are not for the next message.
+    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot
+    replaced. So is the slot of one that leaves context variables behind, such as a request's id: they are not for the
+    next message.
     """
 
     def __init__(
