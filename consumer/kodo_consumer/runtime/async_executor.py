@@ -29,8 +29,8 @@ _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 
 class AsyncExecutor:
     """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot
-    replaced. So is the slot of one that leaves context variables behind, such as a request's id: they are not for the
-    next message.
+    replaced. So is the slot of one that leaves context variables behind, such as a request's id, or a cancellation:
+    they are not for the next message.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class AsyncExecutor:
             del self._running[finished]
             if me not in self._tasks:
                 return
-            if copy_context():  # not empty any more
+            if copy_context() or me.cancelling():  # not as it was when it began
                 self._tasks.discard(me)
                 self._add_slot(finished, outcome)
                 return

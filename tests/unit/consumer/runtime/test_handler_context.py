@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from decimal import getcontext
 from pathlib import Path
@@ -156,6 +157,33 @@ def test_a_harness_is_as_a_worker(tmp_path: Path, is_async: bool) -> None:
     harness.run()
     assert seen == [None] * 3
     assert TENANT.get() is None
+
+
+@pytest.mark.parametrize("swallows", [False, True], ids=["pending", "swallowed"])
+def test_a_cancellation_that_a_handler_leaves_behind_hits_no_other_message(swallows: bool) -> None:
+    """A time-out of a library that comes too late cancelled the handler of the next message."""
+    runs: list[str] = []
+
+    async def handle(message: Message) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        runs.append(f"{message.id} {me.cancelling()}")
+        if len(runs) == 1:
+            me.cancel()
+            if swallows:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(0)
+
+    desk, runner = TestDesk(), AsyncExecutor(handle, 1)
+    runner.start(desk)
+    desk.put(3)
+    runner.wake()
+    eventually(lambda: len(desk.ended) == 3)
+    runner.stop()
+    assert [outcome for _, outcome in desk.ended] == [DONE] * 3
+    assert runs == ["7:0:0:-1 0", "7:1:0:-1 0", "7:2:0:-1 0"]
 
 
 def test_what_is_reset_costs_no_slot() -> None:
