@@ -17,6 +17,7 @@ from kodo_consumer.core.envelope import Duration
 from kodo_consumer.core.message_validation import MessageValidator, message_arguments
 from kodo_consumer.core.object_use import misused
 from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.outbox.creation_order import CreationOrder
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.row_ids import row_id
 from kodo_consumer.outbox.table import PULSAR, TABLE
@@ -51,7 +52,7 @@ class Outbox:
         traces: Wanted = "auto",
     ) -> None:
         self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
-        self._clock = clock
+        self._clock, self._order = clock, CreationOrder()
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
@@ -102,7 +103,8 @@ class Outbox:
             raise misused(f"session: {why}")
         now = now_ms() if self._clock is None else literal(self._clock.wall(), BigInteger)
         values = {**row, "id": id or row_id(now), "next_push_at": now + _ms(delay), "created_at": now}
-        return str(session.execute(insert(TABLE).values(values).returning(TABLE.c.id)).scalar_one())
+        with self._order.writing(topic, key, own_id=bool(id)):
+            return str(session.execute(insert(TABLE).values(values).returning(TABLE.c.id)).scalar_one())
 
 
 def _ms(delay: str | int) -> int:
