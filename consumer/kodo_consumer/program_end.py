@@ -1,7 +1,8 @@
 """End of a program that has not closed its producers: what they have is given a while, and what is not stored is told.
 
-Without it the last messages end with the program's threads, and nobody hears of it: the exit code is 0, and there is no mark
-that says how far the count had come. A signal that ends the process at once (SIGKILL, SIGTERM without a handler) is no such end.
+Without it the last messages end with the program's threads, and nobody hears of it: the exit code is 0, and there is
+no mark that says how far the count had come. A signal that ends the process at once (SIGKILL, SIGTERM without a
+handler) is no such end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ PATIENCE: Final = 10.0  # seconds for all producers together
 
 
 class Unfinished(Protocol):
-    """What has messages of the program without a receipt, or knows of such that were not stored and nobody was told of."""
+    """What has messages of the program without a receipt, or knows of such that were not stored and of which nobody was
+    told.
+    """
 
     def end(self, seconds: float) -> str:
         """Awaits receipts for so long at most. Answers what is to be told, empty: all is stored. Never called twice."""
@@ -43,15 +46,15 @@ def forget_all() -> None:
 
 def _end() -> None:
     deadline = time.monotonic() + PATIENCE
-    while _unfinished:
-        one = next(iter(_unfinished))
-        finished(one)
-        try:
-            told = one.end(max(0.0, deadline - time.monotonic()))
-        except Exception as problem:  # noqa: BLE001  # whatever it is: the others have their turn
-            told = f"{type(problem).__name__}: {problem}"
-        if told:
-            log.error("the program ends without `close` of its producer: %s", told)
+    while _unfinished:  # what is given up here is told by another one
+        for one in list(_unfinished):
+            finished(one)
+            try:
+                loss = one.end(max(0.0, deadline - time.monotonic()))
+            except Exception as problem:  # noqa: BLE001  # whatever it is: the others have their turn
+                loss = f"{type(problem).__name__}: {problem}"
+            if loss:
+                log.error("the program ends without `close` of its producer: %s", loss)
 
 
 atexit.register(_end)

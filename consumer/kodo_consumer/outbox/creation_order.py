@@ -1,7 +1,8 @@
 """Creation order of rows: the rows of a key are sent in the order in which they were written, whatever their ids are.
 
-Rows sort by the millisecond of their creation, then by id. Ids that are made here ascend within a process; those of callers,
-such as `order-9` and `order-10`, need not. So a row with such an id, and the next one of its key, have a millisecond each.
+Rows sort by the millisecond of their creation, then by id. Ids that are made here ascend within a process; those of
+callers, such as `order-9` and `order-10`, need not. So a row with such an id, and the next one of its key, have a
+millisecond each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class CreationOrder:
 
     @contextmanager
     def writing(self, topic: str, key: str, *, own_id: bool) -> Iterator[None]:
-        """Around the writing of a row: waits until the millisecond of the row before is over, where their ids may not ascend."""
+        """Around the writing of a row: waits until the millisecond of the row before is over, where their ids may not
+        ascend.
+        """
         if not key:
             yield
             return

@@ -79,8 +79,8 @@ class Outbox:
         `topic`: a ground topic of the topology, with `-LEVEL` behind it if it is not L1. A payload that is no bytes is
         sent as JSON; values of properties that are true, false or numbers are written as JSON writes them. `delay`: not
         pushed before, `10s` or ms, by the database's clock. Answers the message's identity, its `kodo-id`. Raises
-        UsageError for what the topology, the table or a message does not allow, and where the session has no transaction
-        that can be rolled back.
+        UsageError for what the topology, the table or a message does not allow, and where the session has no
+        transaction that can be rolled back.
         """
         if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
             detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"

@@ -1,7 +1,8 @@
 """Disabled loggers: those of ours that an application's logging configuration silenced because it does not name them.
 
-`logging.config` does so by default (`disable_existing_loggers`), with no word about it. A worker that breaks, a message that is
-dead and a store that is full would then be told to nobody. Who wants silence names a logger and gives it a level.
+`logging.config` does so by default (`disable_existing_loggers`), with no word about it. Nobody would then be told of a
+worker that breaks, a message that is dead or a store that is full. Who wants silence names a logger and gives it a
+level.
 """
 
 from __future__ import annotations

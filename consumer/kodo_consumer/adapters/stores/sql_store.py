@@ -66,7 +66,7 @@ def engine_of(url: URL) -> Engine:
     """Connections that lose patience. SQLite: write-ahead log, so that readers and the writer do not wait for each other.
 
     PostgreSQL: what is set ends with its transaction, and the server prepares no statement. A pooler may give the same
-    connection to an application for the next transaction, whose commits must not be as lax as those of a worker's notes.
+    connection to an application for the next transaction, whose commits must not be as lax as those of notes.
     """
     if url.get_backend_name() != "sqlite":
         return _on_postgresql(url)
