@@ -24,6 +24,7 @@ from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import judged, policy_of
 from kodo_consumer.running_worker import RunningWorker, check_idle, has_started, started
 from kodo_consumer.runtime.batch_executor import Batching
+from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guarded
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
@@ -248,6 +249,7 @@ class Consumer:
         """Connects, begins, returns. Raises KodoctlError: no cluster, a topic is missing, processes cannot import a handler."""
         check_idle(self._running, "start")
         handling, check, traces = self.handling, self.payload_check, self._traces
+        enable_loggers()
         self._hooks.check(is_async=handling.is_async)
         for finding in (*self._warnings, *limit_warnings(self.policy)):
             _warn(str(finding))

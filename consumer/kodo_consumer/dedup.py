@@ -88,12 +88,13 @@ def once(session: Any, subscription: str, identity: str, effect: str | None = No
 
     `effect`: name that a repeat is recognised by, if it is not the identity, which is remembered all the same.
     Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot
-    be asked or lacks the table.
+    be asked, lacks the table, or would keep the row when the transaction is rolled back.
     """
 
     def remember(sync: Any) -> Literal[True]:
         from kodo_consumer.adapters.stores.sql_tables import DONE, now_ms
 
+        _check_undone(sync, DONE)
         told_by = name_of(identity if effect is None else effect)
         insert = _insert_once(sync, DONE).values(subscription=subscription, at=now_ms())
         _one_row_or_repeat(sync, insert.values(identity=told_by))
@@ -155,6 +156,7 @@ def advance(
 
         found = inspect(table, raiseerr=False)
         target = getattr(found, "local_table", table)
+        _check_undone(sync, target)
         is_it = [target.c[name] == value for name, value in where.items()]
         counted = {**values, column: version + 1}
         statement = update(target).where(*is_it, target.c[column] == version).values(counted)
@@ -184,6 +186,7 @@ def issue_token(session: Any, token: str | None = None) -> Any:
 
         from kodo_consumer.adapters.stores.sql_tables import TOKENS, now_ms
 
+        _check_undone(sync, TOKENS)
         _execute(sync, insert(TOKENS).values(token=name_of(issued), at=now_ms()))
         return issued
 
@@ -204,6 +207,7 @@ def take_token(session: Any, token: str) -> Any:
 
         from kodo_consumer.adapters.stores.sql_tables import TOKENS
 
+        _check_undone(sync, TOKENS)
         _one_row_or_repeat(sync, delete(TOKENS).where(TOKENS.c.token == name_of(token)))
         return True
 
@@ -214,10 +218,20 @@ def _run(session: Any, work: Callable[[Any], T]) -> Any:
     """With an async session: something to await, which does the work on its sync half."""
     if (run_sync := getattr(session, "run_sync", None)) is not None:
         return AsyncWork(run_sync(work))
-    from kodo_consumer.adapters.stores.sql_tables import check_session
+    from kodo_consumer.adapters.stores.callers_transaction import check_session
 
     check_session(session)
     return work(session)
+
+
+def _check_undone(sync: Any, table: Any) -> None:
+    """A connection whose changes no rollback undoes is a setting of the operator's, no failure of the message."""
+    from kodo_consumer.adapters.stores.callers_transaction import why_not_undone
+
+    with _or_unavailable():
+        why = why_not_undone(sync, table)
+    if why:
+        raise _unavailable(Fault(FaultKind.LACKING, "database", why))
 
 
 def _dialect(sync: Any) -> Any:
@@ -266,5 +280,5 @@ def _unavailable(fault: Fault, *, advice: str = "") -> Unavailable:
     if now - _complained[0] >= _QUIET:
         _complained[0] = now
         more = f": {advice}" if advice else ""
-        log.warning("the database of a handler cannot be asked, its messages wait: %s%s", fault.text, more)
+        log.warning("the database of a handler cannot be used, its messages wait: %s%s", fault.text, more)
     return Unavailable(f"{fault.what} ({_NO_TABLE.code} {_NO_TABLE.summary})" if advice else str(fault))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kodo_consumer import program_end
 from kodo_consumer.core.broker import Broker, Confirmed, Publisher, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.object_use import misused
@@ -95,6 +96,7 @@ class NumberedPublisher:
                 given[SEQ] = str(number)
             if self._watcher is None:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
+                program_end.expect(self)
             message = Outgoing(to, data, self._signed(data, given), key, event_time=event_time)
             sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
             if (problem := self._form.too_large(message)) is not None:
@@ -127,11 +129,21 @@ class NumberedPublisher:
 
     def close(self, timeout: float) -> None:
         """Gives up what has no receipt, says so in the last marks, for which it waits at most so many seconds, and leaves."""
+        program_end.finished(self)
         self._over.set()
         if self._watcher is not None:
             self._watcher.join()
         self._end(timeout)
         self._publisher.close()
+
+    def end(self, seconds: float) -> str:
+        """See kodo_consumer.program_end.Unfinished. Senders of what has no receipt in time are told, as by `close`."""
+        if not self._over.is_set():
+            deadline = time.monotonic() + seconds
+            self.wait(seconds)
+            self._over.set()
+            self._end(max(0.0, deadline - time.monotonic()))
+        return ""
 
     def _signed(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
         return properties if self._signer is None else self._signer.signed(self._topic, payload, properties)

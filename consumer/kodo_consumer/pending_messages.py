@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kodo_consumer import program_end
 from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
@@ -86,14 +87,22 @@ class UnclaimedReceipts:
         if not isinstance(receipt, Confirmed):
             with self._lock:
                 self._reasons.append(receipt.reason)
+                program_end.expect(self)
 
     def tell(self, missing: int) -> None:
         """Raises ClusterError with the number of messages that failed since the last call, and of `missing` receipts."""
+        if detail := self._lost(missing):
+            raise ClusterError(error("K715", "message without receipt", detail))
+
+    def end(self, seconds: float) -> str:  # noqa: ARG002  # nothing is awaited here
+        """See kodo_consumer.program_end.Unfinished."""
+        return self._lost(0)
+
+    def _lost(self, missing: int) -> str:
         with self._lock:
             lost, self._reasons = self._reasons + ["no receipt in time"] * missing, []
-        if lost:
-            detail = f"{many(len(lost), 'message')} for {self._topic}; the first: {lost[0]}"
-            raise ClusterError(error("K715", "message without receipt", detail))
+            program_end.finished(self)
+        return f"{many(len(lost), 'message')} for {self._topic}; the first: {lost[0]}" if lost else ""
 
 
 def not_stored(topic: str, receipt: Unconfirmed | Rejected, size: int) -> ClusterError:

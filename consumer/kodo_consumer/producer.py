@@ -23,6 +23,7 @@ from kodo_consumer.level_senders import LevelSender, LevelSenders, PostedMessage
 from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.route_reload import GroundLevels, level_reloader
+from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
 from kodo_consumer.settings import Settings, read_settings
 from kodoctl.errors import UsageError, error
@@ -117,6 +118,7 @@ class Producer:
         """A producer for a topic that was found in a topology, connected. `siblings`: the outlet of another level of its
         ground topic, for what routes send there. `reloader_of`: who reads its routes again. Raises KodoctlError.
         """
+        enable_loggers()
         routes, signer, traces, native = None, settings.signing_keys, settings.traces, settings.native
         if siblings is not None:
 

@@ -38,6 +38,7 @@ class Fault(NamedTuple):
 
 
 _MAX_TEXT: Final = 160  # characters
+_MAX_CHAIN: Final = 8  # errors that were raised from one another
 _NO_TABLE: Final = frozenset({"42P01", "42S02"})  # SQLSTATE; of MySQL, too
 _STATES: Final = {
     **dict.fromkeys([*_NO_TABLE, "42703", "42S22", "3F000", "3D000", "42501", "28"], FaultKind.LACKING),
@@ -67,7 +68,20 @@ does not give.
 
 
 def fault_of(problem: BaseException) -> Fault | None:
-    """Fault of the infrastructure that this error reports; None: it reports none."""
+    """Fault of the infrastructure that this error reports, or one that it was raised from (`raise … from`), as layers
+    between a handler and its database do; None: none does.
+    """
+    one: BaseException | None = problem
+    for _ in range(_MAX_CHAIN):
+        if one is None:
+            break
+        if (fault := _reported(one)) is not None:
+            return fault
+        one = one.__cause__
+    return None
+
+
+def _reported(problem: BaseException) -> Fault | None:
     if isinstance(problem, OSError):
         is_machine = problem.errno in _MACHINE
         return Fault(FaultKind.AWAY, "machine", os.strerror(problem.errno or 0)) if is_machine else None

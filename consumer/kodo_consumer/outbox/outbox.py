@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from sqlalchemy import BigInteger, Connection, insert, literal
 from sqlalchemy.orm import Session, scoped_session
 
-from kodo_consumer.adapters.stores.sql_tables import check_session, now_ms
+from kodo_consumer.adapters.stores.callers_transaction import check_session, why_not_undone
+from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.adapters.tracing.setup import Wanted, callers
 from kodo_consumer.core.envelope import Duration
 from kodo_consumer.core.message_validation import MessageValidator, message_arguments
+from kodo_consumer.core.object_use import misused
 from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.outbox.creation_order import CreationOrder
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.row_ids import row_id
 from kodo_consumer.outbox.table import PULSAR, TABLE
@@ -49,7 +52,7 @@ class Outbox:
         traces: Wanted = "auto",
     ) -> None:
         self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
-        self._clock = clock
+        self._clock, self._order = clock, CreationOrder()
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
@@ -76,7 +79,8 @@ class Outbox:
         `topic`: a ground topic of the topology, with `-LEVEL` behind it if it is not L1. A payload that is no bytes is
         sent as JSON; values of properties that are true, false or numbers are written as JSON writes them. `delay`: not
         pushed before, `10s` or ms, by the database's clock. Answers the message's identity, its `kodo-id`. Raises
-        UsageError for what the topology, the table or a message does not allow.
+        UsageError for what the topology, the table or a message does not allow, and where the session has no
+        transaction that can be rolled back.
         """
         if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
             detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
@@ -95,9 +99,12 @@ class Outbox:
         }  # fmt: skip
         if problems := list(_unfit(row)):
             raise UsageError(*problems)
+        if why := why_not_undone(session, TABLE):
+            raise misused(f"session: {why}")
         now = now_ms() if self._clock is None else literal(self._clock.wall(), BigInteger)
         values = {**row, "id": id or row_id(now), "next_push_at": now + _ms(delay), "created_at": now}
-        return str(session.execute(insert(TABLE).values(values).returning(TABLE.c.id)).scalar_one())
+        with self._order.writing(topic, key, own_id=bool(id)):
+            return str(session.execute(insert(TABLE).values(values).returning(TABLE.c.id)).scalar_one())
 
 
 def _ms(delay: str | int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, make_url
@@ -24,6 +25,15 @@ class LenientConnection(sqlite3.Connection):
         self.text_factory = _text_of
 
 
+_ARGUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "pysqlite": {"factory": LenientConnection},
+    "psycopg": {"prepare_threshold": None},
+}
+"""Arguments of drivers. Nothing is prepared on a server: a pooler that shares connections by transaction would give a
+prepared statement to others, and not find it again.
+"""
+
+
 def _text_of(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
@@ -37,9 +47,8 @@ def engine_of(url: str) -> Engine:
     if parsed.get_backend_name() not in DIALECTS:
         detail = f"{parsed.drivername} is none of {', '.join(DIALECTS)}\n{_EXAMPLE}"
         raise KodoctlError(error("K721", UNUSABLE, detail))
-    is_sqlite = parsed.get_backend_name() == "sqlite"
     try:
-        return create_engine(parsed, connect_args={"factory": LenientConnection} if is_sqlite else {})
+        return create_engine(parsed, connect_args=_ARGUMENTS.get(parsed.get_driver_name(), {}))
     except (SQLAlchemyError, ImportError, ValueError, TypeError) as problem:
         detail = f"{shown(parsed)}: {without_secrets(str(problem), parsed)}\n{_EXAMPLE}"
         raise KodoctlError(error("K721", UNUSABLE, detail)) from None

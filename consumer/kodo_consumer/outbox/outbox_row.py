@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kodo_consumer.outbox.row_filter import RowStatus
 
 MAX_ID: Final = 64  # characters of a row's id
+_UNTIMED: Final = 1 << 63  # ms
 _TEXTS: Final = ("id", "topic", "key", "properties", "biz_code")
 
 
@@ -28,6 +29,7 @@ class Row(NamedTuple):
     properties: str
     biz_code: str
     retry_count: int
+    created_at: int = 0
     problem: str = ""
 
     def message_properties(self) -> dict[str, Any]:
@@ -53,6 +55,8 @@ def row_of(found: Any) -> Row:
     if not isinstance(values["retry_count"], int):
         problems.append(f"retry_count is {kind_of(values['retry_count'])}, not a whole number")
         values["retry_count"] = 0
+    if not isinstance(values["created_at"], int | float):
+        values["created_at"] = _UNTIMED  # as SQLite sorts texts
     body = values["body"]
     if isinstance(body, str) and not why_no_text(body):
         values["body"] = body.encode()

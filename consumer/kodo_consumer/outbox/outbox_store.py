@@ -130,7 +130,7 @@ class OutboxStore:
         if heads and len(rows) < limit and (free := heads - self._with_gaps(heads, now)):
             behind = and_(due, c.status == RowStatus.TO_SEND, tuple_(c.topic, c.key).in_(sorted(free)))
             with self._engine.begin() as connection:
-                rows += self._take(connection, behind, limit - len(rows), now + lasts, c.id)
+                rows += self._take(connection, behind, limit - len(rows), now + lasts, c.created_at, c.id)
         return rows
 
     def settle(self, verdicts: Sequence[RowResult]) -> int:
@@ -308,7 +308,8 @@ class OutboxStore:
             .values(status=RowStatus.SENDING, version=NEXT_VERSION, next_push_at=until)
             .returning(*_COLUMNS)
         )
-        return sorted(map(row_of, connection.execute(claim)), key=lambda row: str(row.id))
+        rows = map(row_of, connection.execute(claim))
+        return sorted(rows, key=lambda row: (row.created_at, str(row.id)))
 
 
 def database_now() -> ColumnElement[int]:
@@ -330,7 +331,8 @@ def _earlier(now: int) -> ColumnElement[bool]:
     One that is held, or waits for its own first push, does not.
     """
     c, e = TABLE.c, _EARLIER.c
-    before = and_(_EARLIER_WAITING, e.topic == c.topic, e.key == c.key, e.id < c.id)
+    is_older = tuple_(e.created_at, e.id) < tuple_(c.created_at, c.id)
+    before = and_(_EARLIER_WAITING, e.topic == c.topic, e.key == c.key, is_older)
     stands = or_(e.status == RowStatus.SENDING, e.next_push_at <= now, and_(e.retry_count > 0, e.next_push_at < HELD))
     return exists().where(before, stands)
 

@@ -54,7 +54,7 @@ def outbox_table(metadata: MetaData) -> Table:
     table = Table(
         NAME,
         metadata,
-        Column("id", String(64), primary_key=True, comment="kodo-id of the message; sorts by creation"),
+        Column("id", String(64), primary_key=True, comment="kodo-id of the message"),
         Column("app", String(120), nullable=False, server_default="", comment="who wrote it"),
         Column(
             "biz_code", String(120), nullable=False, server_default="", comment="kind of business: chooses the backoff"
@@ -78,7 +78,7 @@ def outbox_table(metadata: MetaData) -> Table:
         ),
         Column("version", Integer, nullable=False, server_default="0", comment="grows with every change"),
         Column("last_error", Text, comment="why the last send failed"),
-        Column("created_at", BigInteger, nullable=False, comment="when it was written"),
+        Column("created_at", BigInteger, nullable=False, comment="when it was written; the order of a key's rows"),
     )
     waiting = unsent()
     due = (table.c.next_push_at, table.c.id)

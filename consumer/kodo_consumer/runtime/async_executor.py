@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,10 @@ _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 
 
 class AsyncExecutor:
-    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced."""
+    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot
+    replaced. So is the slot of one that leaves context variables behind, such as a request's id, or a cancellation:
+    they are not for the next message.
+    """
 
     def __init__(
         self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int, texts: ErrorTextReader | None = None
@@ -99,8 +103,8 @@ class AsyncExecutor:
         if len(self._tasks) < self._slots and not self._stopping:
             self._add_slot()
 
-    def _add_slot(self) -> None:
-        task = self._loop.create_task(self._slot())
+    def _add_slot(self, finished: Message | None = None, outcome: Outcome | None = None) -> None:
+        task = self._loop.create_task(self._slot(finished, outcome), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -120,18 +124,19 @@ class AsyncExecutor:
             await asyncio.wait(others, timeout=JOIN)
         self._loop.stop()
 
-    async def _slot(self) -> None:
+    async def _slot(self, finished: Message | None, outcome: Outcome | None) -> None:
         me, source = asyncio.current_task(), self._source
         assert source is not None
         assert me is not None
         try:
-            await self._turns(me, source)
+            await self._turns(me, source, finished, outcome)
         except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
             source.fail(problem)
 
-    async def _turns(self, me: asyncio.Task[None], source: WorkSource) -> None:
-        finished: Message | None = None
-        outcome: Outcome | None = None
+    async def _turns(
+        self, me: asyncio.Task[None], source: WorkSource, finished: Message | None, outcome: Outcome | None
+    ) -> None:
+        """`finished`: a message that is to be handed back first, with its outcome."""
         turns = 0
         while not self._stopping:
             seen = source.version
@@ -154,6 +159,10 @@ class AsyncExecutor:
                 outcome = self._complaints.outcome(problem)
             del self._running[finished]
             if me not in self._tasks:
+                return
+            if copy_context() or me.cancelling():  # not as it was when it began
+                self._tasks.discard(me)
+                self._add_slot(finished, outcome)
                 return
             if turns % _TURNS_IN_A_ROW == 0:
                 await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from kodo_consumer.core.exception_groups import spokesman
 from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
 from kodo_consumer.core.infrastructure_faults import FaultKind, fault_of
 from kodo_consumer.core.outcomes import (
@@ -47,11 +48,12 @@ class ExceptionReporter:
 
     def outcome(self, problem: BaseException) -> Outcome:
         """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel."""
+        raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):
             try:
                 return self._with_error(outcome_of(problem), problem)
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
-                problem = nested
+                raised = problem = nested
         kind, now = type(problem), time.monotonic()
         found = self._with_error(self._failure(problem), problem)
         if now - self._last.get(kind, float("-inf")) >= _QUIET:
@@ -59,11 +61,12 @@ class ExceptionReporter:
             if isinstance(found, DependencyUnavailable):
                 self._say(f"handler failed with {kind.__name__}, its messages wait for: {found.dependency}", None)
             else:
-                self._report(kind.__name__, problem, error_of(found))
+                self._report(kind.__name__, raised, error_of(found))
         return found
 
     def quiet_outcome(self, problem: BaseException) -> Outcome:
         """The same, of what a batch handler returned for one message: the log has nothing of it."""
+        problem = spokesman(problem)
         if isinstance(problem, HandlerSignal):
             with suppress(Exception):  # a verdict of the user's own making
                 return self._with_error(outcome_of(problem), problem)

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -179,7 +180,7 @@ class ThreadExecutor:
 
     def _run(self, message: Message) -> Outcome:
         try:
-            self._handler(message)
+            copy_context().run(self._handler, message)  # what it leaves there is not for the next message
         except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
             return self._complaints.outcome(problem)
         return DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -79,10 +80,12 @@ class InlineExecutor:
 
     def _run(self, message: Message) -> Outcome:
         try:
+            context = copy_context()  # as executors of workers do
+            call: Callable[[], None] = lambda: context.run(self._call, message)  # noqa: E731
             if self._around is None:
-                self._call(message)
+                call()
             else:
-                self._around(message, lambda: self._call(message))
+                self._around(message, call)
         except Exception as problem:  # noqa: BLE001  # a failing handler is what is being tested
             return self._complaints.outcome(problem)
         return DONE

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kodo_consumer import program_end
 from kodo_consumer.producer import Producer
 
 
@@ -23,3 +24,4 @@ def _abandoned_producers_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for one in made:
         one._sender._out._over.set()  # `close` would wait for receipts that never come
+    program_end.forget_all()

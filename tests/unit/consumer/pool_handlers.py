@@ -8,11 +8,13 @@ import resource
 import signal
 import sys
 import time
+from contextvars import ContextVar
 
 from kodo_consumer.core.exceptions import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
 from kodo_consumer.message import Message
 
 _MIB = 1 << 20
+TENANT: ContextVar[str | None] = ContextVar("TENANT", default=None)
 _VERDICTS = {
     "retry": Retry("30s"), "pending": Pending("later"), "blocking": Blocking(), "dead": Dead("bad"),
     "discard": Discard("old"), "move": MoveTo("L2"), "repeat": Repeat(), "down": Unavailable("bank"),
@@ -58,6 +60,10 @@ def handle(message: Message) -> None:
         case "look":
             seen = message.properties, message.key, message.tenant, message.attempt, message.topic, message.reason
             raise Dead(repr(seen))
+        case "context":
+            left_behind = TENANT.get()
+            TENANT.set(message.id)
+            raise Dead(repr(left_behind))
         case _:
             raise _VERDICTS[word]
 

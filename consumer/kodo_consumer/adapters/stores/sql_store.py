@@ -63,23 +63,33 @@ _OLD_MARK: Final = 7 * 86_400_000  # ms after which a mark is, whose message nev
 
 
 def engine_of(url: URL) -> Engine:
-    """Connections that lose patience. SQLite: write-ahead log, so that readers and the writer do not wait for each other."""
-    if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": PATIENCE, "check_same_thread": False})
-        setup: tuple[str, ...] = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL")
-    else:
-        engine = create_engine(url, connect_args={"connect_timeout": _CONNECT, "application_name": "kodo-consumer"})
-        limit = round(PATIENCE * 1000)
-        setup = (f"SET statement_timeout = {limit}", f"SET lock_timeout = {limit}", "SET synchronous_commit = off")
+    """Connections that lose patience. SQLite: write-ahead log, so that readers and the writer do not wait for each other.
+
+    PostgreSQL: what is set ends with its transaction, and the server prepares no statement. A pooler may give the same
+    connection to an application for the next transaction, whose commits must not be as lax as those of notes.
+    """
+    if url.get_backend_name() != "sqlite":
+        return _on_postgresql(url)
+    engine = create_engine(url, connect_args={"timeout": PATIENCE, "check_same_thread": False})
 
     def set_up(connection: Any, _record: object) -> None:
         cursor = connection.cursor()
-        for statement in setup:
+        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL"):
             cursor.execute(statement)
         cursor.close()
         connection.commit()
 
     event.listen(engine, "connect", set_up)
+    return engine
+
+
+def _on_postgresql(url: URL) -> Engine:
+    limit = str(round(PATIENCE * 1000))
+    settings = {"statement_timeout": limit, "lock_timeout": limit, "synchronous_commit": "off"}
+    statement = select(*(func.set_config(name, value, True) for name, value in settings.items()))  # SQL's
+    arguments = {"connect_timeout": _CONNECT, "application_name": "kodo-consumer", "prepare_threshold": None}
+    engine = create_engine(url, connect_args=arguments)
+    event.listen(engine, "begin", lambda connection: connection.execute(statement))
     return engine
 
 
@@ -321,11 +331,12 @@ class SqlStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        with self._or_down(), self._engine.begin() as connection:
+        with self._or_down(), self._engine.connect() as connection:
             driver = connection.connection.driver_connection
             self._busy.add(driver)
             try:
-                yield connection
+                with connection.begin():  # which may hang already
+                    yield connection
             finally:
                 self._busy.discard(driver)
 

@@ -24,11 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.expression import FunctionElement
 
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.errors import KodoctlError, error
 
 metadata: Final = MetaData()
 """All tables of stores: for `create_all`, and for migration tools."""
@@ -143,10 +142,3 @@ def insert_once(dialect: Dialect, table: Table) -> Any:
 def upsert(dialect: Dialect, table: Table) -> Any:
     """An insert to be completed by `on_conflict_do_update`."""
     return _INSERTS[dialect.name](table)
-
-
-def check_session(session: object) -> None:
-    """Raises UsageError for what is no session and no connection: an engine, a connection of the driver, None."""
-    if not isinstance(session, Session | scoped_session | Connection):
-        detail = f"session is of type {type(session).__name__}, not a session or a connection of SQLAlchemy"
-        raise UsageError(error("K730", "not an argument of a message", detail))

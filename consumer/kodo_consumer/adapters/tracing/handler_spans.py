@@ -19,6 +19,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_cu
 from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
 from kodo_consumer.core.envelope import Delivery, Headers, message_identity
+from kodo_consumer.core.exception_groups import spokesman
 from kodo_consumer.core.exceptions import HandlerSignal
 from kodo_consumer.core.outcomes import (
     DONE,
@@ -182,7 +183,7 @@ class HandlerSpans:
 
     def _raised(self, run: HandlerCall, problem: BaseException) -> None:
         run.ended = time.time_ns()
-        if not isinstance(problem, HandlerSignal) and run.span.is_recording():
+        if not isinstance(spokesman(problem), HandlerSignal) and run.span.is_recording():
             with HARMLESS:
                 if self._texts:
                     run.span.record_exception(problem)

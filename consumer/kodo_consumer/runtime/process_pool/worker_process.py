@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -174,7 +175,7 @@ class _Work:
 
     def _handled(self, message: Message) -> Outcome:
         try:
-            self._handler(message)
+            copy_context().run(self._handler, message)  # what it leaves there is not for the next message
         except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
             return self._complaints.outcome(problem)
         return DONE

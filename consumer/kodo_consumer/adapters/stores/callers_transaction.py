@@ -1,0 +1,47 @@
+"""The caller's transaction, in which the outbox and kodo_consumer.dedup write: what is no transaction is refused.
+
+What they write has to vanish with everything else when the caller rolls back. Where the driver commits by itself it
+would stay: a message would count as done without its effects, and another would be sent of what never happened.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, scoped_session
+
+from kodoctl.errors import UsageError, error
+
+_AUTOCOMMIT: Final = "its connection commits each statement by itself (AUTOCOMMIT), so a rollback would undo nothing"
+_SAVEPOINT: Final = (
+    "within begin_nested(), SQLite's driver may commit at the end of the savepoint, so a rollback would undo nothing:"
+    " let the engine begin transactions, as SQLAlchemy's page of SQLite says"
+)
+
+
+def check_session(session: object) -> None:
+    """Raises UsageError for what is no session and no connection: an engine, a connection of the driver, None."""
+    if not isinstance(session, Session | scoped_session | Connection):
+        detail = f"session is of type {type(session).__name__}, not a session or a connection of SQLAlchemy"
+        raise UsageError(error("K730", "not an argument of a message", detail))
+
+
+def why_not_undone(session: Any, table: Any) -> str:
+    """Why a rollback of the caller would not undo a change of this table; empty: it would. Raises SQLAlchemyError.
+
+    The drivers are asked: SQLAlchemy calls it a transaction all the same. Python's driver of SQLite begins one with the
+    first change only, unless it is told to begin none at all; a savepoint before that is the transaction, and its end
+    commits.
+    """
+    connection = session
+    if not isinstance(session, Connection):
+        connection = session.connection(bind_arguments={"clause": table})
+    driver = connection.connection.driver_connection
+    if getattr(driver, "autocommit", False) is True:
+        return _AUTOCOMMIT
+    if connection.dialect.name != "sqlite" or getattr(driver, "autocommit", None) is False:
+        return ""
+    if driver.isolation_level is None:
+        return "" if driver.in_transaction else _AUTOCOMMIT
+    return _SAVEPOINT if connection.in_nested_transaction() else ""

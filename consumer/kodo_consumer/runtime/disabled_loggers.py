@@ -1,0 +1,35 @@
+"""Disabled loggers: those of ours that an application's logging configuration silenced because it does not name them.
+
+`logging.config` does so by default (`disable_existing_loggers`), with no word about it. Nobody would then be told of a
+worker that breaks, a message that is dead or a store that is full. Who wants silence names a logger and gives it a
+level.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+_OURS: Final = ("kodo", "kodoctl")
+log = logging.getLogger("kodo.consumer")
+
+
+def enable_loggers() -> None:
+    """Enables them, with one warning. For whoever is about to start something that has to be able to complain."""
+    found = [one for one in map(logging.getLogger, _names()) if one.disabled]
+    for one in found:
+        one.disabled = False
+    if found:
+        names = ", ".join(one.name for one in found)
+        log.warning(
+            "a logging configuration disabled %s, as it does by default with what it does not name: they are enabled"
+            " again; set `disable_existing_loggers` to false, or name a logger and its level to silence it",
+            names,
+        )
+
+
+def _names() -> list[str]:
+    made = logging.Logger.manager.loggerDict
+    return sorted(
+        name for name, one in made.items() if name.partition(".")[0] in _OURS and isinstance(one, logging.Logger)
+    )
