@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
+# Tests of services wait more than they compute: twice as many at a time. Those that are judged by time go before them.
+SERVICES ?= $(shell expr 2 \* $(WORKERS))
 PULSAR ?= 4.2
 # Modules marked as pure on their first line, or in their package's: every branch of them is tested.
 PURE := $$($(BIN)/python -m tests.architecture.pure_modules)
@@ -28,8 +30,14 @@ FULL_docs := tests/docs tests/browser
 # Tests of pure modules run under coverage in the gate, which costs as much as the tests themselves; the others beside the services.
 MEASURED := $(filter-out $(addprefix tests/unit/,pipeline forge dev testing_tools),$(wildcard tests/unit/[a-z]*))
 BESIDE = $(filter-out tests/unit,$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*))
-PYTEST := $(BIN)/pytest -q --tb=short --dist loadfile --max-worker-restart=0 --no-loadscope-reorder
+OPTIONS := -q --tb=short --dist loadfile --max-worker-restart=0 --no-loadscope-reorder
+PYTEST := $(BIN)/pytest $(OPTIONS)
+# SlipCover looks at the pure modules alone, and costs next to nothing. It does not know this pytest, and need not: no test is measured.
+BRANCHES = $(BIN)/python -m slipcover --branch --json --out $(COSTS)/branches.json --source $(PURE) --omit 'kodoctl/pipeline/*' -m pytest $(OPTIONS) \
+	-W 'ignore:Module already imported:pytest.PytestAssertRewriteWarning' -W 'ignore:Unable to activate pytest:RuntimeWarning'
 COSTS := .costs
+# Long runs of the engine are played compiled, in a tenth of the time, where there is a compiled core of these sources (test-compiled).
+INTERPRETED = $(BIN)/python -c 'from kodo_consumer.core import COMPILED; print("not full" + " and not simulated" * COMPILED.compiled)'
 
 .PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants test-broker test-cluster soak-pipeline simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
@@ -53,13 +61,13 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 	else echo "The native border was not built: the consumer goes on without it"; fi
 
 test: $(READY) programs check test-compiled ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: half an hour on two cores
-	@mkdir -p $(COSTS); rm -f .coverage .coverage.* $(COSTS)/*.xml
+	@mkdir -p $(COSTS); rm -f $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
-	@export KODO_FAST_CORE=false; \
-	nice $(PYTEST) --timeout 1200 -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
-	$(PYTEST) -n $(WORKERS) --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
-	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
-	$(BIN)/coverage report --fail-under=100 --skip-covered --include="$(PURE)" --omit="kodoctl/pipeline/*"  # of which Spark's tests cover a part: make coverage
+	@KODO_FAST_CORE=false nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$($(INTERPRETED))" --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
+	$(PYTEST) -n $(WORKERS) -m "not full and timed" --junitxml=$(COSTS)/timed.xml $(BESIDE); timed=$$?; \
+	$(PYTEST) -n $(SERVICES) -m "not full and not timed" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
+	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((timed | services | unit))
+	$(BIN)/python -m slipcover --branch --skip-covered --fail-under 100 --out $(COSTS)/branches.json --merge $(COSTS)/branches.json
 
 test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage ## Every test there is but those of hours (faults, chaos, simulate), with the coverage of all: run it where you touched what is long
 
@@ -74,7 +82,7 @@ coverage: $(READY) ## Combine what the parts of test-full covered: nine tenths o
 
 test-compiled: $(READY) ## The core's unit tests with the compiled core, where it is built of these sources (make native)
 	@if $(BIN)/python -c 'import sys; from kodo_consumer.core import COMPILED; print(COMPILED); sys.exit(not COMPILED.compiled)'; then \
-	KODOCTL_TEST_COMPILED=1 $(BIN)/pytest -q --tb=short -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/consumer/core; \
+	KODOCTL_TEST_COMPILED=1 $(BIN)/pytest -q --tb=short -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/consumer/core tests/unit/consumer/test_simul*.py; \
 	else echo "Only the interpreted core is tested"; fi
 
 programs: ## Chromium and Graphviz for the tests that run them, where they are missing and can be had

@@ -95,7 +95,7 @@ def ready_waits(text, customers, slots, *, until=60.0):
     return [1000 * waits[int(share * len(waits))] for share in (0.5, 0.99)]
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("customers", [1, 5, 20, 60])
 def test_ready_messages_find_a_slot_while_retries_of_many_customers_hang(customers):
     half, most = ready_waits(SHARED, customers, 16)
@@ -103,6 +103,7 @@ def test_ready_messages_find_a_slot_while_retries_of_many_customers_hang(custome
     assert most <= 50, "a place is free within 50 ms for 99 of 100"
 
 
+@pytest.mark.simulated
 def test_an_outage_that_the_file_cannot_stand_is_visible():
     half, most = ready_waits(SHARED, 60, 1, until=30.0)
     assert half > 1_000
@@ -124,7 +125,7 @@ def test_who_hangs_counts_as_slow_and_gets_the_slots_that_the_others_leave():
 outcomes = st.text("fpb", max_size=4).flatmap(lambda head: st.sampled_from(["", "d", "k"]).map(lambda end: head + end))
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @examples(25)
 @given(
     messages=st.lists(st.tuples(st.floats(0, 30), st.integers(0, 5), outcomes), min_size=1, max_size=60),

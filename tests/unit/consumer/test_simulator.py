@@ -64,6 +64,7 @@ def test_a_route_takes_a_tenant_to_its_level():
     assert (found["all"]["done"], found["moved"]) == (23, {"routed": 20})
 
 
+@pytest.mark.simulated
 def test_what_failed_fails_again_and_what_died_dies():
     found = asked(FILE, [sent(0, outcomes="f"), sent(1), sent(2, "bad", outcomes="fffffffk")])
     assert (of(found, "u1")["done"], of(found, "u1")["wait_ms"]["p99"]) == (2, 0)
@@ -78,7 +79,7 @@ def test_waits_in_memory_do_not_count_as_leaving():
     assert found["all"]["latency_ms"]["p50"] > 2_000
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_what_cannot_end_within_a_day_is_told():
     found = asked(limited("kind: quota, limit: 1/d"), flood(3))
     assert (found["all"]["messages"], found["all"]["done"]) == (3, 1)

@@ -46,7 +46,7 @@ def waiting_early(bench: Bench) -> int:
     return sum(held.waits.early for lane in bench.engine.lanes for held in lane)
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("hop", [{}, {"kodo_hop": 1}], ids=["due alone", "due and hop"])
 @pytest.mark.parametrize("published", [None, FAR - 1], ids=["honest publish time", "forged publish time"])
 def test_no_forged_message_a_minute_pauses_a_lane_or_lets_another_tenant_wait(
@@ -83,7 +83,7 @@ def test_no_claim_makes_a_message_wait_longer_than_is_declared(published: int) -
     assert len(started(bench)) == 2
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_a_flood_of_forged_messages_keeps_a_fifth_of_the_look_ahead_and_is_handled_beyond_it() -> None:
     bench = Bench(POLICY)
     bench.give(*(forged(number, FAR - 1, kodo_hop=1) for number in range(50_000)), level=B1)

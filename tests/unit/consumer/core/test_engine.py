@@ -59,6 +59,7 @@ def test_after_a_minute_a_rewound_subscription_is_handled_again() -> None:
     assert len(bench.take_all()) == 1
 
 
+@pytest.mark.simulated
 def test_finished_ids_are_remembered_up_to_a_bound() -> None:
     bench = Bench(policy(lookahead_messages=100_000))
     for number in range(20_020):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.limit_policy import Quota
 from kodo_consumer.core.outcomes import DONE, DependencyUnavailable
@@ -20,6 +21,7 @@ def _numbers(bench: Bench) -> list[int]:
     return found
 
 
+@pytest.mark.simulated
 def test_a_batch_with_one_message_held_is_remembered_however_long_and_however_many_come_after_it() -> None:
     bench = Bench(policy())
     batch = _batch(1, 3)

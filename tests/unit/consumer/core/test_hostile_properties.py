@@ -70,7 +70,7 @@ def test_control_properties_are_read_or_broken_and_nothing_else(properties: Mapp
     assert read_headers(moved.properties).origin_id, "what a worker writes is readable, whatever stood there"
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("shape", SHAPES)
 @examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())

@@ -154,6 +154,7 @@ def test_a_short_wait_stays_in_memory_however_many_wait() -> None:
     assert len(bench.take_all()) == 1
 
 
+@pytest.mark.simulated
 def test_a_flood_that_is_still_moved_aside_goes_first_for_a_minute_and_its_lane_is_paused() -> None:
     bench = Bench(replace(POLICY, lookahead_messages=2_000))
     early, b1 = bench.policy.max_early, lane_of(bench.policy, B1, READY)
@@ -174,7 +175,7 @@ def test_a_flood_that_is_still_moved_aside_goes_first_for_a_minute_and_its_lane_
     assert bench.engine.room(b1) > 0
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_a_flood_without_end_holds_up_a_lane_for_a_minute() -> None:
     bench = Bench(replace(POLICY, lookahead_messages=2_000))
     bench.give(*(delivery(number, u="noisy") for number in range(1_800)))
@@ -214,6 +215,7 @@ def test_a_clock_that_is_set_back_while_it_waits_does_not_lose_it(monkeypatch: p
     assert bench.engine.check_invariants() == []
 
 
+@pytest.mark.simulated
 def test_after_its_minute_a_flood_still_leaves_beside_a_long_lane() -> None:
     bench = Bench(replace(POLICY, lookahead_messages=24_000))
     ready, b1 = 0, lane_of(bench.policy, B1, READY)
@@ -232,7 +234,7 @@ def test_after_its_minute_a_flood_still_leaves_beside_a_long_lane() -> None:
     assert bench.engine.check_invariants() == []
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_every_flood_has_a_minute_of_its_own() -> None:
     bench = Bench(replace(POLICY, lookahead_messages=2_000))
     put_back = before = 0

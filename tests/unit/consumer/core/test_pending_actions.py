@@ -4,6 +4,7 @@ would come too late.
 
 from __future__ import annotations
 
+import pytest
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.pending_actions import PendingActions
 
@@ -90,6 +91,7 @@ def test_what_is_urgent_is_not_gathered() -> None:
     assert stand.collect() == 1
 
 
+@pytest.mark.simulated
 def test_a_lane_without_room_is_asked_for_more_once_messages_ended() -> None:
     stand = Stand()
     engine, lane = stand.bench.engine, 0

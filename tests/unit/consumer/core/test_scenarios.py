@@ -158,6 +158,7 @@ def test_while_a_dependency_is_down_messages_wait_and_do_not_run_hot(tmp_path: P
     assert harness.counts.failed == {}
 
 
+@pytest.mark.simulated
 def test_a_flood_over_its_rate_is_spread_and_the_law_holds(tmp_path: Path) -> None:
     consumer = _consumer(tmp_path)
     starts = []

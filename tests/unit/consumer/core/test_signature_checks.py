@@ -73,6 +73,7 @@ def _ends(harness: Harness, within: str = "5m") -> None:
         assert harness.broker.backlog(lane.topic, "billing") == [], f"left in {lane.topic}"
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("what", FORGED)
 @pytest.mark.parametrize("text", ["good", "bad"])
 def test_whatever_a_producer_writes_on_a_ready_topic_the_message_comes_to_an_end(

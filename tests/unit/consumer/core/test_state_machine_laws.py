@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.envelope import FRESH, Envelope, Headers, Level, State
@@ -60,6 +61,7 @@ HEADERS = (
 )
 
 
+@pytest.mark.simulated
 def test_every_state_and_outcome_has_a_decision_within_the_policy() -> None:
     for of, outcome, headers, ordered in itertools.product(POLICIES, OUTCOMES, HEADERS, (False, True)):
         for lane in of.lanes:

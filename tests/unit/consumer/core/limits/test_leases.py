@@ -60,7 +60,7 @@ def test_a_shared_rate_is_never_exceeded_in_any_window(
     assert most_over(world.passed, 1 / amount, burst) <= 1.02 + 1e-6
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize(
     ("limit", "busy", "seconds"),
     [
@@ -114,6 +114,7 @@ def test_a_shared_quota_is_never_exceeded_in_any_window(
         assert passed[first + amount] - passed[first] >= period - 1e-6
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize(("amount", "minutes"), [(300, 1), (10, 1), (100, 5)])
 def test_a_shared_quota_is_used_to_98_percent(amount: int, minutes: int) -> None:
     world = World(Quota(None, amount, minutes * 60_000, shared=True), 8)
@@ -142,7 +143,7 @@ def test_never_more_run_at_once_than_a_shared_cap_allows(
     assert _most_at_once(world.passed, takes) <= limit
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize(("limit", "workers", "takes"), [(4, 8, 0.05), (1, 8, 0.05), (3, 2, 0.5), (16, 1, 0.05)])
 def test_a_shared_cap_is_used_and_goes_round(limit: int, workers: int, takes: float) -> None:
     world = World(Concurrency(None, limit, shared=True), workers)

@@ -26,6 +26,7 @@ def _limit(shop: Shop) -> int:
     return shop.engine.scheduler.throttle.adaptive.limit
 
 
+@pytest.mark.simulated
 def test_it_grows_while_handlers_get_no_slower() -> None:
     shop = _shop(lambda _: 0.1)
     shop.run(3)
@@ -35,7 +36,7 @@ def test_it_grows_while_handlers_get_no_slower() -> None:
     assert _limit(shop) == 64, "the most there may be"
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_it_finds_what_a_dependency_can_take() -> None:
     """Beyond 20 at a time each takes longer in proportion: 40 take twice as long."""
 
@@ -52,7 +53,7 @@ def test_it_finds_what_a_dependency_can_take() -> None:
     assert max(late) <= 48
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_it_gives_way_when_it_gets_slow_and_comes_back() -> None:
     shop: Shop = _shop(lambda _: 1.0 if 5 < shop.clock.now() < 10 else 0.05)
     shop.run(5)

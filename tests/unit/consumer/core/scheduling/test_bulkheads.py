@@ -256,6 +256,7 @@ def judged(seed: int, *, reserves: bool = False) -> Judge:
     return shop
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("reserves", [False, True])
 @pytest.mark.parametrize("seed", range(40))
 def test_the_law_holds_at_every_moment_of_a_random_run(seed: int, reserves: bool) -> None:
@@ -325,7 +326,7 @@ def test_a_law_broken_in_one_place_is_caught(broken: str) -> None:
 # ---- the whole engine
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_hanging_retries_take_no_more_than_their_slots() -> None:
     """Issue 20: 200 retrying messages of 30 s, and ready ones of 10 ms that a single slot could carry."""
     of = policy((L1,), (State.RETRYING,), concurrency=16, bulkheads=(Bulkhead(RETRYING, 8),), fair_by="u")

@@ -31,7 +31,7 @@ def _states(shop: Shop) -> list[str]:
     return [alarm.kind for alarm in shop.engine.context.effects.alarms if alarm.kind in ("breaker", "resumed")]
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize(
     "trouble",
     [FAILED, RetryAsked(1_000, "down"), PSP, TOOK_TOO_LONG],

@@ -45,7 +45,7 @@ def _waits(shop: Shop) -> list[float]:
     return waits or [float("inf")]
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize(("once", "part"), [(0.5, 0.99), (1.0, 0.9)])
 def test_where_nobody_is_slow_tenants_that_come_once_have_the_slots_too(once: float, part: float) -> None:
     """All but one of them, where everybody is a newcomer."""
@@ -63,7 +63,7 @@ def test_with_few_slots_newcomers_have_every_slot() -> None:
     assert sum(1 for one in shop.started if one.at >= 5) >= 0.97 * 15 * 100
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("once", [0.1, 0.5])
 def test_an_outage_in_another_lane_does_not_delay_tenants_that_come_once(once: float) -> None:
     shop = _shop()
@@ -89,7 +89,6 @@ def test_an_outage_of_newcomers_in_the_same_lane_is_over_for_others_when_those_h
     assert waits[len(waits) * 99 // 100] <= 4.0, "one that comes once waits until one of them has been tried"
 
 
-@pytest.mark.no_cover
 @INTERPRETED_ONLY
 @pytest.mark.parametrize("regular", [40, 60, 200])
 @pytest.mark.parametrize("ill", [5, 80])
@@ -176,7 +175,7 @@ def test_a_newcomer_whose_first_handler_shows_it_quick_waits_among_the_quick_one
     assert (len(ring), len(ring.newcomers)) == (0, 0)
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("seed", range(12))
 def test_random_histories_end_with_everything_handled(seed: int) -> None:
     """Arrivals, lanes, durations, limits and pauses at random; slots that are asked for only when a thread is woken."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS
@@ -108,6 +109,7 @@ def test_an_empty_lanes_share_is_used_at_once_and_given_back_at_once() -> None:
     assert bench.serve(53) == {0: 33, 1: 20}, "and when it has none, the others"
 
 
+@pytest.mark.simulated
 def test_memory_is_bounded_however_many_tenants_were_seen() -> None:
     bench = Bench(policy((L1,), states=(), fair_by="u", concurrency=16))
 

@@ -44,7 +44,7 @@ def _keeps_the_promise(case: Case) -> None:
     assert found.slow_slots >= 0.9 * FAIR
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize(
     ("place", "customers", "seconds"), list(product(PLACES, (1, 5, 20, 50, 200), (1.0, 5.0, 30.0)))[::2]
 )
@@ -54,13 +54,13 @@ def test_slow_customers_delay_nobody_else_in_whatever_state_they_are(
     _keeps_the_promise(Case(customers, place, seconds))
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("place", PLACES[1:])
 def test_without_fair_by_a_slow_lane_delays_no_other(place: tuple[Level, State]) -> None:
     _keeps_the_promise(Case(50, place, 30.0, fair_by=None, weights=(100, 5, 5, 5)))
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_after_a_burst_of_quick_messages_slow_ones_of_their_lane_do_not_have_what_the_quick_ones_need() -> None:
     """The few that wait when most are through are not all who need slots."""
     customers = [f"slow{number}" for number in range(50)]
@@ -92,7 +92,7 @@ def test_a_share_goes_before_the_head_room_when_a_backlog_lasts_and_is_the_least
     assert backlog.most_for_slow(15.5, 2, 16, 8.1) == 15
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("slots", [4, 8, 32, 100])
 def test_with_few_slots_and_with_many(slots: int) -> None:
     found = outage(Case(50, RETRYING, 30.0, slots=slots), 30.0)
@@ -112,7 +112,7 @@ def test_a_slow_tenant_among_quick_ones_gets_all_slots_but_those_that_they_need(
     assert waits[-1] <= 0.05
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_while_quick_ones_wait_the_slow_ones_start_up_to_their_share_only() -> None:
     """Both could use every slot: a slow tenant of eleven has a part of one in eleven, not of all but the head-room."""
     shop = Shop(_policy(), _slow("slow", seconds=5.0))
@@ -123,7 +123,7 @@ def test_while_quick_ones_wait_the_slow_ones_start_up_to_their_share_only() -> N
     assert sum(1 for one in shop.started if one.tenant == "slow") >= 5
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize(("weights", "share"), [((50, 30, 15, 5), 6.0), ((20, 80, 15, 5), 12.8), ((100, 5, 5, 5), 0.8)])
 def test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight(
     weights: tuple[int, int, int, int], share: float
@@ -148,7 +148,7 @@ def test_messages_of_a_paused_tenant_take_no_share_from_slow_ones() -> None:
     assert shop.busy["slow"] >= 13
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_paused_slow_tenants_add_nothing_to_the_share_of_others() -> None:
     """One slow tenant of eleven, and nine that are paused: its share is one in eleven, not ten in twenty."""
     paused = [f"paused{number}" for number in range(9)]
@@ -165,6 +165,7 @@ def test_paused_slow_tenants_add_nothing_to_the_share_of_others() -> None:
     assert sum(1 for one in shop.started if one.tenant == "slow") >= 4
 
 
+@pytest.mark.simulated
 def test_slow_tenants_share_slot_time_and_not_starts() -> None:
     """More of them than slots: one whose handlers take a tenth of the time starts ten times as often."""
     names = [f"slow{number}" for number in range(40)]
@@ -178,7 +179,7 @@ def test_slow_tenants_share_slot_time_and_not_starts() -> None:
     assert 0.8 <= used[False] / used[True] <= 1.25
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_slow_lanes_share_slot_time_by_weight() -> None:
     """Retrying messages run ten times as long as pending ones, and weigh twice as much."""
     case = Case(1, RETRYING, 1.0)
@@ -231,7 +232,7 @@ def test_a_tenant_that_recovers_is_quick_again_within_seconds() -> None:
     assert not shop.engine.lanes[0].ring, "all of it is handled"
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_a_tenant_that_goes_back_and_forth_is_not_believed_each_time() -> None:
     """Every other handler of fifty customers hangs: the others have their slots all the same."""
     turn: Counter[str] = Counter()
@@ -312,7 +313,7 @@ def test_a_lane_that_was_never_seen_is_tried_though_slow_ones_have_all_but_the_h
     assert waits[-1] <= 0.1
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_one_off_slow_tenants_do_not_push_out_what_is_known_of_the_regular_ones() -> None:
     shop = Shop(_policy(), lambda message: 5.0 if message.tenant.startswith("once") else 0.01)
     shop.trickle(QUIET, each=1.0, until=200)

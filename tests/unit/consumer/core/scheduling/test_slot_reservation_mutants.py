@@ -119,7 +119,6 @@ def test_the_outage_keeps_its_promise_without_a_fault() -> None:
     _outage()()
 
 
-@pytest.mark.no_cover
 @INTERPRETED_ONLY
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_fault_in_the_law_of_slots_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

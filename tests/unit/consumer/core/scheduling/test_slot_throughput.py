@@ -19,7 +19,7 @@ def _shop(slots: int, least: float, most: float) -> Shop:
     return Shop(of, lambda _: random.uniform(least, most))
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("part", [0.9, 1.0, 1.2, 3.0])
 @pytest.mark.parametrize("tenants", [1, 3, 10, 50])
 @pytest.mark.parametrize("slots", [4, 8, 16])

@@ -46,6 +46,7 @@ def test_a_tenant_that_recovers_wakes_slots_for_all_its_messages() -> None:
     assert shop.busy["ill"] == 16, "four ends at once, and every slot is its own"
 
 
+@pytest.mark.simulated
 def test_head_room_that_is_needed_no_more_wakes_slow_ones() -> None:
     """Nothing ends and nothing comes: only time passes."""
     shop = _shop(lambda message: 300.0 if message.tenant == "slow" else 0.05)

@@ -76,7 +76,7 @@ def test_a_short_slowness_is_not_noticed() -> None:
     assert _alarms(shop) == []
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("each", [0.02, 0.5])
 def test_a_tenant_a_tenth_of_whose_handlers_are_slow_is_not_noticed_under_calm_load(each: float) -> None:
     calls = iter(range(10**9))
@@ -126,7 +126,7 @@ def test_one_more_lane_is_said_at_once() -> None:
     assert "), L1/retrying since" in texts[1]
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("healthy", [5, 50])
 @pytest.mark.parametrize("trouble", [TOOK_TOO_LONG, DependencyUnavailable("bank")], ids=["time-outs", "unavailable"])
 def test_retries_that_time_out_open_the_breaker_of_their_lane_and_delay_nobody_else(
@@ -185,7 +185,7 @@ def test_all_handlers_that_time_out_open_it_as_well_where_there_is_no_other() ->
     assert len(shop.started) < 150, "of 480 that 16 slots could start"
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 @pytest.mark.parametrize("place", PLACES[1:], ids=["retrying", "pending", "B1"])
 def test_the_outage_of_the_table_is_noticed_and_the_slow_lane_keeps_its_share(place: Any) -> None:
     found = outage(Case(60, place, 8.0), 30.0)
@@ -218,7 +218,7 @@ def test_an_outage_is_said_though_nothing_comes_and_nothing_ends() -> None:
     assert shop.busy.total() == 15
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_tenants_that_are_seen_once_and_end_quickly_are_no_outage() -> None:
     """More of them than the slots can handle: they wait, and nobody is slow."""
     shop = _shop(lambda _: 0.05)

@@ -309,7 +309,7 @@ def _comes_back(bench: Bench, size: int = 1) -> int:
     return number - 200_000
 
 
-@pytest.mark.no_cover
+@pytest.mark.simulated
 def test_what_comes_back_does_not_stop_the_reading_that_it_left_for() -> None:
     """No handler ends, the lane it comes back on is full of it, and yet the flood is read through to the quiet one behind."""
     of = _policy()

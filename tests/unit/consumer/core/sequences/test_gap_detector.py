@@ -130,6 +130,7 @@ def _ranges(gaps: Gaps) -> int:
     return sum(len(count.came) + len(count.known) for count in gaps._counts.values())
 
 
+@pytest.mark.simulated
 def test_a_producer_that_uses_every_second_number_fills_no_memory_and_every_hole_is_lost() -> None:
     gaps, lost = Gaps(BEFORE), list[Hole]()
     for number in range(2, 40_001, 2):
