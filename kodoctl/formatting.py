@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+MAX_LISTED: Final = 20
 _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms
 
 
@@ -58,6 +60,12 @@ def lane_text(level: str | None, state: str | None) -> str:
     if state == "dead":
         return "dead letters"
     return " ".join(part for part in (level, state) if part) or "not in the file"
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """The first MAX_LISTED lines, and the number of the others."""
+    rest = len(lines) - MAX_LISTED
+    return [*lines[:MAX_LISTED], *([f"and {rest} more"] if rest > 0 else [])]
 
 
 def many(number: int, noun: str, plural: str = "") -> str:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
+from kodoctl.formatting import shortened
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, Create, Update, action_of, with_context
-from kodoctl.plan.staleness import other_cluster, shortened
+from kodoctl.plan.staleness import other_cluster
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Remedy, error
+from kodoctl.formatting import many, shortened
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -24,7 +25,6 @@ from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import OwnershipRecords, claim, foreign_ledgers
 from kodoctl.plan.ownership_decision import (
     OwnershipAction,
-    OwnershipDecision,
     decide_declared,
     decide_undeclared,
 )
@@ -86,6 +86,7 @@ class _Diff:
         self._field_diff = FieldDiff(desired, live, self._records.namespace_keys, self._includes)
         self._changes: list[Change] = []
         self._conflicts: list[Diagnostic] = []
+        self._refused: dict[tuple[str, str | None], list[DesiredObject]] = {}  # (ours, owner)
         self._unchanged = 0
 
     def run(self) -> Difference:
@@ -93,6 +94,7 @@ class _Diff:
         for address, wanted in self._desired.objects.items():
             if self._includes(address):
                 self._declared(address, wanted, self._live.objects.get(address))
+        self._conflicts += (_conflict(*names, objects) for names, objects in self._refused.items())
         for ledger in self._records.ours:
             self._undeclared(ledger)
         self._conflicts += self._field_diff.unsupported()
@@ -131,10 +133,11 @@ class _Diff:
             self._changes.append(Create(resource, ChangeContext(wanted.owner, decision.reason, wanted.where)))
             return
         problems = list(unsupported_changes(wanted, found))
+        self._conflicts += problems
         if decision.action is OwnershipAction.REFUSE:
-            problems.append(_conflict(address, wanted, decision))
+            self._refused.setdefault((wanted.owner, decision.owned_by), []).append(wanted)
+            return
         if problems:
-            self._conflicts += problems
             return
         fields = self._field_diff.fields(wanted, found)
         if decision.action is OwnershipAction.ADOPT:
@@ -252,13 +255,18 @@ class _Diff:
         return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self._desired.objects
 
 
-def _conflict(address: Address, wanted: DesiredObject, decision: OwnershipDecision) -> Diagnostic:
-    owner = decision.owned_by
+def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Diagnostic:
+    """One refusal for all objects that `ours` declares and `owner` has: they have one cause and one way out."""
+    first, *others = [wanted.resource.address for wanted in objects]
+    subject, them = (f"{first} belongs", "it") if not others else (f"{many(len(objects), 'object')} belong", "them")
     detail = (
-        f"{address} belongs to the topology {owner!r}: declare it in one file only; if {owner!r} was renamed to"
-        f" {wanted.owner!r} write `formerly: {owner}`; --take-over takes it"
+        f"{subject} to the topology {owner!r}: declare {them} in one file only; if {owner!r} was renamed to"
+        f" {ours!r} write `formerly: {owner}`; --take-over takes {them}"
     )
-    return error("K410", "another topology owns it", detail, wanted.where, Remedy("--take-over"))
+    listed = shortened([first, *others]) if others else []
+    return error(
+        "K410", "another topology owns it", "\n".join([detail, *listed]), objects[0].where, Remedy("--take-over")
+    )
 
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:

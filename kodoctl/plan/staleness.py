@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.errors import Diagnostic, error
+from kodoctl.formatting import many, shortened
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, action_of
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
@@ -16,8 +17,6 @@ from kodoctl.topology.resources import Address, SubscriptionResource, TenantReso
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Live
-
-MAX_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +42,10 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """An error for each change of an object that belongs to a topology outside of the plan. The content of the plan does
-    not matter, because its seal has no key, and the owner of an object may change after a plan was made.
+    """An error for each topology outside of the plan whose objects it changes. The content of the plan does not matter,
+    because its seal has no key, and the owner of an object may change after a plan was made.
     """
+    taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
         found = live.objects.get(change.address)
@@ -53,8 +53,12 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
             continue
         owner = claim(change.address, found, live).owner
         if (namespace_of(found.resource), owner) not in about and not _may_touch(change, owner):
-            detail = f"{change.address} belongs to {owner or 'nobody'}, of which this plan is not: plan again"
-            yield error("K410", "another topology owns it", detail)
+            taken.setdefault(owner, []).append(change.address)
+    for owner, addresses in taken.items():
+        alone = len(addresses) == 1
+        subject = f"{addresses[0]} belongs" if alone else f"{many(len(addresses), 'object')} belong"
+        detail = f"{subject} to {owner or 'nobody'}, of which this plan is not: plan again"
+        yield error("K410", "another topology owns it", "\n".join([detail, *shortened([] if alone else addresses)]))
 
 
 def _may_touch(change: Change, owner: str | None) -> bool:
@@ -106,11 +110,6 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
             detail = f"the ledger of {entry} was written by another apply: plan again"
             findings.append(error("K533", "the cluster changed since the plan", detail))
     return tuple(findings)
-
-
-def shortened(lines: list[str]) -> list[str]:
-    """The first MAX_SHOWN lines, and the number of the others."""
-    return [*lines[:MAX_SHOWN], *([f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else [])]
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:

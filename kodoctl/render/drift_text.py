@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.escaping import one_line
 from kodoctl.formatting import many
 from kodoctl.render.line import Line
-from kodoctl.render.plan_text import change_lines, finding_lines
+from kodoctl.render.plan_folding import alike
+from kodoctl.render.plan_text import also_lines, change_lines, finding_lines
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, DriftDocument, FindingRow
@@ -37,10 +38,12 @@ def _changes(title: str, changes: list[ChangeRow], style: str, *, by_hand: bool 
     if not changes:
         return
     yield Line(title, style)
-    for change in changes:
+    for first, *others in alike([[change] for change in changes]):
+        [change] = first
         yield from change_lines(change)
         if by_hand and change["action"] == "create":
             yield Line(f"      {_created_again(change['after'] or {})}", hang=6)
+        yield from also_lines(others)
     if any(change["action"] == "update" for change in changes):
         yield Line("  (what is there now → what the next apply writes)", "dim")
     yield Line()

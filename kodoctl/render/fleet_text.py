@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.escaping import code, markdown, one_line
-from kodoctl.formatting import many
+from kodoctl.formatting import MAX_LISTED, many
 from kodoctl.plan.changes import Action
 from kodoctl.render import plan_words as words
 from kodoctl.render.html_page import page
@@ -18,7 +18,7 @@ from kodoctl.render.line import Line
 from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import page_finding, plan_parts
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
-from kodoctl.render.plan_text import MAX_LISTED, body_lines, finding_lines
+from kodoctl.render.plan_text import body_lines, finding_lines
 
 if TYPE_CHECKING:
     from kodoctl.documents.fleet_document import DifferingChange, FleetDocument, FleetMember
@@ -207,15 +207,15 @@ def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
             (one_line(member["context"]), [page_finding(problem) for problem in member["problems"]])
             for member in _unreached(document)
         ],
-        groups=[_page_group(plans, targets) for plans in groups],
+        groups=[_page_group(plans, targets, f"plan-{number}-") for number, plans in enumerate(groups, 1)],
         version=document["kodoctl_version"],
         seal=document["seal"],
     )
 
 
-def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str]) -> dict[str, Any]:
+def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str], anchor: str) -> dict[str, Any]:
     clusters = [words.cluster_line(plan, targets[context]) for context, plan in plans.items()]
-    return {"name": _named(plans), "clusters": clusters, "plan": plan_parts(_common(plans), "")}
+    return {"name": _named(plans), "clusters": clusters, "plan": plan_parts(_common(plans), "", anchor=anchor)}
 
 
 def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 
 def page(template: str, *more: str, **values: Any) -> str:
@@ -33,4 +34,16 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("kodoctl.render", "templates")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["code"] = _code
+    return made
+
+
+def _code(text: str) -> Markup:
+    """Text whose commands and settings stand between backticks, as they do on a page."""
+    from markupsafe import Markup
+
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one without its second
+        return Markup.escape(text)
+    return Markup().join(Markup("<code>{}</code>").format(one) if at % 2 else one for at, one in enumerate(parts))

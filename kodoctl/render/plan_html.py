@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.escaping import one_line
 from kodoctl.render import plan_words as words
 from kodoctl.render.html_page import page
+from kodoctl.render.plan_folding import alike, gathered, loses, names_of
 from kodoctl.render.plan_text import grouped
 
 if TYPE_CHECKING:
@@ -21,13 +23,22 @@ def plan_html(document: PlanDocument, target: str) -> str:
     return page("plan.html.j2", plan=plan, version=document["kodoctl_version"], seal=document["seal"])
 
 
-def plan_parts(document: PlanDocument, target: str) -> Json:
-    """Contents of a page about one plan."""
+def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") -> Json:
+    """Contents of a page about one plan; `anchor` begins the names of its places, where a page has several plans."""
+    document = gathered(document)
+    number = count(1)
     sections = [
-        (one_line(title), [_group(members) for members in grouped(changes)])
+        (one_line(title), [_bundle(members, f"{anchor}{next(number)}") for members in alike(grouped(changes))])
         for title, changes in words.by_origin(document)
     ]
     return {
+        "stakes": [
+            (group["anchor"], change["address"], [line for danger in change["dangers"] for line in danger["lines"]])
+            for _, groups in sections
+            for group in groups
+            for change in group["changes"]
+            if change["loses"]
+        ],
         "cluster": words.cluster_line(document, target),
         "summary": words.summary_line(document),
         "part": words.part_line(document),
@@ -51,15 +62,20 @@ def plan_parts(document: PlanDocument, target: str) -> Json:
     }
 
 
-def _group(changes: list[ChangeRow]) -> Json:
-    """A topic with what hangs on it, or one object that stands for itself."""
-    found = [_change(change) for change in changes]
-    topic = words.topic_of(changes[0]["address"])
+def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
+    """A topic with what hangs on it, or one object that stands for itself; with the topics that change alike."""
+    first, *others = groups
+    found = [_change(change) for change in first]
+    topic = words.topic_of(first[0]["address"])
     return {
-        "name": one_line(topic.removeprefix("persistent://") or changes[0]["address"]),
+        "anchor": anchor,
+        "name": one_line(topic.removeprefix("persistent://") or first[0]["address"]),
+        "also": [one_line(name) for name in names_of(others)],
+        "told": "; ".join(f"{name} {text}" for change in found for name, text in change["fields"]) if others else "",
         "changes": found,
         "actions": sorted({change["action"] for change in found}),
-        "at_stake": any(change["dangers"] for change in found),
+        "at_stake": any(change["loses"] for change in found),
+        "warned": any(change["dangers"] for change in found),
     }
 
 
@@ -77,6 +93,7 @@ def _change(change: ChangeRow) -> Json:
             (words.field_name(field["name"]), words.field_text(field) + words.drift_mark(change, field))
             for field in change.get("fields", ())
         ],
+        "loses": loses(change),
         "dangers": [{**danger, "lines": words.stake_lines(danger, change["address"])} for danger in change["dangers"]],
     }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.escaping import code, markdown, one_line
 from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
+from kodoctl.render.plan_folding import gathered
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
@@ -24,6 +25,7 @@ def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) ->
     """Head, destructive changes, findings, then details folded by namespace: as much as
     fits, what is cut is counted.
     """
+    document = gathered(document)
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
     _destructive(page, document)

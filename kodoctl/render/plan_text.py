@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.escaping import one_line
-from kodoctl.formatting import many
+from kodoctl.formatting import MAX_LISTED, many
 from kodoctl.render import plan_words as words
 from kodoctl.render.line import Line
+from kodoctl.render.plan_folding import alike, gathered, loses, names_of
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}
-MAX_LISTED = 20
 
 
 def plan_lines(document: PlanDocument, target: str) -> Iterator[Line]:
@@ -26,14 +26,16 @@ def plan_lines(document: PlanDocument, target: str) -> Iterator[Line]:
 
 def body_lines(document: PlanDocument) -> Iterator[Line]:
     """All below the line that says which cluster."""
+    document = gathered(document)
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
     yield Line()
     for title, changes in words.by_origin(document):
         if title:
             yield Line(title, "bold")
-        for group in grouped(changes):
-            yield from _group(group)
+        for first, *others in alike(grouped(changes)):
+            yield from _group(first)
+            yield from also_lines(others)
         yield Line()
     yield from _part(document)
     yield from _consumers(document)
@@ -47,9 +49,7 @@ def body_lines(document: PlanDocument) -> Iterator[Line]:
 
 
 def grouped(changes: list[ChangeRow]) -> list[list[ChangeRow]]:
-    """Each topic with what hangs on it, and alone what frames the topics; first of all
-    where something is at stake.
-    """
+    """Each topic with what hangs on it, and alone what frames the topics; first what is at stake, then warnings."""
     groups: dict[str, list[ChangeRow]] = {}
     for change in changes:
         groups.setdefault(words.topic_of(change["address"]), []).append(change)
@@ -60,7 +60,20 @@ def grouped(changes: list[ChangeRow]) -> list[list[ChangeRow]]:
         *([change] for change in sorted(frame, key=lambda change: change["address"], reverse=True)),
         *(groups[topic] for topic in sorted(groups)),
     ]
-    return sorted(ordered, key=lambda group: not any(change["dangers"] for change in group))
+    return sorted(ordered, key=_urgency)
+
+
+def _urgency(group: list[ChangeRow]) -> tuple[bool, bool]:
+    return not any(map(loses, group)), not any(change["dangers"] for change in group)
+
+
+def also_lines(others: list[list[ChangeRow]]) -> Iterator[Line]:
+    """Topics whose changes are the same as those of the topic above."""
+    if others:
+        names = [one_line(name) for name in names_of(others)]
+        rest = f" and {len(names) - MAX_LISTED} more (--format json lists all)" if len(names) > MAX_LISTED else ""
+        lead = f"      the same for {many(len(names), 'more topic')}: "
+        yield Line(f"{lead}{', '.join(names[:MAX_LISTED])}{rest}", "", 8)
 
 
 def _place_in_group(change: ChangeRow) -> tuple[bool, str, bool]:
@@ -114,9 +127,10 @@ def change_lines(change: ChangeRow) -> Iterator[Line]:
             if change["reason"]:
                 yield Line(f"      {one_line(change['reason'])}")
     for danger in change["dangers"]:
-        yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", "bold red", 8)
+        color = "red" if loses(change) else "yellow"
+        yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", f"bold {color}", 8)
         for text in words.stake_lines(danger, change["address"]):
-            yield Line(f"        {text}", "red")
+            yield Line(f"        {text}", color)
 
 
 def _allowing(document: PlanDocument) -> Iterator[Line]:

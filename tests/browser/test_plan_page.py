@@ -88,6 +88,42 @@ def test_dark_and_light_and_on_paper(plan: Opened) -> None:
     assert plan.visible(".tools") == []
 
 
+def test_only_losses_are_at_stake_and_the_list_at_the_top_leads_to_them(opened: Opened, tmp_path: Path) -> None:
+    lowered = TopicResource(TopicName(HERE, "W"), 1, {})
+    about = ChangeContext("trade", "differs", None, (warning("K406", "lowered", f"{lowered.address}: less"),))
+    gone = TopicResource(TopicName(HERE, "K"), 1, {})
+    alike = [TopicResource(TopicName(HERE, f"T{number:02}"), 1, {}) for number in range(60)]
+    document = to_json(
+        plan_of(
+            Update(lowered, lowered, (PolicyChange("ttl", "1h", "2h"),), about),
+            *(Update(topic, topic, (PolicyChange("ttl", "7d", "3d"),), ABOUT) for topic in alike),
+            Delete(gone, danger(gone.address)),
+        )
+    )
+    (tmp_path / "plan.html").write_text(plan_html(document, TARGET))
+    for width in (1280, 390):
+        opened.page.set_viewport_size({"width": width, "height": 800})
+        opened.open(tmp_path / "plan.html")
+        assert opened.visible(".verdict") == ["refused", "at stake", "warning"]
+        assert len(opened.visible(".group")) == 3
+        assert opened.page.inner_text("#shown") == "62 objects"
+        colors = [opened.page.evaluate(f"getComputedStyle(document.querySelector('{box}')).backgroundColor")
+                  for box in (".danger.error", ".danger.warning")]  # fmt: skip
+        assert colors == ["rgb(255, 241, 240)", "rgb(255, 248, 230)"]
+        opened.page.click(".stakes a")
+        box = opened.page.locator(".at-stake .name").bounding_box()
+        tools = opened.page.locator(".tools").bounding_box()
+        assert box
+        assert tools
+        assert tools["y"] + tools["height"] <= box["y"] < 800, "not below the bar that stays"
+        opened.page.check("#stake")
+        assert opened.visible(".group .name") == ["acme/ns/K"]
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    opened.page.uncheck("#stake")
+    opened.page.fill("#search", "T59")
+    assert opened.page.inner_text("#shown") == "60 of 62 objects", "a folded topic is found by its name"
+
+
 def test_a_narrow_screen_is_not_scrolled_sideways(plan: Opened) -> None:
     plan.page.set_viewport_size({"width": 360, "height": 700})
     plan.page.click("#unfold")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.formatting import age_text, duration_text, many, size_text, time_text
+from kodoctl.formatting import age_text, duration_text, many, shortened, size_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,9 @@ def test_a_noun_agrees_with_its_number(number, text):
 
 def test_sizes():
     assert [size_text(one) for one in (0, 1_536, 1 << 30)] == ["0B", "1.5KiB", "1GiB"]
+
+
+def test_of_many_lines_the_first_twenty_are_shown_and_the_rest_is_counted() -> None:
+    assert shortened([]) == []
+    assert shortened(["x"] * 20) == ["x"] * 20
+    assert shortened(["x"] * 21) == [*["x"] * 20, "and 1 more"]

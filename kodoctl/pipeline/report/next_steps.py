@@ -7,14 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.formatting import many
+from kodoctl.escaping import one_line
+from kodoctl.formatting import duration_text, lane_text, many
 from kodoctl.pipeline.command_hint import resend_commands
 from kodoctl.recall.filter.condition import literal
 
 if TYPE_CHECKING:
     from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 
-_MOST: Final = 3  # letters and lanes named one by one
+_MOST: Final = 3  # letters, lanes and tenants named one by one
+_LEAST_RUNS: Final = 5  # failed runs, from which on one speaks of every run of a tenant
+_LONG: Final = 300_000  # ms that a limit holds messages back before the report speaks of them
+_SHOWN: Final = 60  # characters of a tenant or a cause in a sentence
+_ASIDE: Final = frozenset({"pending", "blocking"})  # states that limits send messages to
 _READERS: Final = (
     "kodoctl pipeline audit ",
     "kodoctl pipeline report ",
@@ -145,6 +150,8 @@ def advice(document: ReportDocument, file: str, typed: str, ledger: str = "") ->
     found = [
         *_losses(document, words),
         *_doubts(document, words),
+        *_failing(document, words),
+        *_held(document, words),
         *_letters(document, words),
         *_noise(document, words),
     ]
@@ -197,34 +204,97 @@ def _doubts(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Next
             yield NextStep(title, why, _filled(commands, words))
 
 
+def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
+    """Step for tenants of whom nothing is done, because every run of a handler failed."""
+    tenants = [one for one in document["tenants"] if one["failed"] >= _LEAST_RUNS and not one["done"]]
+    for one in sorted(tenants, key=lambda one: -one["failed"])[:_MOST]:
+        name = _name(one["tenant"])
+        why = (
+            f"{many(one['failed'], 'run')} of handlers failed on {one['topic']} for {name}, and none ended well: something "
+            "of this customer is broken, not its messages one by one. See what fails, and repair that first; the messages "
+            "are tried again until their attempts are used up."
+        )
+        of = f"{words['file']} --topic {shlex.quote(one['topic'])}"
+        where = f" --where {_quoted(f'tenant = {literal(name)}')}" if _nameable(one["tenant"]) else ""
+        commands = (f"kodoctl waiting list {of}{where} --by cause",)
+        yield NextStep(f"Find out why every run of {name} fails", why, commands)
+
+
+def _held(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
+    """Step for lanes in which messages wait for long where a limit sent messages aside."""
+    lanes = [one for one in document["waiting"] if one["state"] in _ASIDE and one["oldest_ms"] >= _LONG]
+    for one in sorted(lanes, key=lambda one: -one["messages"])[:_MOST]:
+        limited = [row for row in document["tenants"] if row["topic"] == one["topic"] and row["over_limit"]]
+        if not limited:
+            continue
+        times, most = sum(row["over_limit"] for row in limited), max(limited, key=lambda row: row["over_limit"])
+        number = one["messages"]
+        why = (
+            f"{many(number, 'message')} {'waits' if number == 1 else 'wait'} in {lane_text(one['level'], one['state'])} of "
+            f"{one['topic']} / {one['subscription']}, the oldest for {duration_text(one['oldest_ms'])}. A limit sent messages "
+            f"of this topic aside {many(times, 'time')}, most often those of {_name(most['tenant'])}. They come back by "
+            "themselves when the limit has room. If that is too late, raise the limit in the file and plan, or for a while "
+            "with `kodo-consumer limit --release`."
+        )
+        of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
+        commands = (f"kodoctl waiting list {of} --lane {one['level']}/{one['state']}", f"kodoctl plan {words['file']}")
+        yield NextStep("Decide about messages that a limit holds back", why, commands)
+
+
+def _name(tenant: str | None) -> str:
+    return one_line(tenant, _SHOWN) if tenant else "messages without a tenant"
+
+
+def _nameable(tenant: str | None) -> bool:
+    """True if a condition can be written that finds the tenant."""
+    return bool(tenant) and _name(tenant) == tenant
+
+
 def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
-    """Step for dead letters, which wait for a decision."""
+    """Step for dead letters, which wait for a decision: to be sent again, or discarded where that would not help."""
     dead = sorted((one for one in document["waiting"] if one["state"] == "dead"), key=lambda one: -one["messages"])
     for one in dead[:_MOST]:
         of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
-        where = _quoted(_condition(document, one))
+        cause = _commonest_cause(document, one)
+        where = _quoted(f"cause = {literal(cause)}" if cause else "true")
         sending = (
             f"kodoctl recall plan {of} --where {where} --out recall.json",
             "kodoctl recall apply recall.json --rate 200/s",
         )
-        commands = _booked(sending, words)
+        discarding = (
+            f"kodoctl recall discard {of} --where {where} --because TEXT --out discard.json",
+            "kodoctl recall apply discard.json",
+        )
+        at_once = bool(cause) and _given_up_at_once(document, one, cause)
+        commands = _booked((*discarding, *sending) if at_once else sending, words)
         number = one["messages"]
         wait = f"{many(number, 'message')} {'waits' if number == 1 else 'wait'}"
         why = f"{wait} in the dead letters of {one['topic']} / {one['subscription']} until somebody fixes the cause and sends them again."
+        if at_once:
+            why += (
+                f" Those of the cause {one_line(cause, _SHOWN)!r} were given up at their first run: sent again as they are, "
+                "they die again. Discard them, or change the handler or the messages (`recall plan --edit`) before they are sent."
+            )
         yield NextStep("Decide about the dead letters", why, commands)
 
 
-def _condition(document: ReportDocument, lane: WaitingLane) -> str:
-    """Letters with the cause that most died of; all of them where no condition can name it."""
+def _given_up_at_once(document: ReportDocument, lane: WaitingLane, cause: str) -> bool:
+    """True if no failure of this cause led to another attempt: the handler, or the consumer, took it for final."""
+    place = (lane["topic"], lane["subscription"])
+    return not any(
+        one["event"] != "dead" and one["cause"] == cause and (one["topic"], one["subscription"]) == place
+        for one in document["failures"]
+    )
+
+
+def _commonest_cause(document: ReportDocument, lane: WaitingLane) -> str:
+    """The cause that most letters died of; "" where there is none that a condition can name."""
     causes = [
         one["cause"]
         for one in document["failures"]
         if one["event"] == "dead" and (one["topic"], one["subscription"]) == (lane["topic"], lane["subscription"])
     ]
-    best = causes[0] if causes else ""
-    if not best.isprintable() or not best:
-        return "true"
-    return f"cause = {literal(best)}"
+    return causes[0] if causes and causes[0].isprintable() else ""
 
 
 def _quoted(text: str) -> str:

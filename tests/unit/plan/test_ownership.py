@@ -301,6 +301,17 @@ def test_a_file_may_take_the_policies_of_a_namespace_that_another_file_made_bare
     assert ("update", "namespace.acme/ns") in said(allowed.changes)
 
 
+def test_a_renamed_topology_is_one_refusal_that_lists_its_objects() -> None:
+    topics = "{" + ", ".join(f"T{number:02}: {{}}" for number in range(60)) + "}"
+    [found] = difference(wanted(topology(topics)), applied(wanted(topology(topics, name="other")))).conflicts
+    lead, *objects = found.detail.split("\n")
+    assert lead == (
+        "60 objects belong to the topology 'other': declare them in one file only; if 'other' was renamed to 'trade'"
+        " write `formerly: other`; --take-over takes them"
+    )
+    assert objects == [*(f"topic.persistent://acme/ns/T{number:02}" for number in range(20)), "and 40 more"]
+
+
 def test_a_namespace_whose_policies_another_file_set_is_a_conflict() -> None:
     before = applied(wanted(topology("{K: {}}", "namespace_policies: {ttl: 1h}\n", name="other")))
     side = wanted(topology("{J: {}}", "namespace_policies: {ttl: 1h}\n"))

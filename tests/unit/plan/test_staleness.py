@@ -170,6 +170,19 @@ def test_a_plan_changes_nothing_of_a_topology_that_it_is_not_about(marker: str |
         assert f"belongs to {marker or 'nobody'}" in found[0].detail
 
 
+def test_objects_of_one_other_topology_are_one_refusal() -> None:
+    before = applied(wanted(topology("{J: {}, K: {}, L: {}}")))
+    plan = planned(wanted(topology("{J: {}}")), before)
+    there = changed(
+        before, *[replace(before.objects[f"topic.persistent://acme/ns/{name}"], marker="bank") for name in "KL"]
+    )
+    [found] = of_others(plan, there)
+    assert found.detail == (
+        "2 objects belong to bank, of which this plan is not: plan again\n"
+        "topic.persistent://acme/ns/K\ntopic.persistent://acme/ns/L"
+    )
+
+
 @pytest.mark.parametrize("marker", ["trade", "bank", None])
 @pytest.mark.parametrize("kind", ["adopt", "forget", "take over"])
 def test_nor_is_it_taken_over_or_given_up(kind: str, marker: str | None) -> None:

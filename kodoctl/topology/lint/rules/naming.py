@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import Severity
+from kodoctl.errors import Severity, Where
+from kodoctl.formatting import many
 from kodoctl.protocol.properties import CONTROL_NAMESPACE, PREFIX
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
-from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
+from kodoctl.topology.resources import Address, TenantResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -61,12 +62,19 @@ def declared_twice(scope: LintScope) -> Iterator[RuleMatch]:
     for expansion in scope.expansions:
         first = owners.setdefault(expansion.name, expansion)
         if first is not expansion:
-            detail = (
-                f"name {expansion.name!r} is {first.topology.where('name')}'s already: every file has a name of its own"
-            )
-            yield RuleMatch(expansion.topology.where("name"), detail)
+            yield _same_name(expansion, first)
         yield from _inside(expansion)
     yield from _across(scope)
+
+
+def _same_name(expansion: Expansion, first: Expansion) -> RuleMatch:
+    """One finding for a topology that is given twice: its objects follow from its name."""
+    both = len(expansion.resources.keys() & first.resources.keys())
+    detail = f"name {expansion.name!r} is {first.topology.where('name')}'s already"
+    if both:
+        objects = "both declare " + many(both, "object")
+        return RuleMatch(expansion.topology.where("name"), f"{detail}, and {objects}: is the topology given twice?")
+    return RuleMatch(expansion.topology.where("name"), f"{detail}: every file has a name of its own")
 
 
 def _inside(expansion: Expansion) -> Iterator[RuleMatch]:
@@ -83,16 +91,20 @@ def _owner(topic: FamilyTopic) -> str:
 
 
 def _across(scope: LintScope) -> Iterator[RuleMatch]:
+    """One finding for each entry of a file, whatever family of objects it declares a second time."""
     seen: dict[Address, tuple[Expansion, object]] = {}
+    found: dict[tuple[Where, Where], list[str]] = {}
     for expansion in scope.expansions:
         for resource in chain(expansion.frame, (topic.resource for topic in expansion.topics)):
             first, same = seen.setdefault(resource.address, (expansion, resource))
-            if first is expansion or (isinstance(resource, TenantResource) and same == resource):
+            if first.name == expansion.name or (isinstance(resource, TenantResource) and same == resource):
                 continue
-            detail = f"{resource.address} is declared at {first.places[resource.address]} already"
-            if isinstance(resource, NamespaceResource):
-                detail += ": one file of a namespace has `namespace_policies`"
-            yield RuleMatch(expansion.places[resource.address], detail)
+            places = (expansion.places[resource.address], first.places[resource.address])
+            found.setdefault(places, []).append(resource.address)
+    for (where, before), addresses in found.items():
+        more = f", with {many(len(addresses) - 1, 'other object')}" if len(addresses) > 1 else ""
+        way = ": one file of a namespace has `namespace_policies`" if addresses[0].startswith("namespace.") else ""
+        yield RuleMatch(where, f"{min(addresses, key=len)} is declared at {before} already{more}{way}")
 
 
 @rule("K105", Severity.WARNING, "an overlay adds what is spelled almost like something that is there")

@@ -13,7 +13,7 @@ import typer.main
 from kodoctl.pipeline.report import next_steps as module
 from kodoctl.pipeline.report.document import document
 from kodoctl.recall.filter.condition import literal, parse
-from tests.samples.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, wait
+from tests.samples.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, tenant, wait
 
 
 def titles(found):
@@ -44,22 +44,84 @@ def test_nothing_to_complain_of_is_no_empty_page():
     assert titles(made(quiet())) == ["Come back tomorrow"]
 
 
+OF = 'topologies/trade.yaml --topic orders --subscription billing --where "cause = '
+SENDING = [
+    f"kodoctl recall plan {OF}'negative amount'\" --out recall.json",
+    "kodoctl recall apply recall.json --rate 200/s",
+]
+
+
 def test_dead_letters_are_recalled_by_the_cause_most_died_of():
+    tried = [failure("retrying", "negative amount", 30), failure("dead", "negative amount", 12, "dead")]
+    found = made(busy(failures=tried))["advice"][-1]
+    assert found["commands"] == SENDING
+    assert "12 messages wait" in found["why"]
+
+
+def test_letters_that_sending_again_cannot_cure_are_to_be_discarded():
+    """A handler that gave up at the first run decides about the same message in the same way."""
     found = made()["advice"][-1]
     assert found["commands"] == [
-        (
-            "kodoctl recall plan topologies/trade.yaml --topic orders --subscription billing --where \"cause = 'negative amount'\" "
-            "--out recall.json"
-        ),
-        "kodoctl recall apply recall.json --rate 200/s",
+        f"kodoctl recall discard {OF}'negative amount'\" --because TEXT --out discard.json",
+        "kodoctl recall apply discard.json",
+        *SENDING,
     ]
-    assert "12 messages wait" in found["why"]
+    assert "the cause 'negative amount' were given up at their first run" in found["why"]
+    elsewhere = {**failure("retrying", "negative amount", 9), "subscription": "stock"}
+    assert made(busy(failures=[failure("dead", "negative amount", 12, "dead"), elsewhere]))["advice"][-1] == found
+
+
+def with_tenants(*tenants):
+    """A day on which these tenants had messages."""
+    return made(busy(counted={**busy().counted, "tenants": list(tenants)}))["advice"]
+
+
+def test_a_customer_whose_every_run_fails_is_named():
+    found = with_tenants(
+        tenant("acme", 5, 0, None, failed=25), tenant("ben", 9, 1, None, failed=8), tenant("it's", 9, 0, None, failed=9),
+        tenant("cleo", 9, 0, None, failed=4), tenant(None, 9, 0, None, failed=6),
+    )  # fmt: skip
+    steps = [one for one in found if "every run" in one["title"]]
+    assert [one["title"] for one in steps] == [
+        "Find out why every run of acme fails",
+        "Find out why every run of it's fails",
+        "Find out why every run of messages without a tenant fails",
+    ]
+    assert "25 runs of handlers failed on orders for acme" in steps[0]["why"]
+    assert steps[0]["commands"] == [
+        "kodoctl waiting list topologies/trade.yaml --topic orders --where \"tenant = 'acme'\" --by cause"
+    ]
+    assert "--where" not in steps[2]["commands"][0]
+
+
+@pytest.mark.parametrize("name", [EVIL, 'it\'s $HOME `id` "x" \\ !', "a" * 200])
+def test_no_name_of_a_customer_becomes_a_command_of_its_own(name):
+    (step,) = [one for one in with_tenants(tenant(name, 9, 0, None, failed=9)) if "every run" in one["title"]]
+    line = shlex.split(step["commands"][0])
+    assert line[:6] == ["kodoctl", "waiting", "list", "topologies/trade.yaml", "--topic", "orders"]
+    assert ("--where" in line) is (name.isprintable() and len(name) <= 60)
+    if "--where" in line:
+        parse(line[line.index("--where") + 1], 1)
+
+
+def test_messages_that_a_limit_holds_back_for_long_are_to_be_decided_about():
+    (step,) = [one for one in made()["advice"] if "a limit holds back" in one["title"]]
+    assert step["why"].startswith(
+        "107 messages wait in L1 blocking of orders / billing, the oldest for 52 min. A limit sent messages of this topic"
+        " aside 1,890 times, most often those of mega."
+    )
+    assert step["commands"] == [
+        "kodoctl waiting list topologies/trade.yaml --topic orders --subscription billing --lane L1/blocking",
+        "kodoctl plan topologies/trade.yaml",
+    ]
+    free = [one for one in with_tenants(tenant("anna", 9, 9, late(1, 1, 1))) if "a limit" in one["title"]]
+    assert free == [], "blocked by its handler, not by a limit"
 
 
 @pytest.mark.parametrize("reason", [EVIL, 'it\'s $HOME `id` "x" \\ !', "a" * 200, ""])
 def test_no_cause_becomes_a_command_of_its_own(reason):
     facts = busy(failures=[failure("dead", reason, 1, "dead")], failed=1, waiting=[wait(None, "dead", 1, 1, 1)])
-    (command, _) = made(facts)["advice"][-1]["commands"]
+    command = made(facts)["advice"][-1]["commands"][0]
     where = shlex.split(command)[shlex.split(command).index("--where") + 1]
     assert where == (f"cause = {literal(reason)}" if reason.isprintable() and reason else "true")
     parse(where, 1)

@@ -1,6 +1,7 @@
 """Every lint rule seen failing, at the line and column where the mistake is, and seen content with what is right."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -303,6 +304,18 @@ def test_two_files_cannot_declare_the_same_object(first: str, second: str, place
         ("topologies/other1.yaml", *place)
     ]
     assert says in found[0].detail
+
+
+def test_a_topology_that_is_given_twice_is_one_finding() -> None:
+    text = "topics: {orders: {levels: double, subscriptions: {billing: {}, mailing: {}}}}"
+    again = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\n" + text
+    [found] = [finding for finding in found_in(text, again) if finding.code == "K102"]
+    assert re.search(r"already, and both declare \d\d objects: is the topology given twice\?", found.detail)
+    copy = [finding for finding in found_in(text, SECOND + text) if finding.code == "K102"]
+    assert len(copy) == 3, "the ground topic and its two subscriptions"
+    assert re.search(
+        r"topic.persistent://kodo/trade/orders is declared at .*:5:10 already, with 1 other", copy[0].detail
+    )
 
 
 def test_two_files_may_share_a_namespace_and_say_the_same_of_a_tenant() -> None:

@@ -1,0 +1,106 @@
+# pure: every branch is tested
+"""Repetition in a plan's views: a warning of many objects is shown once, and so is a change of many topics.
+
+The JSON of a plan keeps each of them at its object. What loses data, or refuses the plan, is never folded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.formatting import shortened
+from kodoctl.render import plan_words as words
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
+
+FOLDED_FROM: Final = 5  # alike groups; fewer are quicker read than counted
+_LOSSES: Final = frozenset({"K401", "K402", "K408", "K409"})  # still a loss when a flag allows it
+_HOLDING: Final = ("topic.", "subscription.")  # objects whose deletion is always shown
+_Group = list["ChangeRow"]
+
+
+def loses(change: ChangeRow) -> bool:
+    """True if something is at stake: the change is refused, or was allowed to lose data."""
+    return any(danger["severity"] == "error" or danger["code"] in _LOSSES for danger in change["dangers"])
+
+
+def gathered(document: PlanDocument) -> PlanDocument:
+    """The plan with each warning that several changes have alike moved from them to the findings."""
+    shared: dict[tuple[str, str, str], list[ChangeRow]] = {}
+    for change, danger in _warnings(document):
+        shared.setdefault(_cause(change, danger), []).append(change)
+    shared = {cause: changes for cause, changes in shared.items() if len(changes) > 1}
+    changes: list[ChangeRow] = [
+        {**change, "dangers": [one for one in change["dangers"] if _cause(change, one) not in shared]}
+        for change in document["changes"]
+    ]
+    return {**document, "changes": changes, "findings": [*document["findings"], *map(_gathered, shared.items())]}
+
+
+def _warnings(document: PlanDocument) -> Iterator[tuple[ChangeRow, FindingRow]]:
+    for change in document["changes"]:
+        for danger in change["dangers"]:
+            if danger["severity"] == "warning" and danger["code"] not in _LOSSES:
+                yield change, danger
+
+
+def _cause(change: ChangeRow, danger: FindingRow) -> tuple[str, str, str]:
+    """Code, summary and detail, without the names of the object and of its topic."""
+    detail = danger["detail"].removeprefix(f"{change['address']}: ")
+    topic = words.topic_of(change["address"])
+    return danger["code"], danger["summary"], detail.replace(topic, "this topic") if topic else detail
+
+
+def _gathered(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> FindingRow:
+    (code, summary, detail), changes = shared
+    lines = [detail, *shortened([change["address"] for change in changes])]
+    where = next((change["where"] for change in changes if change["where"]), None)
+    return {"severity": "warning", "code": code, "summary": summary, "detail": "\n".join(lines), "where": where}
+
+
+def alike(groups: list[_Group]) -> list[list[_Group]]:
+    """Groups whose changes are the same but for the name of the topic, together from FOLDED_FROM on, at the place of the
+    first.
+    """
+    keys = [_key(group, number) for number, group in enumerate(groups)]
+    bundles: dict[str, list[_Group]] = {}
+    for key, group in zip(keys, groups, strict=True):
+        bundles.setdefault(key, []).append(group)
+    few = {key for key, members in bundles.items() if len(members) < FOLDED_FROM}
+    found: list[list[_Group]] = []
+    for key, group in zip(keys, groups, strict=True):
+        if key in few:
+            found.append([group])
+        elif members := bundles.pop(key, None):
+            found.append(members)
+    return found
+
+
+def _key(group: _Group, number: int) -> str:
+    """Equal for groups that read the same; the number of a group that is to stand alone."""
+    if any(_stands_alone(change) for change in group):
+        return str(number)
+    return json.dumps([_shown(change) for change in group], sort_keys=True, default=str)
+
+
+def _stands_alone(change: ChangeRow) -> bool:
+    holds = change["address"].startswith(_HOLDING)
+    return bool(change["dangers"]) or not words.topic_of(change["address"]) or (change["action"] == "delete" and holds)
+
+
+def _shown(change: ChangeRow) -> list[Any]:
+    """Everything that a view shows of a change, without its topic and its place in the file."""
+    topic = words.topic_of(change["address"])
+    created = words.created_text(change["after"]) if change["action"] == "create" else ""
+    return [
+        change["action"], change["address"].replace(topic, ""), change["reason"].replace(topic, ""), created,
+        change.get("fields"), change.get("unload"), change["origin"], change["drifted"],
+    ]  # fmt: skip
+
+
+def names_of(groups: list[_Group]) -> list[str]:
+    """Names of the topics of some groups, without the scheme."""
+    return [words.topic_of(group[0]["address"]).removeprefix("persistent://") for group in groups]

@@ -1,0 +1,160 @@
+"""Repetition in a plan's views: one cause is one warning, alike changes are one entry, and no loss is ever folded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kodoctl.errors import Diagnostic, Where, error, warning
+from kodoctl.plan.changes import Change, ChangeContext, Create, Delete, Forget, PolicyChange, Update
+from kodoctl.plan.danger.data_loss import refusal
+from kodoctl.plan.drift import split
+from kodoctl.plan.drift import to_json as drift_json
+from kodoctl.plan.plan_file import to_json
+from kodoctl.render.drift_text import drift_lines
+from kodoctl.render.plan_folding import FOLDED_FROM, loses
+from kodoctl.render.plan_github import plan_github
+from kodoctl.render.plan_html import plan_html
+from kodoctl.render.plan_text import plan_lines
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from tests.samples.inventories import HERE, applied, changed, planned, topology, wanted
+from tests.unit.render.test_plan_views import ABOUT, TARGET, markdown, plan_of
+
+K404 = "rights of a connected role may change"
+
+
+def _name(number: int) -> TopicName:
+    return TopicName(HERE, f"T{number:02}")
+
+
+def updated(number: int, ttl: str = "3d", *dangers: Diagnostic) -> Update:
+    """A topic that keeps messages for another time."""
+    topic = TopicResource(_name(number), 1, {})
+    about = ChangeContext("trade", "differs from the file", Where("t.yaml", number + 1, 3), dangers)
+    return Update(topic, topic, (PolicyChange("ttl", "7d", ttl),), about)
+
+
+def revoked(number: int, connected: str = "no consumer is connected") -> Delete:
+    """A grant that goes, with the warning that it does."""
+    grant = GrantResource(_name(number), "anna", frozenset({"consume"}))
+    detail = f"{grant.address}: anna loses consume; {connected}"
+    return Delete(grant, ChangeContext("trade", "no longer declared", None, (warning("K404", K404, detail),)))
+
+
+def text(*changes: Change) -> str:
+    """The plan as people read it in a terminal, not folded to its width."""
+    return "\n".join(line.text for line in plan_lines(to_json(plan_of(*changes)), TARGET))
+
+
+def test_alike_changes_of_many_topics_are_one_entry_that_names_the_topics() -> None:
+    shown = text(*(updated(number) for number in range(60)))
+    assert shown.count("ttl  7d → 3d") == 1
+    assert "the same for 59 more topics: acme/ns/T01, acme/ns/T02," in shown
+    assert "acme/ns/T20 and 39 more (--format json lists all)" in shown
+    assert "Plan: 0 to create, 60 to update" in shown
+    assert len(shown.splitlines()) < 10
+
+
+def test_few_alike_changes_and_others_stay_as_they_are() -> None:
+    few = text(*(updated(number) for number in range(FOLDED_FROM - 1)))
+    assert few.count("ttl  7d → 3d") == FOLDED_FROM - 1
+    mixed = text(updated(50, "9d"), *(updated(number) for number in range(FOLDED_FROM)))
+    assert mixed.count("ttl  7d → 3d") == mixed.count("ttl  7d → 9d") == 1
+    assert f"the same for {FOLDED_FROM - 1} more topics" in mixed
+
+
+@pytest.mark.parametrize(
+    "holding", [TopicResource(_name(0), 1, {}).address, SubscriptionResource(_name(0), "s").address]
+)
+def test_deletions_of_what_holds_messages_are_named_one_by_one(holding: str) -> None:
+    topic = holding.startswith("topic.")
+    gone = [TopicResource(_name(n), 1, {}) if topic else SubscriptionResource(_name(n), "s") for n in range(30)]
+    shown = text(*(Delete(resource, ABOUT) for resource in gone))
+    assert all(resource.address in shown for resource in gone)
+
+
+def test_grants_that_go_alike_are_one_entry_and_one_warning_with_the_topics() -> None:
+    shown = text(*(revoked(number) for number in range(30)))
+    assert shown.count("K404") == 1
+    assert "  anna loses consume; no consumer is connected\n  grant.persistent://acme/ns/T00/anna\n" in shown
+    assert "  grant.persistent://acme/ns/T19/anna\n  and 10 more\n" in shown
+    assert "the same for 29 more topics" in shown
+
+
+def test_a_warning_that_names_its_own_topic_is_the_same_for_each_and_one_of_another_kind_is_not() -> None:
+    mine = [revoked(number, f"1 consumer of {_name(number)}") for number in range(3)]
+    shown = text(*mine, revoked(9, "2 consumers of persistent://acme/ns/other"))
+    assert shown.count("anna loses consume; 1 consumer of this topic") == 1
+    assert "      ! K404 warning" in shown, "a warning of one object stays with it"
+    assert shown.count("K404") == 2
+
+
+def test_what_frames_the_topics_stands_alone() -> None:
+    shown = text(*(Create(NamespaceResource(HERE, {}), ABOUT) for _ in range(9)))
+    assert shown.count("+ namespace.acme/ns") == 9
+    assert text(*(Forget(f"tenant.t{n}", None, ABOUT) for n in range(9))).count(". tenant.t") == 9
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_loss_is_never_folded_and_is_at_stake_even_when_it_is_allowed(allowed: bool) -> None:
+    changes = []
+    for number in range(9):
+        address = TopicResource(_name(number), 1, {}).address
+        stake = refusal("K402", "a lowered value would drop stored data", address, "5 messages", allowed=allowed)
+        changes.append(updated(number, "3d", stake))
+    assert text(*changes).count("K402") == 9
+    assert all(loses(change) for change in to_json(plan_of(*changes))["changes"])
+
+
+@pytest.mark.parametrize(
+    ("dangers", "stake"),
+    [((), False), ((warning("K406", "lowered", "x"),), False), ((error("K999", "refused", "x"),), True)],
+)
+def test_a_warning_alone_puts_nothing_at_stake(dangers: tuple[Diagnostic, ...], stake: bool) -> None:
+    [change] = to_json(plan_of(updated(0, "3d", *dangers)))["changes"]
+    assert loses(change) is stake
+    page = plan_html(to_json(plan_of(updated(0, "3d", *dangers))), TARGET)
+    assert ('<span class="verdict refused">at stake</span>' in page) is stake
+    assert ("At stake: 1 object" in page) is stake
+    assert ('<span class="verdict warned">warning</span>' in page) is (bool(dangers) and not stake)
+
+
+def test_a_page_folds_by_change_names_every_topic_and_shows_no_backticks() -> None:
+    finding = warning("K207", "a lane `a`", "write `draining: [blocking]`, not `b")
+    page = plan_html(to_json(plan_of(*(updated(number) for number in range(60)), findings=(finding,))), TARGET)
+    assert page.count("<details") == 1
+    assert "acme/ns/T00</span> and 59 more: ttl 7d → 3d" in page
+    assert all(f"<code>acme/ns/T{number:02}</code>" in page for number in range(1, 60))
+    assert "a lane <code>a</code>" in page
+    assert "write `draining: [blocking]`, not `b" in page, "a backtick without its second stays as it is"
+
+
+def test_comments_and_annotations_say_one_cause_once_and_destroy_nothing_by_a_warning() -> None:
+    changes = [revoked(number) for number in range(30)]
+    document = to_json(plan_of(*changes))
+    assert markdown(plan_of(*changes)).count("K404") == 1
+    assert "and 10 more" in markdown(plan_of(*changes))
+    assert plan_github(document, TARGET).count("K404") == 1
+    assert all(change["dangers"] for change in document["changes"]), "the plan's JSON has each at its object"
+
+
+def test_a_warning_of_many_places_names_the_first_one() -> None:
+    lowered = [updated(n, "3d", warning("K406", "lowered", f"topic.{_name(n)}: persistence")) for n in range(6)]
+    assert "Warning: lowered [K406]\n  at t.yaml:1\n  persistence\n  topic.persistent://acme/ns/T00" in text(*lowered)
+
+
+def test_drift_says_alike_changes_once() -> None:
+    side = wanted(topology("{" + ", ".join(f"T{n:02}: {{policies: {{ttl: 1h}}}}" for n in range(30)) + "}"))
+    live = applied(side)
+    bare = [
+        replace(found, resource=TopicResource(found.resource.name, 1, {}))
+        for found in live.objects.values()
+        if isinstance(found.resource, TopicResource)
+    ]
+    there = changed(live, *bare)
+    document = drift_json(split(planned(side, there), there, count_unmanaged=False))
+    shown = "\n".join(line.text for line in drift_lines(document, TARGET))
+    assert shown.count("→ 1h") == 1
+    assert "the same for 29 more topics" in shown
