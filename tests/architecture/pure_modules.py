@@ -1,4 +1,5 @@
-"""Pure modules: those of which every branch is to be tested, as their first lines say. `python -m` prints them for coverage.
+"""Pure modules: those of which every branch is to be tested, as their first lines say. `python -m` prints them for coverage, and
+with `--others` the modules that are not.
 
 The first line of a module may be a mark, `# pure: …` or `# adapter: …`, where an adapter reads, writes, waits or runs Spark.
 The mark of a package's `__init__` holds for all below it that has none of its own. What has no mark is an adapter.
@@ -40,5 +41,7 @@ def pure_modules(package: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    pure = [path.relative_to(ROOT).as_posix() for package in PACKAGES for path in pure_modules(package)]
-    sys.stdout.write(",".join(pure) + "\n")
+    pure = {path for package in PACKAGES for path in pure_modules(package)}
+    every = (path for package in PACKAGES for path in sorted(package.rglob("*.py")))
+    shown = [path.relative_to(ROOT).as_posix() for path in every if (path in pure) != ("--others" in sys.argv)]
+    sys.stdout.write(",".join(shown) + "\n")

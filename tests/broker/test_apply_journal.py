@@ -39,6 +39,7 @@ def test_every_write_is_announced_and_ended_in_the_journal(workspace: Workspace)
 
 
 def test_history_tells_who_did_what_and_when(workspace: Workspace) -> None:
+    workspace.admin("PUT", f"namespaces/{workspace.namespace}")
     assert (
         workspace.run("history", workspace.namespace).text.strip()
         == f"Nothing was applied in {workspace.namespace} yet."
@@ -63,7 +64,7 @@ def test_history_tells_who_did_what_and_when(workspace: Workspace) -> None:
 
 
 def test_a_broker_without_the_journal_is_told_nothing_by_looking(workspace: Workspace) -> None:
-    workspace.run("history", workspace.namespace)
+    assert "namespace not found [K509]" in workspace.run("history", workspace.namespace, code=64).err
     assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == []
 
 

@@ -207,6 +207,8 @@ def test_a_frozen_apply_that_lost_its_lease_writes_nothing_more(
 
 
 def test_where_nobody_holds_the_lease_there_is_nothing_to_unlock(workspace: Workspace) -> None:
+    assert "namespace not found [K509]" in workspace.run("unlock", workspace.namespace, code=64).err
+    workspace.admin("PUT", f"namespaces/{workspace.namespace}")
     assert (
         workspace.run("unlock", workspace.namespace).text.strip() == f"Nobody holds the lease of {workspace.namespace}."
     )
