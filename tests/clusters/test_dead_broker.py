@@ -104,5 +104,6 @@ def test_a_topology_is_applied_and_read_through_each_broker_that_is_left(
             workspace.run("drift")
 
 
+@pytest.mark.full
 def test_workers_go_on_and_each_partition_is_handled_in_order(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     handle_while_one_is_dead(cluster, namespace, tmp_path, "failover", rounds=10)

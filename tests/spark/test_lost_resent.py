@@ -67,6 +67,7 @@ def no_loss(judged: Judged, **fates: int) -> dict:
     return found
 
 
+@pytest.mark.full
 def test_lost_messages_are_sent_again_and_the_audit_says_no_loss(judged, monkeypatch):
     """Neither a clock that is set back between two readings nor an added partition hides that they are lost."""
     exact(judged, "-work-RETRYING")
