@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
-# Tests of services wait more than they compute: twice as many at a time. Those that are judged by time go before them.
+# Tests of services wait more than they compute: twice as many at a time. Those that are judged by time go before the others.
 SERVICES ?= $(shell expr 2 \* $(WORKERS))
 PULSAR ?= 4.2
 # Modules marked as pure on their first line, or in their package's: every branch of them is tested.
@@ -64,8 +64,9 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 test: $(READY) programs check test-compiled ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: half an hour on two cores
 	@mkdir -p $(COSTS); rm -f $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
-	@KODO_FAST_CORE=false nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$($(INTERPRETED))" --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
-	$(PYTEST) -n $(WORKERS) -m "not full and timed" --junitxml=$(COSTS)/timed.xml $(BESIDE); timed=$$?; \
+	@interpreted="$$($(INTERPRETED))"; export KODO_FAST_CORE=false; \
+	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
+	$(PYTEST) -n $(SERVICES) -m "not full and timed" --junitxml=$(COSTS)/timed.xml $(BESIDE); timed=$$?; \
 	$(PYTEST) -n $(SERVICES) -m "not full and not timed" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((timed | services | unit))
 	$(BIN)/python -m slipcover --branch --skip-covered --fail-under 100 --out $(COSTS)/branches.json --merge $(COSTS)/branches.json
