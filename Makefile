@@ -69,7 +69,7 @@ test: $(READY) programs check test-compiled ## The gate, on a real broker: style
 	$(PYTEST) -n $(SERVICES) -m "not full and timed" --junitxml=$(COSTS)/timed.xml $(BESIDE); timed=$$?; \
 	$(PYTEST) -n $(SERVICES) -m "not full and not timed" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((timed | services | unit))
-	$(BIN)/python -m slipcover --branch --skip-covered --fail-under 100 --out $(COSTS)/branches.json --merge $(COSTS)/branches.json
+	$(BIN)/python -m tests.architecture.missing_branches $(COSTS)/branches.json
 
 test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage ## Every test there is but those of hours (faults, chaos, simulate), with the coverage of all: run it where you touched what is long
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 
 def page(template: str, *more: str, **values: Any) -> str:
@@ -39,11 +39,11 @@ def _environment() -> Environment:
     return made
 
 
-def _code(text: str) -> Markup:
+def _code(text: str) -> str:
     """Text whose commands and settings stand between backticks, as they do on a page."""
-    from markupsafe import Markup
+    from jinja2.filters import do_mark_safe
 
-    parts = text.split("`")
+    parts = escape(text).split("`")
     if len(parts) % 2 == 0:  # one without its second
-        return Markup.escape(text)
-    return Markup().join(Markup("<code>{}</code>").format(one) if at % 2 else one for at, one in enumerate(parts))
+        return do_mark_safe("`".join(parts))
+    return do_mark_safe("".join(f"<code>{one}</code>" if at % 2 else one for at, one in enumerate(parts)))

@@ -62,17 +62,19 @@ def _why(move: RecommendedMove, document: RecommendationDocument) -> str:
     if move["action"] == "return":
         return f"light no more: {move['share']:.1%} of all runs, or of the slot time, in {span}"
     if move["own_goal_ms"] is not None:
-        elsewhere = _elsewhere(move["own_late_else"])
+        elsewhere = _elsewhere(move["own_late"], move["own_late_else"])
         return (
             f"light: {move['share']:.1%} of all runs, or of the slot time, in {span}; of its own, {move['own_late'] or 0:.0%}"
             f" began later than {Duration(move['own_goal_ms'])}{elsewhere}"
         )
-    late, before = move["others_late"], _elsewhere(move["others_late_else"])
+    late, before = move["others_late"], _elsewhere(move["others_late"], move["others_late_else"])
     return f"{move['share']:.0%} of all messages in {span}; of what others had done, {late or 0:.0%} came later than {goal}{before}"
 
 
-def _elsewhere(share: float | None) -> str:
-    return f", in all other windows {share:.0%}" if share is not None else ""
+def _elsewhere(late: float | None, late_else: float | None) -> str:
+    if late_else is not None:
+        return f", in all other windows {late_else:.0%}"
+    return "; cannot compare: in no other window was anything done" if late is not None else ""
 
 
 def _span(windows: Sequence[int], width: int) -> str:
@@ -88,7 +90,7 @@ def _setting(setting: RecommendedSetting, document: RecommendationDocument) -> I
     yield Line(
         f"  {one_line(setting['who'])} had {setting['busy_slots']:.1f} of {setting['total_slots']} slots of a worker in"
         f" {_span(setting['windows'], document['window_ms'])}; what others had to do needs {setting['needed_slots']};"
-        f" {setting['others_late'] or 0:.0%} of their runs began later than {Duration(document['goal_ms'])}{_elsewhere(setting['others_late_else'])}",
+        f" {setting['others_late'] or 0:.0%} of their runs began later than {Duration(document['goal_ms'])}{_elsewhere(setting['others_late'], setting['others_late_else'])}",
         hang=2,
     )
 

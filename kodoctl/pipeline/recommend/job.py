@@ -22,6 +22,7 @@ from kodoctl.pipeline.recommend.noisy_neighbours import (
     TenantLoad,
     recommend_moves,
     unmovable,
+    without_contrast,
 )
 from kodoctl.pipeline.recommend.report import Victim
 from kodoctl.pipeline.recommend.slot_judgement import recommend_by_slots, slot_query
@@ -63,7 +64,12 @@ def recommend(
     """Recommended moves and settings after which messages of quiet tenants are done within the goal."""
     places, notes = movable_subscriptions(expansion)
     cases = _cases(spark, tables, places, goals.goal) if places else []
-    moves = [(place, recommend_moves(case)) for place, case in zip(places, cases, strict=True)]
+    moves = []
+    for place, case in zip(places, cases, strict=True):
+        found_moves = recommend_moves(case)
+        doubtful = without_contrast(case, found_moves)
+        notes += map(_no_contrast, doubtful)
+        moves.append((place, [one for one in found_moves if one not in doubtful]))
     for place, case in zip(places, cases, strict=True):
         for tenant in [one for one in unmovable(case) if one not in place.promoted]:
             why = (
@@ -80,6 +86,14 @@ def recommend(
     every = [(place, (*some, *by_slots.moves.get((place.topic, place.subscription), ()))) for place, some in moves]
     wanted = Recommendations([(place, some) for place, some in every if some], by_slots.settings)
     return RecommendationResult(wanted, victims, (*notes, *by_slots.notes))
+
+
+def _no_contrast(move: LevelMove) -> str:
+    return (
+        f"{move.topic} / {move.subscription}: cannot compare, so this is no finding: {move.action} {move.tenant}, {move.source}"
+        f" -> {move.target}; others waited in {move.late or 0:.0%} of what they had done while it was loud, and as long when"
+        " nobody was"
+    )
 
 
 def recommend_exclusive(

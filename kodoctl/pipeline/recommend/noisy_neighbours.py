@@ -25,6 +25,7 @@ TIMES: Final = 2  # and so many times an even part
 CALM: Final = 0.125
 LEAST: Final = 100  # messages (of a window) below which nobody is loud
 LATE: Final = 0.05  # share of what others had done that may be later than the goal
+_DOWN: Final = ("isolate", "degrade")
 JUDGED: Final = 20  # messages done below which a window is not judged
 
 
@@ -109,6 +110,17 @@ def unmovable(case: SubscriptionWindows) -> list[str]:
         case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
     )
     return sorted({one.tenant for one in recommend_moves(free)} & case.fixed)
+
+
+def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> list[LevelMove]:
+    """Moves down that nothing shows to help: others waited as long in the windows that no tenant of these moves made
+    noise in. Where there are no such windows, nothing speaks against a move.
+    """
+    down = [one for one in moves if one.action in _DOWN]
+    blamed = {at for one in down for at in one.windows}
+    rest = [one for one in case.slices if one.at not in blamed]
+    late = {one: _late(one.tenant, rest) for one in down}
+    return [one for one, else_ in late.items() if else_ is not None and else_ > (one.late or 0) - LATE]
 
 
 def is_noisy(tenant: str, one: LoadWindow) -> bool:

@@ -151,7 +151,7 @@ def advice(document: ReportDocument, file: str, typed: str, ledger: str = "") ->
         *_losses(document, words),
         *_doubts(document, words),
         *_failing(document, words),
-        *_quota_steps(document, words),
+        *_limited_lanes(document, words),
         *_letters(document, words),
         *_noise(document, words),
     ]
@@ -220,7 +220,7 @@ def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
         yield NextStep(f"Find out why every run of {name} fails", why, commands)
 
 
-def _quota_steps(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
+def _limited_lanes(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     """Step for lanes in which messages wait for long where a limit sent messages aside."""
     lanes = [one for one in document["waiting"] if one["state"] in _ASIDE and one["oldest_ms"] >= _LONG]
     for one in sorted(lanes, key=lambda one: -one["messages"])[:_MOST]:

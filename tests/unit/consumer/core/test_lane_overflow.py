@@ -154,7 +154,6 @@ def test_a_short_wait_stays_in_memory_however_many_wait() -> None:
     assert len(bench.take_all()) == 1
 
 
-@pytest.mark.simulated
 def test_a_flood_that_is_still_moved_aside_goes_first_for_a_minute_and_its_lane_is_paused() -> None:
     bench = Bench(replace(POLICY, lookahead_messages=2_000))
     early, b1 = bench.policy.max_early, lane_of(bench.policy, B1, READY)

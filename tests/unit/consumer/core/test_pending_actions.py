@@ -91,7 +91,6 @@ def test_what_is_urgent_is_not_gathered() -> None:
     assert stand.collect() == 1
 
 
-@pytest.mark.simulated
 def test_a_lane_without_room_is_asked_for_more_once_messages_ended() -> None:
     stand = Stand()
     engine, lane = stand.bench.engine, 0

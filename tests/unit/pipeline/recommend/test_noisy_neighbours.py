@@ -19,6 +19,7 @@ from kodoctl.pipeline.recommend.noisy_neighbours import (
     is_noisy,
     recommend_moves,
     unmovable,
+    without_contrast,
 )
 from tests.samples.profiles import examples
 
@@ -56,6 +57,23 @@ def test_a_tenant_that_makes_others_wait_in_three_windows_is_isolated():
     assert recommend_moves(case()) == []
     everywhere = recommend_moves(case(*noise))[0]
     assert everywhere.late_else is None  # there is no other window
+
+
+def test_where_others_wait_as_long_without_the_noise_a_move_is_no_finding():
+    noise = [window(at, noisy=900, late=50) for at in range(3)]
+    always = case(*noise, *(window(at, noisy=10, late=48) for at in range(3, 6)))
+    assert [one.tenant for one in without_contrast(always, recommend_moves(always))] == ["noisy"]
+    less = case(*noise, *(window(at, noisy=10, late=40) for at in range(3, 6)))
+    assert without_contrast(less, recommend_moves(less)) == []
+    alone = case(*noise)
+    assert without_contrast(alone, recommend_moves(alone)) == [], "nothing speaks against it"
+    a = [window(at, rest=10, a=300, late=50) for at in range(3)]
+    c = [window(at, rest=10, c=300, late=50) for at in range(3, 6)]
+    two = case(*a, *c)
+    assert without_contrast(two, recommend_moves(two)) == [], "the noise of the other one is no quiet window"
+    back = case(*(window(at, noisy=10, late=50) for at in range(RECENT)), routed={"noisy": "B1"})
+    assert [one.action for one in recommend_moves(back)] == ["upgrade"]
+    assert without_contrast(back, recommend_moves(back)) == []
 
 
 def test_nobody_is_moved_for_noise_that_harms_nobody_or_harm_that_nobody_makes():

@@ -49,6 +49,11 @@ def test_where_there_is_nothing_to_compare_with():
     assert (found["moves"][0]["others_late"], found["patch"]) == (None, "")
 
 
+def test_a_share_without_another_window_says_that_it_cannot_be_compared():
+    move = LevelMove("orders", "billing", "acme", "isolate", "L1", "B1", (0,), 0.8, 1.0, None)
+    assert text([move])[1].endswith("100% came later than 10s; cannot compare: in no other window was anything done")
+
+
 def test_a_promotion_and_a_return_with_the_tenant_s_own_figures():
     promoted = LevelMove("orders", "billing", "vip", "promote", "L1", "L2", (0, 600_000), 0.0312, 0.8, 0.1, 500)
     assert text([promoted])[:2] == [

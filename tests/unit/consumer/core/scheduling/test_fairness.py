@@ -148,7 +148,6 @@ def test_an_item_may_come_first() -> None:
     assert [ring.take(), ring.take()] == [0, 1]
 
 
-@pytest.mark.simulated
 def test_tenants_without_items_are_forgotten_when_there_are_many() -> None:
     ring: DeficitRoundRobin[int] = DeficitRoundRobin()
     for number in range(3 * MAX_TENANTS):
@@ -176,7 +175,6 @@ def _is_whole(ring: DeficitRoundRobin[int]) -> None:
     assert len(ring) == len(list(ring)) == sum(count for _, count in ring.sizes())
 
 
-@pytest.mark.simulated
 @given(st.integers(0, 1 << 32))
 @examples(300)
 def test_whatever_happens_to_a_ring_everybody_who_waits_has_a_turn_in_it(seed: int) -> None:

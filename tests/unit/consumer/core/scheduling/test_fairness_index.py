@@ -111,7 +111,6 @@ def test_a_trickle_is_measured_message_by_message() -> None:
     assert sum(meter.done) == 200
 
 
-@pytest.mark.simulated
 def test_a_flood_is_sampled_and_scaled_up_to_all_of_it() -> None:
     bench, meter = _metered()
     _busy(bench, meter, 16_000, 2.0)

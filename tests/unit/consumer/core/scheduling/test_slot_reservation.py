@@ -165,7 +165,6 @@ def test_paused_slow_tenants_add_nothing_to_the_share_of_others() -> None:
     assert sum(1 for one in shop.started if one.tenant == "slow") >= 4
 
 
-@pytest.mark.simulated
 def test_slow_tenants_share_slot_time_and_not_starts() -> None:
     """More of them than slots: one whose handlers take a tenth of the time starts ten times as often."""
     names = [f"slow{number}" for number in range(40)]

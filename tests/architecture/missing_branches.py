@@ -1,0 +1,34 @@
+"""`python -m tests.architecture.missing_branches JSON`: lines and branches of pure modules that no test ran, by SlipCover's report.
+
+A branch to `assert_never` cannot run. SlipCover leaves such lines out, but not the branches that lead to them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_NEVER = "assert_never("
+
+
+def _never(lines: list[str]) -> set[int]:
+    """Numbers of lines that call `assert_never`, and of the `case _:` above them."""
+    calls = {number for number, line in enumerate(lines, 1) if _NEVER in line}
+    return calls | {number - 1 for number in calls if lines[number - 2].strip() == "case _:"}
+
+
+def missing(report: Path, root: Path) -> Iterator[str]:
+    """A text for each line and branch without a run: `path:line`, or `path:line->line`, where 0 is the function's end."""
+    for path, file in sorted(json.loads(report.read_text(encoding="utf-8"))["files"].items()):
+        never = _never((root / path).read_text(encoding="utf-8").splitlines())
+        yield from (f"{path}:{line}" for line in file["missing_lines"] if line not in never)
+        pairs = (pair for pair in file["missing_branches"] if never.isdisjoint(pair))
+        yield from (f"{path}:{origin}->{target}" for origin, target in pairs)
+
+
+if __name__ == "__main__":
+    found = list(missing(Path(sys.argv[1]), Path.cwd()))
+    sys.stdout.writelines(f"not run by any unit test: {one}\n" for one in found)
+    sys.exit(bool(found))
