@@ -90,6 +90,8 @@ def graph(
 ) -> None:
     """Draw lanes and the ways messages take between them.
 
+    A terminal gets a hint instead of the source, unless --format names it.
+
     Mermaid shows in pull requests and wikis, DOT goes to Graphviz. SVG and PNG are drawn by Graphviz: it must be
     installed (the package `graphviz`).
 
@@ -105,7 +107,9 @@ def graph(
         raise UsageError(error("K022", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))
     lanes = lane_graph(expansions, topic)
     chosen = output or (_SUFFIXES.get(Path(file).suffix) if file else None) or GraphFormat.MERMAID
-    if chosen is GraphFormat.MERMAID:
+    if output is None and file is None and is_output_terminal():
+        say("A picture: kodoctl graph --output lanes.svg (or .png). Its source, for a page: --format mermaid (or dot).")
+    elif chosen is GraphFormat.MERMAID:
         write_output(mermaid(lanes), file)
     elif chosen is GraphFormat.DOT:
         write_output(dot(lanes), file)

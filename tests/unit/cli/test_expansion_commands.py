@@ -141,6 +141,15 @@ def test_graph_writes_pictures_to_a_pipe_but_not_to_a_terminal(graphviz: str, mo
     assert "name a file: --output FILE" in ran.err
 
 
+def test_graph_prints_no_source_on_a_terminal_that_did_not_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped = kodoctl("graph").out
+    assert piped.startswith("flowchart")
+    monkeypatch.setattr("kodoctl.cli.expansion_commands.is_output_terminal", lambda: True)
+    hint = "A picture: kodoctl graph --output lanes.svg"
+    assert kodoctl("graph").out.startswith(hint)
+    assert kodoctl("graph", "--format", "mermaid").out == piped
+
+
 def test_graph_says_why_it_cannot_write() -> None:
     ran = kodoctl("graph", "--output", "no/where.dot")
     assert ran.code == 64
