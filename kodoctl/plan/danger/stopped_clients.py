@@ -10,7 +10,7 @@ from kodoctl.formatting import many, size_text
 from kodoctl.plan.changes import Change, PolicyChange, Update
 from kodoctl.plan.inventory import TopicFacts
 from kodoctl.topology.model.policies import BacklogQuota
-from kodoctl.topology.resources import NamespaceResource, TopicResource
+from kodoctl.topology.resources import NamespaceResource
 from kodoctl.topology.units import UNLIMITED, as_limit
 
 if TYPE_CHECKING:
@@ -39,10 +39,8 @@ def stopped_clients(live: Live, changes: Iterable[Change]) -> Iterator[Diagnosti
 
 def _affected(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple[Address, TopicFacts]]:
     """The topic, or the topics of a namespace that have no value of their own."""
-    topics: Iterable[Address] = ()
-    if isinstance(change.before, TopicResource):
-        topics = (change.address,)
-    elif isinstance(change.before, NamespaceResource):
+    topics: Iterable[Address] = (change.address,)
+    if isinstance(change.before, NamespaceResource):
         own = live.topics_in(change.before.name)
         topics = (address for address, topic in own if field.policy not in topic.policies)
     for address in topics:

@@ -320,3 +320,11 @@ def test_an_object_without_threads_works_anywhere_until_it_is_closed() -> None:
     use.check("call")
     assert use.end()
     assert not use.end()
+
+
+def test_an_object_of_another_process_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    use = ObjectUse("producer")
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    assert use.is_elsewhere
+    with pytest.raises(UsageError, match=r"K731 .*send: this producer was made in another process"):
+        use.check("send")

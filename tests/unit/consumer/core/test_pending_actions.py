@@ -4,7 +4,6 @@ would come too late.
 
 from __future__ import annotations
 
-import pytest
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.pending_actions import PendingActions
 

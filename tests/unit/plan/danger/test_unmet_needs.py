@@ -40,6 +40,8 @@ def test_a_cluster_that_the_instance_does_not_have_is_told_before_anything_is_wr
     assert ("K432", f"{address}: us-west; the cluster knows standalone") in _told(topics, there, head)
     assert _told(topics, empty(), head) == [], "nothing is known of its clusters"
     assert _told(topics, _with("standalone", "us-west"), head) == []
+    known = replace(empty(), clusters=frozenset({"standalone", "us-west"}))
+    assert _told(topics, known, "create_tenant: {clusters: [standalone, us-west]}\n") == []
 
 
 def test_a_cluster_that_the_tenant_may_not_use_is_told() -> None:

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kodoctl.expressions.ast import ValueKind
+from kodoctl.expressions.fault_list import FaultList
 from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
@@ -372,3 +373,18 @@ def test_an_operator_that_conditions_lack_is_named_as_it_stands_with_those_there
     place, _, caret = problem.value.diagnostics[0].detail.split("\n")
     assert place.startswith(f'at character {at}: "{word}" is not allowed in a condition: use =, <>, <, <=,')
     assert caret.index("^") - 2 == at - 1
+
+
+@pytest.mark.parametrize("text", ["payload.n >> NULL", "NULL >> payload.n"])
+def test_an_operator_beside_what_has_no_place_is_named_by_its_kind(text: str) -> None:
+    with pytest.raises(ConditionError) as problem:
+        parse(text, 1)
+    assert "BITWISERIGHTSHIFT is not part of conditions: use =, <>, <, <=," in problem.value.diagnostics[0].detail
+
+
+def test_a_fault_of_nothing_is_at_the_first_character() -> None:
+    faults = FaultList("a = 1")
+    faults.add(None, "no tree")
+    with pytest.raises(ConditionError) as problem:
+        faults.check()
+    assert problem.value.diagnostics[0].detail.startswith("at character 1: no tree")

@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import pairwise
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
