@@ -34,7 +34,7 @@ class ReceiptPosition(NamedTuple):
     token: Any
 
     def __str__(self) -> str:
-        """As tokens of deliveries print."""
+        """Returns the text in the form of delivery tokens."""
         token, partition = self.token, self.topic.removeprefix(whole_topic(self.topic)).rpartition("-")[2]
         return f"({token.ledger_id()},{token.entry_id()},{partition or -1},{token.batch_index()})"
 

@@ -70,10 +70,10 @@ class SendCalls:
             self.send(ticket, message, key, producer)
 
     def flush(self) -> None:
-        """Sends what waits for others."""
+        """Sends the messages that wait to be sent together with others."""
 
     def close(self) -> None:
-        """Forgets what waits: nothing more is sent by these producers."""
+        """Drops the waiting messages: these producers send nothing more."""
 
 
 class NativeResults:
@@ -89,8 +89,8 @@ class NativeResults:
         self._last = 0
 
     def add(self, producer: Any, on_results: OnNativeResults) -> tuple[int, Producer]:
-        """A producer, and what is called with its results. Raises RuntimeError, TypeError where the border does
-        not know this object.
+        """Registers a producer, with the function that gets its results. Returns the number and the native producer.
+        Raises RuntimeError, TypeError if the border does not recognise the object.
         """
         with self._lock:
             self._last += 1
@@ -172,13 +172,13 @@ class NativeSendCalls(SendCalls):
             self.flush()
 
     def flush(self) -> None:
-        """Sends what waits."""
+        """Sends all waiting messages, one bundle for each producer."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for key, (producer, messages) in waiting.items():
             self._flush(key, producer, messages)
 
     def close(self) -> None:
-        """Forgets what waits, and the producers: their results still come."""
+        """Drops the waiting messages and the producers. Results of messages that were sent are still reported."""
         self._waiting, self._count = {}, 0
         for _, number, _ in self._native.values():
             self._results.retire(number)
