@@ -66,7 +66,7 @@ def _levels(policy: Policy) -> str:
 
 
 def share_lines(policy: Policy, order: Override) -> Iterator[str]:
-    """Lines for people about the slot time that a move brings: up or down. None for a move to L1."""
+    """Lines for people about the slot time that a move brings: up or down. No line for a move to L1."""
     level = Level(order.to)
     shares = {one: sum(lane.share for lane in policy.every_lane if lane.level is one) for one in (level, Level.L1)}
     if level is not Level.L1:

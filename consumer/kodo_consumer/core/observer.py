@@ -22,7 +22,7 @@ class DecisionObserver(Protocol):
     """Is shown decisions before they are carried out. Called with the worker's lock held: quick, and never raises."""
 
     def decided(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Called for each decision, except that a message is simply done; several times for a message that waits."""
+        """Called for each decision, except the one of a message that is simply done; several times for one that waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 log = logging.getLogger("kodo.consumer")
 Judge = Callable[[Any], Any]
-"""Takes what was returned, if it is not None; answers what counts of it. Raises NotAwaitedError, or a returned exception."""
+"""Function that gets the result of a handler, if it is not None, and returns the part that counts. Raises NotAwaitedError, or a returned exception."""
 _REMEDY: Final = "declare it async, and await there what it calls"
 _REMEDY_OF_FUTURES: Final = "wait there for its result()"
 

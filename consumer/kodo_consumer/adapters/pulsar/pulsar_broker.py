@@ -47,7 +47,7 @@ _AWAY: Final = (
     pulsar.ServiceUnitNotReady,
     pulsar.Timeout,
 )
-"""Of a broker that is away: another one has its topics when its session has ended."""
+"""Errors of a broker that is away: another broker gets its topics when its session has ended."""
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OnResult = Callable[[int, "Key", Any, Any, Any], None]
 """Called with a ticket, the key and the producer it was sent by, the client's result and the position of the message."""
 OnStored = Callable[["Key", Sequence[tuple[int, Any]]], None]
-"""Called with the key of a producer and what is stored: see Stored."""
+"""Function that gets the key of a producer and its stored messages: see Stored."""
 OnFailure = Callable[[int, "Receipt"], None]
 """Called with the ticket of a message that could not be given to the client, and its receipt, which says why."""
 Stored = Sequence[tuple[int, Any]]
@@ -30,7 +30,7 @@ Stored = Sequence[tuple[int, Any]]
 NotStored = Sequence[tuple[int, int, Any]]
 """Tickets of others, each with the client's result as a number and the position that came with it, if any did."""
 NativeResult = tuple[int, Stored, NotStored]
-"""Number of a producer, and what became of its messages."""
+"""Number of a producer, with its stored messages and its failed ones."""
 OnNativeResults = Callable[[Stored, NotStored], None]
 _MOST: Final = (
     1_024  # messages that wait for others: each call is one turn of the interpreter, of 5 ms where it is busy

@@ -34,7 +34,7 @@ PHASES: Final = (
     "noticed",
     *(state.value for state in BreakerState if state is not BreakerState.CLOSED),
 )
-"""What a breaker of a lane does: `noticed` is closed, with slow tenants."""
+"""Phases of a lane's breaker: `noticed` means closed, with slow tenants."""
 
 
 @dataclass(frozen=True, slots=True)
