@@ -273,7 +273,9 @@ class Consumer:
         return self._running.window.address if self._running and self._running.window else None
 
     def reload(self) -> None:
-        """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
+        """Reads the topology file again, even if it did not change. The worker follows the new contents, or logs why it
+        refuses them.
+        """
         if self._running is not None:
             self._running.reload()
 

@@ -110,9 +110,9 @@ def forget(session: Sync, older_than: timedelta) -> int: ...
 @overload
 def forget(session: Async, older_than: timedelta) -> AsyncWork[int]: ...
 def forget(session: Any, older_than: timedelta) -> Any:
-    """Deletes what `once` wrote longer ago than this, of all subscriptions; answers how many rows. Nobody else
-    deletes them: only you know after which time no repeat of a message can come, of a recalled dead letter for
-    example.
+    """Deletes the rows of `once` that are older than `older_than`, of all subscriptions, and returns their number. No
+    other code deletes these rows: only you know after which time no repeat of a message can come, of a recalled dead
+    letter for example.
     """
 
     def delete_old(sync: Any) -> int:
@@ -215,7 +215,7 @@ def take_token(session: Any, token: str) -> Any:
 
 
 def _run(session: Any, work: Callable[[Any], T]) -> Any:
-    """With an async session: something to await, which does the work on its sync half."""
+    """Calls `work` with the session. For an async session, returns an awaitable that calls `work` with its sync half."""
     if (run_sync := getattr(session, "run_sync", None)) is not None:
         return AsyncWork(run_sync(work))
     from kodo_consumer.adapters.stores.callers_transaction import check_session

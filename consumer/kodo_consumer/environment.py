@@ -72,8 +72,8 @@ def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tup
 def reach_outlet(
     connection: Connection, outlet: Outlet, *, native: bool = True
 ) -> tuple[PulsarBroker, MessageValidator]:
-    """The real broker for a producer of this topic, and what may be sent: no more than file and broker allow.
-    Raises ClusterError.
+    """Connects to the broker for a producer of one topic. Returns the broker and the validator of messages, whose size
+    limit is the smaller one of file and broker. Raises ClusterError.
     """
     from kodo_consumer.adapters.pulsar import PulsarBroker
     from kodo_consumer.adapters.pulsar.cluster_admin import largest_now
@@ -117,7 +117,7 @@ def _forbidden_type(policy: Policy, topic: str, cluster: AdminCluster) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The environment, the working folder, and what was asked for explicitly."""
+    """Environment variables, working folder and explicit options of a process."""
 
     environ: Mapping[str, str]
     folder: Path
@@ -126,7 +126,7 @@ class Environment:
 
     @classmethod
     def of(cls, **place: Unpack[ConnectionOptions]) -> Environment:
-        """Those of this process, with what is given over them."""
+        """Environment of this process; the options in `place` take precedence."""
         environ = place.get("environ")
         flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]
         return cls(os.environ if environ is None else environ, working_folder(), flags, place.get("env"))
@@ -149,10 +149,10 @@ class Environment:
         return reach(self.connection(), policy, native=native)
 
     def start_findings(self, policy: Policy, native: bool) -> list[Diagnostic]:  # noqa: FBT001
-        """What a start would fail at, though all topics and subscriptions are there: types of subscriptions that are not
-        allowed, and producers that the broker refuses, one finding a topic. Each is opened as a worker opens it, which
-        tells of rights, schemas, encryption, terminated topics and numbers of producers alike; nothing is sent. Raises
-        ClusterError where the binary port does not answer.
+        """Findings that a start would fail with, although all topics and subscriptions exist: forbidden types of
+        subscriptions, and producers that the broker refuses, one finding for each topic. Each producer is opened as a
+        worker opens it, which shows missing rights, schemas, encryption, terminated topics and limits on producers;
+        nothing is sent. Raises ClusterError if the binary port does not answer.
         """
         broker, cluster = self.reach(policy, native)
         with closing(cluster), closing(broker):

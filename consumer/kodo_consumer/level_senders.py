@@ -65,7 +65,7 @@ class LevelSender:
             raise misused(detail)
 
     def close(self, timeout: float) -> None:
-        """Leaves; what has no receipt in time is given up."""
+        """Closes the sender and its broker. Messages without a receipt after `timeout` seconds are given up."""
         self._out.close(timeout)
         self._broker.close()
 
@@ -124,7 +124,7 @@ class LevelSenders:
 
     @property
     def opened(self) -> list[LevelSender]:
-        """Those that there are."""
+        """Senders that are open at this moment."""
         with self._lock:
             return list(self._opened.values())
 

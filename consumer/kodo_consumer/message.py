@@ -36,8 +36,9 @@ def json_value(data: bytes) -> Any:
 
 
 class Check(Protocol):
-    """Reads payloads and holds them against what is declared: kodo_consumer.core.payloads.codec.
-    All raise InvalidPayloadError.
+    """Reader of payloads that checks them against their declaration: kodo_consumer.core.payloads.codec.
+
+    All methods raise InvalidPayloadError.
     """
 
     def __call__(self, value: Any) -> None:

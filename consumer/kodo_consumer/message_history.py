@@ -76,8 +76,9 @@ class Hop:
 
 
 class Search:
-    """Follows one message through what it is shown.
-    Names grow as it finds them: show everything again while `grew`.
+    """Search for one message among the messages and the records that are passed in.
+
+    The set `names` grows during the search: pass everything in again while `grew` is set.
     """
 
     def __init__(self, name: str, places: Iterable[SearchedTopic]) -> None:
@@ -181,7 +182,7 @@ def _number(text: str | None) -> int | None:
 
 
 def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[str, Any]:
-    """For machines, and what the view for people is drawn from."""
+    """Document of the search for machines; the view for people is drawn from it, too."""
     hops = search.hops()
     return {
         "format_version": FORMAT_VERSION,
@@ -194,7 +195,7 @@ def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[
 
 
 def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[str]:
-    """For people, one line a fact; `clock` prints ms since the epoch."""
+    """Lines for people, one for each fact; `clock` prints ms since the epoch."""
     if document["also"]:
         yield f"also known as {', '.join(document['also'])}"
     for hop in document["hops"]:
@@ -222,7 +223,9 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
 
 
 def level_lines(levels: Mapping[str, Any]) -> Iterator[str]:
-    """For people: which level its tenant has now, by whom and until when. `levels`: see `tenant_levels`."""
+    """Lines for people about the level of the message's tenants: who moved them, and until when. `levels`: see
+    `tenant_levels`.
+    """
     if levels["unknown"]:
         yield f"live orders cannot be read: {levels['unknown']}"
     for tenant, level in levels["exclusive"].items():

@@ -37,7 +37,7 @@ class RunnableConsumer(Protocol):
         """The topics it reads."""
 
     def summary(self) -> list[str]:
-        """Lines about what it did, for people."""
+        """Lines for people about the work of this consumer."""
 
     def reload(self) -> None:
         """Reads its topology file again."""

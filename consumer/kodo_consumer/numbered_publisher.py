@@ -128,7 +128,9 @@ class NumberedPublisher:
             return len(self._out)
 
     def close(self, timeout: float) -> None:
-        """Gives up what has no receipt, says so in the last marks, for which it waits at most so many seconds, and leaves."""
+        """Gives up messages without a receipt, reports them in the last marks, for which it waits at most `timeout`
+        seconds, and closes the publisher.
+        """
         program_end.finished(self)
         self._over.set()
         if self._watcher is not None:
@@ -149,7 +151,9 @@ class NumberedPublisher:
         return properties if self._signer is None else self._signer.signed(self._topic, payload, properties)
 
     def _publish(self, message: Outgoing, sent: PendingSend) -> int:
-        """With the lock held, so that numbers go out in their order."""
+        """Publishes a message under the next number, and returns the number. The caller must hold the lock, so that
+        numbers are sent in order.
+        """
         self._next += 1
         self._out.add(self._next, sent)
         self._publisher.publish([(self._next, message)])
@@ -179,7 +183,10 @@ class NumberedPublisher:
                 )
 
     def _let_go_of_what_hangs(self) -> None:
-        """For a message above a limit that this role may not read, the client never reports anything, nor for later ones."""
+        """Gives up all messages, and renews the publisher, if the oldest message has had no receipt for `HANGS`
+        seconds. For a message above a limit that this role may not read, the client never reports a result, nor for
+        later messages.
+        """
         with self._lock:
             oldest = self._out.oldest
             if oldest is None or time.monotonic() - oldest.at < HANGS:

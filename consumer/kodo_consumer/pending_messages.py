@@ -76,7 +76,7 @@ class PendingMessages:
 
 
 class UnclaimedReceipts:
-    """Receipts of what was posted without a callback, as far as they say that nothing was stored. Thread-safe."""
+    """Receipts without a callback which report that a message was not stored. Thread-safe."""
 
     def __init__(self, topic: str) -> None:
         self._topic, self._lock = topic, threading.Lock()

@@ -1,5 +1,7 @@
 # pure: every branch is tested
-"""A topology file -> what a worker goes by: the only place where the consumer knows the file's shape."""
+"""Builder of policies: makes the policy of a worker from a topology file. No other module of the consumer knows the
+file's shape.
+"""
 
 from __future__ import annotations
 
@@ -255,7 +257,7 @@ def _bulkheads(ground: GroundTopic, spec: Subscription) -> Iterator[Bulkhead]:
 
 
 def _selection(chosen: LimitLanes | None) -> LaneSet:
-    """In the order of the types, however the file has it: equal selections are one limit."""
+    """Set of lanes in the order of the types, not of the file: equal selections are one limit."""
     states, levels = (chosen.states or (), chosen.levels or ()) if chosen is not None else ((), ())
     return LaneSet(
         tuple(state for state in State if state in states), tuple(level for level in Level if level in levels)
@@ -278,7 +280,7 @@ def _limit(limit: RateLimit | ConcurrencyLimit | QuotaLimit) -> Limit:
 
 
 def _pace(rate: FileRate, burst: int | None) -> Pace:
-    """Without a burst: one second's worth, at least 1."""
+    """Pace of a rate. Without a burst the burst is the amount of one second, at least 1."""
     return Pace(rate.amount, int(rate.period), burst or max(1, int(rate.per_second)))
 
 
@@ -298,8 +300,8 @@ def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[RouteRule]:
 
 
 def _dispatch(ground: GroundTopic) -> DispatchTable | None:
-    """What senders go by; None where they send to the level they name: no subscription has routes for what is sent, or
-    one keeps an order.
+    """Dispatch table of senders. None if senders send to the level they name: no subscription has a route at dispatch
+    or an exclusive level, or one keeps an order.
     """
     subscriptions = ground.subscriptions.values()
     closed = frozenset(Level) - {*defaults.active_levels(ground)}
@@ -340,7 +342,7 @@ def _outlets(topology: LoadedTopology, namespace: NamespaceName, spec: Subscript
 def _produced_schemas(
     topology: LoadedTopology, namespace: NamespaceName, spec: Subscription
 ) -> dict[str, Mapping[str, Any]]:
-    """Of the Avro grounds of this file that the handler transfers to."""
+    """Schemas of the Avro topics of this file to which the handler transfers messages, by topic."""
     schemas = {
         produced_topic(namespace, name).full: _payload_schema(topology, name)
         for name in spec.produces
@@ -363,7 +365,7 @@ def _bad_schema(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
 
 
 def _unreadable(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
-    """What a worker of this topic could not read."""
+    """Findings about payloads that a worker of this topic could not read."""
     payload = topology.payloads.get(topic)
     if problem := list(_bad_schema(topology, topic)):
         yield from problem

@@ -247,7 +247,9 @@ class Producer:
         self._unclaimed.tell(sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders))
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`. Who has no receipt by then is told."""
+        """Waits at most `timeout` seconds for the receipts of posted messages, and closes the producer. Raises as
+        `flush`. Callbacks of messages without a receipt by then get a failure.
+        """
         if self._use.is_over:
             return
         self._check_waiting("close")
@@ -263,7 +265,7 @@ class Producer:
 
     @property
     def _senders(self) -> list[LevelSender]:
-        """Those of all levels."""
+        """Senders of all levels."""
         return [self._sender, *(() if self._routes is None else self._routes.opened)]
 
     def _check_waiting(self, call: str) -> None:
@@ -293,7 +295,7 @@ class Producer:
 
 
 def _opened(broker: Broker, make: Callable[[], _T]) -> _T:
-    """What is made of a broker, which is closed where that fails."""
+    """Result of `make`, which uses the broker. Closes the broker if `make` fails."""
     try:
         return make()
     except BaseException:

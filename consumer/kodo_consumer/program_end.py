@@ -18,9 +18,7 @@ PATIENCE: Final = 10.0  # seconds for all producers together
 
 
 class Unfinished(Protocol):
-    """What has messages of the program without a receipt, or knows of such that were not stored and of which nobody was
-    told.
-    """
+    """Object with messages of the program that have no receipt, or with failed messages that have not been reported."""
 
     def end(self, seconds: float) -> str:
         """Awaits receipts for so long at most. Answers what is to be told, empty: all is stored. Never called twice."""
@@ -35,7 +33,7 @@ def expect(one: Unfinished) -> None:
 
 
 def finished(one: Unfinished) -> None:
-    """It was closed, or has told what there was to tell."""
+    """Removes an object that was closed, or that has reported its failed messages, from the unfinished ones."""
     _unfinished.pop(one, None)
 
 

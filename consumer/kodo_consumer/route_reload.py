@@ -30,7 +30,7 @@ class GroundLevels:
         self._topology, self.topic = topology, topic
 
     def follow(self, topology: LoadedTopology) -> None:
-        """By this file from now on."""
+        """Follows this file from now on."""
         self._topology = topology
 
     def outlet(self, level: str) -> Outlet:

@@ -67,8 +67,8 @@ class RunningWorker:
         return self.service.wait(seconds)
 
     def stop(self) -> None:
-        """Drains the worker, then ends it and what is beside it, once, and in the process that started it. Raises what broke
-        the worker.
+        """Drains the worker, then ends the worker and its companions, once, and only in the process that started the
+        worker. Raises the error that broke the worker.
         """
         if not self.use.end():
             return
@@ -78,7 +78,7 @@ class RunningWorker:
             self.close()
 
     def close(self) -> None:
-        """Ends what is beside the worker, which has ended."""
+        """Ends the companions of the worker, which has ended."""
         if self.reloader is not None:
             self.reloader.stop()
         if self.window is not None:
@@ -90,7 +90,9 @@ class RunningWorker:
 
 
 def check_idle(running: RunningWorker | None, call: str) -> None:
-    """Raises UsageError while a worker runs, which goes by what was declared before, and in a process forked since."""
+    """Raises UsageError while a worker runs, because a running worker follows the earlier declarations, and in a
+    process forked since.
+    """
     if running is not None:
         _check_process(running, call)
         if not running.use.is_closed:

@@ -151,7 +151,7 @@ class Settings:
 
 
 def _is_variable(finding: Diagnostic) -> bool:
-    """True if it is about what was given with the command, not written in a file."""
+    """True if the finding is about an environment variable, not about a value in a file."""
     return finding.where is not None and finding.where.file.startswith(VARIABLE)
 
 

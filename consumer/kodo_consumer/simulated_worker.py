@@ -73,7 +73,7 @@ class VirtualSlots:
         return self._ends[0][0] if self._ends else NEVER
 
     def step(self, now: float) -> bool:
-        """Ends what is due and starts what may. False: nothing to do."""
+        """Ends handlers that are due, and starts messages that may start. False if there was nothing to do."""
         source, busy = self._source, False
         assert source is not None
         while self._ends and self._ends[0][0] <= now:

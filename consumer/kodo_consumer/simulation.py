@@ -274,7 +274,7 @@ class Simulation:
             busy = (sum(worker.step(now) for worker in self._workers) > 0) | self._broker.step()
 
     def _moment(self, now: float, next_at: float) -> float:
-        """When something happens next."""
+        """Time of the next event."""
         due = self._broker.next_due
         held_back = NEVER if due is None else now + max((due - self._clock.wall()) / 1000, 0.001)
         return min(next_at, held_back, *(worker.due for worker in self._workers))

@@ -55,7 +55,9 @@ def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
 
 
 def figures(fates: Sequence[SimulatedResult], tenants: int = TENANT_ROWS) -> dict[str, Any]:
-    """Of all, and of the tenants with most messages; what others have together has `tenant` null."""
+    """Figures of all messages, and of the tenants with most messages. The row with `tenant` null has the figures of the
+    other tenants together.
+    """
     by_tenant: dict[str, list[SimulatedResult]] = {}
     for fate in fates:
         by_tenant.setdefault(fate.tenant, []).append(fate)
@@ -117,7 +119,9 @@ def answer(lines: Iterator[str]) -> dict[str, Any]:
 
 
 def _workers(policy: Policy, asked: int | None) -> int:
-    """Those that were asked for, else those that the file expects; an exclusive subscription has one reader."""
+    """Number of workers: `asked`, or the number that the file expects if `asked` is None. An exclusive subscription has
+    one.
+    """
     return 1 if policy.subscription_type == "exclusive" else asked or policy.expected_workers
 
 
@@ -151,7 +155,7 @@ def _topology(text: str, path: str, environment: str | None) -> LoadedTopology:
 
 
 def main(source: Iterable[str], target: Any) -> None:
-    """From a stream of lines to a document."""
+    """Simulates recorded traffic that is read from a stream of lines, and writes the result as a JSON document."""
     json.dump(answer(iter(source)), target)
 
 

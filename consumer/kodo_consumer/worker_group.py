@@ -40,7 +40,7 @@ def pause_before(number: int) -> float:
 
 
 class GroupMember:
-    """What one worker process knows of its group: its number, from 0 on, and how many there are."""
+    """Member of a worker group, in its own process: `number` counts from 0, `size` is the number of members."""
 
     def __init__(self, number: int, size: int, parent: Connection) -> None:
         self.number, self.size, self._parent = number, size, parent
@@ -125,7 +125,9 @@ class WorkerGroup:
         self._code: int | None = None  # of the end, once it is known that the group ends
 
     def run(self) -> int:
-        """Until SIGTERM or SIGINT, which all workers get: then they drain. A second signal kills them. Answers the exit code."""
+        """Runs the workers until SIGTERM or SIGINT, which all workers get: then they drain. A second signal kills them.
+        Returns the exit code.
+        """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():
             try:
@@ -138,7 +140,7 @@ class WorkerGroup:
         return ExitCode.INTERRUPTED if len(self._signals) > 1 else self._code
 
     def _step(self, now: float) -> bool:
-        """Looks at every worker, and waits for what comes next. False: all have ended."""
+        """Checks every worker, and waits for the next event. False if all workers have ended."""
         for slot in self._slots:
             slot.read(now)
             if (code := slot.bury(now)) is not None:

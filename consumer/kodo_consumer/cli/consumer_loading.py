@@ -63,7 +63,7 @@ def load_consumers(
 
 
 def tried(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
-    """What it answers; None where it raises an error of a user, which is kept."""
+    """Result of `act`; None if `act` raises an error of the user, which is appended to `problems`."""
     try:
         return act()
     except KodoctlError as problem:

@@ -1,8 +1,9 @@
-"""Release of what waits because of a limit: which lanes, which messages, and the command of kodoctl that releases them.
+"""Release of messages that wait because of a limit: their lanes, their condition, and the command of kodoctl that
+releases them.
 
-Messages over a rate or a quota wait in PENDING and BLOCKING (in RETRYING once their attempts there are used up), where
-the broker keeps them until they are due, whatever becomes of the limit meanwhile. What waits in the memory of a worker
-needs no release: it asks the limit again as soon as the worker follows the order.
+Messages over a rate or a quota wait in PENDING and BLOCKING (in RETRYING once their attempts there are used up). The
+broker keeps them until they are due, even if the limit changes meanwhile. Messages that wait in the memory of a worker
+need no release: the worker checks the limit again as soon as it follows the order.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Commands(LazyGroup):
         LazyCommand("why", "kodo_consumer.cli.why_command:why", "Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."),
         LazyCommand("dashboards", "kodo_consumer.cli.dashboard_commands:dashboards", "Write the Grafana dashboard and the Prometheus alert rules; files of their names are replaced."),
         group("outbox", "Messages written in an application's own transaction, and the relay that sends them.", (
-            LazyCommand("run", "kodo_consumer.cli.outbox_commands:run", "Send what is committed, until SIGTERM; then wait for receipts and exit 0."),
+            LazyCommand("run", "kodo_consumer.cli.outbox_commands:run", "Send committed messages until SIGTERM; then wait for receipts and exit 0."),
             LazyCommand("schema", "kodo_consumer.cli.outbox_commands:schema", "Print the SQL that makes the table and its indexes, to be run once."),
             LazyCommand("list", "kodo_consumer.cli.outbox_commands:list_rows", "Show how many rows there are by status, and rows, oldest first."),
             LazyCommand("push", "kodo_consumer.cli.outbox_commands:push", "Send rows anew, now, with fresh counters: failed ones, held ones, and those that wait for their next try."),

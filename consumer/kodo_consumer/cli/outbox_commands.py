@@ -77,7 +77,7 @@ def run(
     *,
     place: ConnectionOptions,
 ) -> None:
-    """Send what is committed, until SIGTERM; then wait for receipts and exit 0. Several may run at once."""
+    """Send committed messages until SIGTERM; then wait for receipts and exit 0. Several relays may run at once."""
     from random import Random
 
     from kodo_consumer.core.clock import SystemClock

@@ -36,7 +36,7 @@ Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
 
 
 class WaitingChoice(StrEnum):
-    """What becomes of a tenant's messages that wait when it is moved."""
+    """Choice for the waiting messages of a tenant that is moved: move them, or let them stay."""
 
     MOVE = "move"
     STAY = "stay"
@@ -299,7 +299,7 @@ def _folded(order: Override) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Without what could steer a terminal."""
+    """Text without characters that could control a terminal."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 

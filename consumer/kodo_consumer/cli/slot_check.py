@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def check_slots(
     ground: GroundTopic, subscription: Subscription, orders: Iterable[Override], new: Override
 ) -> list[str]:
-    """What of the new order changes nothing, for people. Raises UsageError with everything that cannot hold together
-    once all orders are followed.
+    """Parts of the new order that have no effect, as lines for people. Raises UsageError with all conflicts if the
+    slots cannot hold together once all orders are followed.
     """
     groups = slots_with(ground, subscription, orders)
     total = total_slots(subscription) or ADAPTIVE_SLOTS

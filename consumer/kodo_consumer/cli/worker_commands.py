@@ -142,7 +142,7 @@ def check(
 
 
 def _refused(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:
-    """What a start would fail at; nothing, said aloud, where the binary port does not answer."""
+    """Findings that a start would fail with. Empty, with a notice, if the binary port does not answer."""
     try:
         return surroundings.start_findings(policy, native)
     except ClusterError as problem:
@@ -170,7 +170,9 @@ def _say_lanes(what: str, lanes: Sequence[Lane]) -> None:
 
 
 def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
-    """Of every ground topic that has them. Raises UsageError where none has."""
+    """Pairs of ground topic and subscription that the arguments select; None selects all. Raises UsageError if no
+    ground topic has the subscription.
+    """
     from kodo_consumer.policy_builder import ground_of
 
     pairs = [(one, name) for one in loaded.spec.topics for name in ground_of(loaded, one).subscriptions]

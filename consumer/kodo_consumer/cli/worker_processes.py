@@ -29,7 +29,7 @@ _HIGHEST_PORT = 65_535
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """What was asked for on the command line, as every process gets it. `wanted`: topics, subscriptions and handlers."""
+    """Arguments of the command line, as each process gets them. `wanted`: topics, subscriptions and handlers."""
 
     topology: str
     wanted: list[tuple[str, str, str]]

@@ -122,7 +122,9 @@ class AuditRecorder:
         return not self._to.wait
 
     def flush(self, now: float) -> None:
-        """Publishes what was gathered."""
+        """Publishes the gathered audit records. Gives them up, with an alarm, if messages need not wait for records and
+        too many are without a receipt.
+        """
         if not self._gathered:
             return
         records, self._gathered, self._errors = self._gathered, [], 0

@@ -132,7 +132,7 @@ class LaneReader(Protocol):
         """Delivers nothing more; acknowledging goes on."""
 
     def close(self) -> None:
-        """Sends what is queued and leaves: unacknowledged messages go to other workers."""
+        """Sends the queued acknowledgements and closes the reader: unacknowledged messages go to other workers."""
 
 
 class Publisher(Protocol):
@@ -145,7 +145,7 @@ class Publisher(Protocol):
         """Sends hang: starts afresh. Receipts that are out may never come."""
 
     def close(self) -> None:
-        """Sends what is queued and leaves. Receipts that are out may never come."""
+        """Sends the queued messages and closes the publisher. Receipts may be missing afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Limits of the broker on what the file declares: how long messages may wait with it, and how large they may be.
+"""Limits of the broker that bound the settings of the file: the longest delay of a message, and the largest message.
 
-The broker cuts off a client that asks for more, and the client asks again, for ever. So a worker reads the limits in
-force before it sends. No I/O but the requests to the cluster.
+The broker disconnects a client that exceeds a limit, and the client tries again, for ever. So a worker reads the limits
+in force before it sends. No I/O but the requests to the cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """By topic, what is known; nothing of topics that this role may not ask about."""
+    """Limits of the broker, by topic. Topics that this role may not read are missing."""
 
     delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
@@ -45,7 +45,7 @@ def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
 
 
 def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
-    """The policy with no wait and no message beyond what is allowed."""
+    """Policy whose delays and message sizes do not exceed the limits in `allowed`."""
     horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
     return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
 

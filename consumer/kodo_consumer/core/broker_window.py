@@ -41,7 +41,9 @@ def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> 
 
 
 def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]:
-    """By lane index, what is known. Nothing of lanes that one reader gets in order: the broker sets them no limit."""
+    """Limits on unacknowledged messages, by lane index. Lanes that one reader gets in order are missing, because the
+    broker sets no limit there; without the right to read the limits, all following lanes are missing.
+    """
     found: dict[int, UnackedLimits] = {}
     for lane in policy.lanes:
         if lane.state is not State.READY or policy.subscription_type in ("shared", "key_shared"):

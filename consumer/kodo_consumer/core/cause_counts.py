@@ -18,8 +18,9 @@ _WAITING: Final = frozenset({Rule.RETRYING, Rule.ESCALATED, Rule.BACKUP})
 
 
 class CauseCounts:
-    """Messages since the start, by the cause of what is stored with them (kodoctl.protocol.error_causes). `failed`: those
-    that wait for another try elsewhere; `dead`: dead letters.
+    """Counts of messages since the start, by the cause that is stored with them (kodoctl.protocol.error_causes).
+
+    `failed`: messages that wait for another try in another topic; `dead`: dead letters.
     """
 
     __slots__ = ("dead", "failed")

@@ -171,7 +171,7 @@ class Engine:
     # ---- time
 
     def advance(self, now: float) -> None:
-        """Wakes what is due."""
+        """Wakes all timers that are due: messages, limiters, publishes, audit records, callbacks."""
         for number, target in self.timers.due(now):
             match target:
                 case InFlight():
@@ -261,7 +261,7 @@ class Engine:
     # ---- the end
 
     def drain(self) -> None:
-        """Starts nothing more and releases what has not started; what runs or is being published goes on."""
+        """Starts no more messages, and releases those that have not started. Running handlers and publishes go on."""
         self.draining = True
         for lane in self.lanes:
             self.handover.drop_unstarted(lane)

@@ -70,7 +70,7 @@ class Delivery(NamedTuple):
 
 
 def position(token: object) -> str:
-    """`ledger:entry:partition:batch index` of what an adapter acknowledges or a receipt names."""
+    """Position of a message as `ledger:entry:partition:batch index`. `token`: the token of a delivery or of a receipt."""
     return str(token).strip("()").replace(",", ":")
 
 
@@ -164,7 +164,7 @@ class Headers:
         return new
 
     def write_to(self, properties: dict[str, str]) -> None:
-        """Adds the message properties that say so; nothing for what is unset."""
+        """Adds the headers to the message properties; unset headers add nothing."""
         if self.retrying:
             properties[names.ATTEMPTS_RETRYING] = str(self.retrying)
         if self.pending:
@@ -218,7 +218,7 @@ _REPLACED: Final = HEADER_NAMES | {names.SIGNATURE}  # a signature does not outl
 
 
 class BrokenHeadersError(ValueError):
-    """A header is not what a worker would have written; the message names it, never its value."""
+    """Error of a header that no worker would have written. Its text names the header, never the value."""
 
 
 def read_headers(properties: Mapping[str, str]) -> Headers:

@@ -42,7 +42,7 @@ class ErrorTextReader:
 
     @property
     def redacts(self) -> bool:
-        """True if exceptions may say what nobody is to read."""
+        """True if texts of exceptions must be redacted."""
         return bool(self._policy.redact or self._hooks or self._beneath)
 
     def for_process(self) -> ErrorTextReader:
@@ -51,7 +51,7 @@ class ErrorTextReader:
         return ErrorTextReader(replace(self._policy, keep=most, stack=most), beneath=bool(self._hooks))
 
     def in_words(self, error: ErrorDetails) -> str:
-        """What a log may have of an error: `: text (at stack)`."""
+        """Error text for a log entry: `: text (at stack)`. Empty if the worker redacts this text further (`beneath`)."""
         if self._beneath:
             return ""
         return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
@@ -101,7 +101,7 @@ def harmless(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning of a text, of at most so many bytes of UTF-8; `…` stands for what is left out."""
+    """Beginning of a text, at most `most` bytes of UTF-8; `…` stands for the rest."""
     if len(text.encode()) <= most:
         return text
     return text.encode()[: max(0, most - 3)].decode(errors="ignore") + "…" if most >= len("…".encode()) else ""

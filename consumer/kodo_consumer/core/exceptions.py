@@ -1,4 +1,4 @@
-"""Exceptions that a handler raises to say what is to become of its message, each with the outcome that it asks for.
+"""Exceptions by which a handler requests an outcome for its message.
 
 A handler that returns has done its work; any other exception, or a time-out, has failed.
 """
@@ -31,7 +31,7 @@ _KINDS: Final = frozenset(get_args(Outcome))  # to look one up costs less than t
 
 
 class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
-    """Base of what a handler may raise; anything else it raises counts as failed."""
+    """Base class of the exceptions by which a handler requests an outcome; any other exception counts as failed."""
 
     @property
     def outcome(self) -> Outcome:
@@ -122,7 +122,9 @@ class Repeat(HandlerSignal):
 
 
 class InvalidPayloadError(Dead):
-    """The payload is not what the topology declares; unless the handler catches it, the message dies."""
+    """Error of a payload that contradicts the topology. Unless the handler catches the error, the message becomes a
+    dead letter.
+    """
 
 
 class Discard(HandlerSignal):
@@ -228,7 +230,9 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
 
 
 def error_behind(outcome: Outcome) -> HandlerFailedError | None:
-    """What led to the exception of a handler in another process, with the details of its error; None without any."""
+    """Cause of the exception that is raised for a handler in another process, with the details of its error; None
+    without details.
+    """
     return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
 
 

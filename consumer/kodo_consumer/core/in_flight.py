@@ -1,4 +1,4 @@
-"""In-flight messages: one record for each unacknowledged message, its lane, and the look-ahead budget they share."""
+"""Records of in-flight messages: one for each unacknowledged message, and the state of each lane."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class InFlight:
         self.has_reservation = False
 
     def park(self) -> None:
-        """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
+        """Drops all data but those that identify and acknowledge the message: the broker has the rest."""
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
         self.size, self.tenant, self.headers, self.limiters, self.waits = 0, NOBODY, FRESH, None, _NONE
@@ -206,7 +206,9 @@ class LaneState:
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
 
     def start_as_named(self, active: ActivePartitions) -> None:
-        """From now on a message starts where the broker names this worker as the active consumer of its partition."""
+        """Lets messages start, from now on, only in partitions whose active consumer is this worker, as the broker
+        names it.
+        """
         self.active = active
 
     def count(self, what: str, name: str) -> None:
@@ -262,7 +264,9 @@ class LaneState:
         return None
 
     def unstarted(self, partition: str | None = None) -> list[InFlight]:
-        """Takes out of all key queues what has not started, of one partition or of all, and lists it."""
+        """Lists the messages that have not started, of one partition or (`partition` is None) of all, and removes them
+        from all key queues.
+        """
         found = [
             in_flight
             for in_flight in self
@@ -278,7 +282,7 @@ class LaneState:
         return found
 
     def __iter__(self) -> Iterator[InFlight]:
-        """In-flight messages of the lane; to be read while nothing comes or goes."""
+        """Iterates over the in-flight messages of the lane. No message may be added or removed meanwhile."""
         for entry in self.active_entries.values():
             yield from entry.in_flight.values()
 

@@ -36,7 +36,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """At most `limit` handlers at once."""
+    """Concurrency limit: at most `limit` handlers at once."""
 
     by: str | None
     limit: int
@@ -47,7 +47,7 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most `amount` messages in any window of `period` ms."""
+    """Quota: at most `amount` messages in any window of `period` ms."""
 
     by: str | None
     amount: int

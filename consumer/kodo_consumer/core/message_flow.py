@@ -35,10 +35,11 @@ TimerTarget = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[fl
 
 
 class MessageFlow:
-    """Carries out what is decided about messages. To be called as the engine is.
+    """Message flow of an engine: carries out decisions about messages. Must be called under the same lock as the
+    engine.
 
-    `due_times`: what was sent with a due time, and when. `too_early`: messages that are to go to the end of their lane
-    once more, where the broker waits until they are due.
+    `due_times`: due times of messages that were sent. `too_early`: messages that go to the end of their lane once more,
+    where the broker waits until they are due.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class MessageFlow:
         self.apply_decision(in_flight, outcome, now)
 
     def apply_decision(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
-        """Decides what an outcome means, and carries it out."""
+        """Derives the decision from an outcome, and carries the decision out."""
         decision = decide(
             in_flight.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall()
         )

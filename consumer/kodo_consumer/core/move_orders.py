@@ -52,7 +52,9 @@ def _obstacles(order: Override, policy: Policy) -> Iterator[str]:
 
 
 def why_no_level(name: str, policy: Policy) -> str:
-    """Reason why messages cannot move to what a user calls a level, in words; "" if the topic has it."""
+    """Reason, in words, why messages cannot move to the level `name`, which a user wrote; "" if the topic has this
+    level.
+    """
     if any(lane.level == name for lane in policy.every_lane):
         return ""
     return f"{policy.ground} has no level {name}; there is {_levels(policy)}: to add one, write it into `levels` of the file"
@@ -64,7 +66,7 @@ def _levels(policy: Policy) -> str:
 
 
 def share_lines(policy: Policy, order: Override) -> Iterator[str]:
-    """What a move means in slot time, for people: up or down."""
+    """Lines for people about the slot time that a move brings: up or down. No line for a move to L1."""
     level = Level(order.to)
     shares = {one: sum(lane.share for lane in policy.every_lane if lane.level is one) for one in (level, Level.L1)}
     if level is not Level.L1:

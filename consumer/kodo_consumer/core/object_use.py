@@ -18,10 +18,11 @@ def misused(detail: str) -> UsageError:
 
 
 class ObjectUse:
-    """Where an object works: in the process that made it, until it is closed. `name`: what the object is, for people.
-    `anywhere`: it has no threads and no connections, so it works in a forked process, too.
+    """Rule for the use of an object: only in the process that made the object, and only until the object is closed.
+    `name`: the object, for people. `anywhere`: the object has no threads and no connections, so a forked process may
+    use it, too.
 
-    Thread-safe without a lock, for a child may have been forked while somebody held one.
+    Thread-safe without a lock, because a process may be forked while another thread has the lock.
     """
 
     __slots__ = ("_name", "_process", "is_closed")

@@ -22,12 +22,14 @@ class DecisionObserver(Protocol):
     """Is shown decisions before they are carried out. Called with the worker's lock held: quick, and never raises."""
 
     def decided(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Of every message but those that were just done, and several times of one that waits."""
+        """Called for each decision, except the one of a message that is simply done; several times for one that waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Those that there are. `received`: called with what comes of a lane, before anything is decided about it."""
+    """Observers of one worker; None stands for no observer. `received`: called with the deliveries of a lane, before
+    any decision.
+    """
 
     received: OnReceived | None = None
     decisions: DecisionObserver | None = None

@@ -26,7 +26,7 @@ class OutcomeValidator:
         self._forms: dict[str, MessageValidator | None] = {}
 
     def validate(self, in_flight: InFlight, asked: Outcome) -> Outcome:
-        """As asked, or failed."""
+        """Returns the outcome `asked`, or Failed if the outcome cannot be carried out."""
         if isinstance(asked, MoveAsked):
             problem = why_not_level(in_flight.envelope(may_wait=True), asked.level, self._policy)
             exclusive = self._policy.exclusive

@@ -218,7 +218,7 @@ def with_error(outcome: Outcome, error: ErrorDetails | None) -> Outcome:
 
 
 def reason_text(reason: object) -> str:
-    """As text that can travel as a property: a lone surrogate, which JSON may bring, is none."""
+    """Reason as text that a property can carry: lone surrogates, which JSON may contain, are replaced."""
     text = str(reason)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 

@@ -153,7 +153,7 @@ class OverrideListener:
             self._follow()
 
     def look(self) -> None:
-        """Ends what is over by now. Reads nothing."""
+        """Ends the overrides whose time is over. Reads nothing."""
         if self._given or self._followed:
             with self._lock:
                 self._follow()

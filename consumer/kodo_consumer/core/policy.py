@@ -196,7 +196,7 @@ class Policy:
 
     @cached_property
     def ground_lane(self) -> Lane:
-        """The ready lane of the ground topic itself, whose subscription has what concerns all lanes."""
+        """Ready lane of the ground topic; its subscription has the data that concern all lanes."""
         return next(lane for lane in self.every_lane if (lane.level, lane.state) == (Level.L1, State.READY))
 
     @cached_property
@@ -254,8 +254,9 @@ class Policy:
         return (level, State.READY) not in self.targets
 
     def limit_targets(self, level: Level, state: State, kind: type[Limit]) -> Sequence[Target]:
-        """Where messages of a lane may wait that are over a limit of this kind, the first choice first; none: they stay. None
-        also where a limit of the kind, which they meet in this lane, does not hold: they would come back past it.
+        """Targets where messages of a lane wait that exceed a limit of this kind, the first choice first. Empty if the
+        messages stay. Empty, too, if a limit of the kind applies in the lane and not in a target: the messages would
+        come back past the limit.
         """
         return self._limit_targets[level, state, kind]
 

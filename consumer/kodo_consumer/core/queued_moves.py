@@ -62,7 +62,7 @@ class QueuedMoves:
             self._leaving.extend(routed)
 
     def publish_pending(self, now: float) -> None:
-        """Moves what may be on its way at once."""
+        """Moves queued messages as far as `IN_FLIGHT` publishes at once allow."""
         while self._leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight, route = self._leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released

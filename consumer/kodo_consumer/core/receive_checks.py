@@ -20,8 +20,8 @@ UNSIGNED = "control properties without a valid signature"
 
 
 def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Reads its headers, as far as they may be believed; what ends it here, if anything does. On a ready
-    topic broken ones mean a first delivery. `wall`: ms since the epoch.
+    """Reads the headers of a message, as far as they are trustworthy. Returns the outcome that ends the message here,
+    or None. Broken headers on a ready topic mean a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:

@@ -63,7 +63,7 @@ class RouteTable:
 
     @cached_property
     def moments(self) -> frozenset[RouteMoment]:
-        """When there is anything to evaluate."""
+        """Moments at which there is a route to evaluate."""
         return frozenset(moment for rule in self.rules for moment in rule.at)
 
     def on_dispatch(self, facts: RouteFacts) -> RouteChoice:

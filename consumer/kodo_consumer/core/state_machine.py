@@ -179,7 +179,9 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
 
 
 def _with_error(envelope: Envelope, error: ErrorDetails | None) -> Envelope:
-    """With the error of the run that ended in place of that of an earlier one."""
+    """Envelope with the error of the run that ended, which replaces the error of an earlier run. None: the run has no
+    error.
+    """
     headers = envelope.headers
     text, stack = (error.text or None, error.stack or None) if error is not None else (None, None)
     if headers.error == text and headers.error_stack == stack:
@@ -307,7 +309,9 @@ def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decisio
 
 
 def _wait_in_broker(envelope: Envelope, due: int, policy: Policy, now: int, why: Rule, reason: str | None) -> Decision:
-    """Into the same lane once more, where the broker keeps it until it is due; what is due soon waits in memory."""
+    """Decision to publish a message to the end of its lane, where the broker keeps the message until `due`. A message
+    that is due soon, or whose lane has no target, waits in memory.
+    """
     delay = _clamped(due - now, policy)
     target = policy.targets.get((envelope.level, envelope.state))
     if delay <= MAX_MEMORY_WAIT or target is None:

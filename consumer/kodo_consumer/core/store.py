@@ -56,7 +56,7 @@ class Store(Protocol):
     """Names this worker in marks and signs of life."""
 
     def create(self) -> None:
-        """Makes what the store needs and has not got yet, such as tables."""
+        """Creates the missing parts of the store, such as tables."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
         """All of it in one transaction, or nothing."""
@@ -68,8 +68,8 @@ class Store(Protocol):
         """A sign of life. Answers the count of every run that has not left, this one's included."""
 
     def prune(self, keep: int, seconds: float) -> int:
-        """Forgets what was done more than `seconds` ago, but for the last `keep`, and what died long ago; answers how many done
-        ones were forgotten.
+        """Deletes records of messages that were done more than `seconds` ago, except the last `keep`, and data of runs
+        that died long ago. Returns the number of deleted records of done messages.
         """
 
     def leave(self) -> None:

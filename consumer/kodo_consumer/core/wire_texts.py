@@ -33,14 +33,14 @@ def why_no_text(value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words."""
+    """Kind of a value, in words."""
     return (
         "None" if value is None else _KINDS.get(type(value)) or f"of type {one_line(type(value).__name__, _MAX_SHOWN)}"
     )
 
 
 def property_texts(properties: Any) -> tuple[dict[str, str], list[str]]:
-    """Properties as a message carries them, and what is wrong with the others: one text each, which names the property.
+    """Properties as a message carries them, and the problems of the others: one text each, which names the property.
     Texts stay as they are; true, false and numbers are written as JSON writes them; nothing else becomes text.
     """
     if not isinstance(properties, Mapping):

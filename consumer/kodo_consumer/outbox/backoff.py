@@ -55,9 +55,9 @@ class TopicCooldown:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those that rest, or have not been found to work again."""
+        """Topics that rest, or that have not been shown to work again."""
         return frozenset(self._resting)
 
     def to_probe(self, now: float) -> list[str]:
-        """Those that have rested long enough."""
+        """Topics that have rested long enough."""
         return [topic for topic, (until, _) in self._resting.items() if until <= now]

@@ -31,6 +31,6 @@ class DatabaseTrouble:
         return min(_MOST_PAUSE, 2.0 ** min(self._failures - 2, _MOST_DOUBLED))
 
     def works(self) -> bool:
-        """It does what it is asked. True: it did not until now."""
+        """Records that the database works. True if the database did not work until now."""
         failed, self._failures, self.text = self._failures > 0, 0, ""
         return failed

@@ -56,7 +56,9 @@ class Outbox:
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
-        """An outbox that refuses at once what the topology does not allow. Nothing is connected. Raises KodoctlError."""
+        """Outbox that refuses, at once, messages that the topology does not allow. Connects to nothing. Raises
+        KodoctlError.
+        """
         surroundings = Environment.of(**place)
         topology = surroundings.topology(path)
         traces = read_settings(surroundings.environ, surroundings.folder).traces

@@ -1,4 +1,4 @@
-"""Connections to an outbox's database, and what is said of one that cannot be used."""
+"""Connections to an outbox's database, and the error for a database that cannot be used."""
 
 from __future__ import annotations
 

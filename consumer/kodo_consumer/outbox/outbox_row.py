@@ -1,4 +1,4 @@
-"""Rows of the outbox as a relay reads them, and what it writes of them."""
+"""Rows of the outbox as a relay reads them, and the results that a relay writes."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ class OutboxStore:
         return rows
 
     def settle(self, verdicts: Sequence[RowResult]) -> int:
-        """Writes what became of claimed rows. Answers how many had been taken over, their claim having ended. Where the
-        database refuses what is to be written, each row is written by itself: one must not hold up the others.
+        """Writes the results of claimed rows. Returns the number of rows that were taken over because their claim had
+        ended. If the database refuses the values, each row is written by itself: one row must not hold up the others.
         """
         ordered = sorted(verdicts, key=lambda verdict: str(verdict.row.id))  # one order for all relays: no deadlocks
         try:
@@ -279,7 +279,7 @@ class OutboxStore:
         return int(connection.execute(select(self._now())).scalar_one())
 
     def _with_gaps(self, keys: Collection[tuple[str, str]], now: int) -> set[tuple[str, str]]:
-        """Those of the keys of which a row waits for its next try: what is behind it has to wait."""
+        """Keys, of those in `keys`, with a row that waits for its next try: later rows of such a key have to wait."""
         c = TABLE.c
         waits = and_(
             _WAITING, c.status == RowStatus.TO_SEND, c.retry_count > 0, c.next_push_at > now, c.next_push_at < HELD

@@ -76,8 +76,9 @@ class Relay:
         self.turned_at = time.monotonic()  # for whoever watches over this thread
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float, until_empty: Callable[[], bool]) -> None:
-        """Turns until it is asked to end, or nothing is left where that was asked for; then gives back what was not sent
-        and waits for receipts, `drain_timeout` seconds at most. What has none by then is sent again by the next relay.
+        """Runs turns until `asked_to_end` is set, or until no row is left and `until_empty` returns True. Then releases
+        unsent rows and waits for receipts, at most `drain_timeout` seconds. The next relay sends rows without a receipt
+        again.
         """
         while not asked_to_end.is_set():
             pause = self.turn()
@@ -104,7 +105,7 @@ class Relay:
         return bool(self._out or self._chains or self._verdicts or self._receipts)
 
     def wait(self, seconds: float) -> None:
-        """Until a receipt comes, at most so long."""
+        """Waits until a receipt comes, at most so many seconds."""
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:
@@ -125,7 +126,7 @@ class Relay:
         return 0.0 if claimed else _POLL
 
     def let_go(self) -> None:
-        """Gives back what was claimed and not sent; what is out is waited for by further turns without claims."""
+        """Releases claimed rows that were not sent. Further turns without claims wait for the receipts of sent rows."""
         for chain in self._chains.values():
             self._release(row for row, _ in chain)
             chain.clear()
@@ -133,7 +134,7 @@ class Relay:
     # ---- receipts
 
     def _on_receipt(self, row: Row, receipt: Receipt) -> None:
-        """On a thread of the producer."""
+        """Stores a receipt for the next turn. Runs on a thread of the producer."""
         self._receipts.append((row, receipt))
         self._some.set()
 
@@ -171,7 +172,9 @@ class Relay:
         self._rest(row.topic, reason)
 
     def _fail(self, row: Row, reason: str) -> None:
-        """The reason may hold what another wrote: names of properties, keys of a payload."""
+        """Marks a row as failed for good, and logs the reason. The reason may contain text of others: names of
+        properties, keys of a payload.
+        """
         self.counts["failed"] += 1
         reason = one_line(reason, _MAX_ERROR)
         self._verdicts.append(RowResult(row, RowStatus.FAILED, 0, row.retry_count, reason))

@@ -26,7 +26,7 @@ class OutboxTopics:
         self.environment = topology.environment or ""
 
     def follow(self, topology: LoadedTopology) -> None:
-        """By this file from now on, which differs in routes only."""
+        """Follows this file from now on. The file differs in routes only."""
         self._topology = topology
 
     @property

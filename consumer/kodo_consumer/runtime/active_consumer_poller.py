@@ -24,7 +24,9 @@ Answered = Callable[[Lane, Mapping[str, str] | None, float], object]
 
 
 def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
-    """Those that the broker lets one consumer read of each partition, and gives to another at any time."""
+    """Lanes with one active consumer for each partition, which the broker may replace at any time: ready lanes of a
+    failover subscription.
+    """
     return [lane for lane in policy.lanes if policy.subscription_type == "failover" and lane.state is State.READY]
 
 
@@ -47,7 +49,7 @@ class ActiveConsumers:
         return max(_LEAST, asked + ASK_EVERY - self._clock.now())
 
     def run(self, over: threading.Event) -> None:
-        """Until `over`."""
+        """Asks for the active consumers until `over` is set."""
         pause = 0.0
         while not over.wait(pause):
             pause = self.ask()

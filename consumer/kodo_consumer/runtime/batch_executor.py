@@ -27,7 +27,9 @@ _JUNK: Final = Failed("batch handler returned no outcomes")
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """At most `most` messages in a call; a batch that is not full waits `wait` seconds for more, counted from its first."""
+    """Batch sizes: at most `most` messages in a call. A batch that is not full waits `wait` seconds for more, counted
+    from its first message.
+    """
 
     most: int
     wait: float

@@ -34,10 +34,10 @@ _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 
 
 class ExceptionReporter:
-    """Reports handlers that raise what is no verdict: a traceback for each kind of error once in a while.
+    """Reporter of exceptions that are no outcome: logs a traceback for each kind of error once in a while.
 
-    `texts` reads error texts that travel with messages. Where it redacts them, the log has the redacted text, and no
-    traceback, which would have the whole one.
+    `texts` reads error texts that travel with messages. If `texts` redacts, the log has the redacted text and no
+    traceback, because a traceback has the whole text.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ExceptionReporter:
         return found
 
     def quiet_outcome(self, problem: BaseException) -> Outcome:
-        """The same, of what a batch handler returned for one message: the log has nothing of it."""
+        """Outcome for an exception that a batch handler returned for one message. Logs nothing."""
         problem = spokesman(problem)
         if isinstance(problem, HandlerSignal):
             with suppress(Exception):  # a verdict of the user's own making

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 log = logging.getLogger("kodo.consumer")
 Judge = Callable[[Any], Any]
-"""Takes what was returned, if it is not None; answers what counts of it. Raises NotAwaitedError, or a returned exception."""
+"""Function that gets the result of a handler, if it is not None, and returns the part that counts. Raises NotAwaitedError, or a returned exception."""
 _REMEDY: Final = "declare it async, and await there what it calls"
 _REMEDY_OF_FUTURES: Final = "wait there for its result()"
 
@@ -24,7 +24,7 @@ class NotAwaitedError(RuntimeError):
 
 
 class SingleResult:
-    """Judges what handlers of one message return. Other values than None are ignored, with one warning."""
+    """Judge of the results of handlers of one message. Values other than None are ignored, with one warning."""
 
     def __init__(self, name: str, warn: Callable[[str], object] = log.warning) -> None:
         self._name, self._warn = name, warn
@@ -44,7 +44,9 @@ class SingleResult:
 
 
 class BatchResult:
-    """Judges what batch handlers return: one outcome for each message, which are looked at elsewhere."""
+    """Judge of the results of batch handlers: refuses unawaited work, also among the outcomes of single messages. The
+    outcomes themselves are checked elsewhere.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -65,7 +67,7 @@ class BatchResult:
 
 
 def checked(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
-    """The plain function with what it returns judged."""
+    """Wraps a plain function so that `judge` gets each result that is not None."""
 
     def run(message: Any) -> Any:
         result = function(message)
@@ -75,7 +77,7 @@ def checked(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any
 
 
 def checked_later(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
-    """The async function with what it returns judged."""
+    """Wraps an async function so that `judge` gets each result that is not None."""
 
     async def run(message: Any) -> Any:
         result = await function(message)
@@ -85,8 +87,8 @@ def checked_later(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any
 
 
 def refuse_unawaited(result: object, name: str) -> None:
-    """Raises NotAwaitedError for a coroutine, another awaitable, a future of an executor's or a generator, and closes
-    what can be: Python would warn of it when nobody can tell any more whose it was.
+    """Raises NotAwaitedError for a coroutine, another awaitable, a future of an executor, or a generator, and closes
+    the object if it can be closed: Python's own warning would come too late to name the handler.
     """
     if _is_unfinished(result):
         close(result)

@@ -51,7 +51,7 @@ class HandlerSpec:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name of the function for people: its module and its qualified name."""
         module = getattr(self.function, "__module__", "")
         return f"{module}:{getattr(self.function, '__qualname__', type(self.function).__name__)}"
 

@@ -60,7 +60,7 @@ class GuardedMessages:
         return name
 
     def names(self, messages: Sequence[Message]) -> list[str]:
-        """Of those that are still there."""
+        """Names of the messages that are still here."""
         return [self._names[one] for one in messages if one in self._names]
 
 
@@ -76,7 +76,9 @@ class UnconfirmedResults:
         self._results.append((now, message, outcome))
 
     def take(self, now: float, *, patient: bool) -> list[tuple[Message, Outcome]]:
-        """Those that may be handed back: all, or with `patient` those that have waited long enough."""
+        """Removes and returns the results that may be handed back: all or, with `patient`, the ones that have waited
+        long enough.
+        """
         found = []
         while self._results and (not patient or now - self._results[0][0] >= self._grace):
             found.append(self._results.popleft()[1:])
@@ -206,7 +208,7 @@ class IdempotencyGuard:
         return self.session.exchange(sent)
 
     def _judged(self, asked: list[Message], known: StoreAnswer, now: float) -> list[tuple[Message, Outcome]]:
-        """Starts what may start; answers the others with what becomes of them."""
+        """Starts the messages that may start. Returns the other messages with their outcomes."""
         back: list[tuple[Message, Outcome]] = []
         start: list[Message] = []
         for message in asked:

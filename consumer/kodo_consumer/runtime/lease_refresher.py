@@ -31,7 +31,7 @@ class LeaseRefresher:
         self._leases = worker.engine.scheduler.limits.use_leases(self._bell.set)
 
     def run(self, over: threading.Event) -> None:
-        """Exchanges leases until the end, then gives back what is left."""
+        """Exchanges leases until `over` is set, then returns the rest to the store."""
         while not over.is_set():
             nap = self._leases.due - self._worker.clock.now()
             self._bell.wait(max(0.0, min(nap, _LONGEST_NAP)))
@@ -62,7 +62,7 @@ class LeaseRefresher:
             self._worker.update_leases(lambda now: self._leases.accept(grants, asked, now))
 
     def leave(self) -> None:
-        """Gives back what is left, if the store can be asked; else it comes back by itself."""
+        """Returns the rest of the leases to the store. If the store is down, the leases end by themselves."""
         requests = self._requests(self._leases.leave)
         if requests and not self._leases.down:
             try:

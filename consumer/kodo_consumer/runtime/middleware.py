@@ -174,7 +174,7 @@ def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any], judg
 
 
 class _Call:
-    """The handler, knowing whether it was called and what it answered."""
+    """Call of a handler, with its result and whether it has happened."""
 
     __slots__ = ("called", "function", "result")
 

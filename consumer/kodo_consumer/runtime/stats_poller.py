@@ -45,7 +45,7 @@ class StatsReader:
         self._ended = True
 
     def look(self) -> None:
-        """Reads what is due and calls the listeners."""
+        """Reads the statistics of the lanes whose turn it is, and calls the listeners."""
         count = -(-len(self._others) // ROUND)
         turn = self._others if self.all_next else islice(self._others * 2, self._at, self._at + count)
         self.all_next = False

@@ -35,7 +35,8 @@ _LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside,
 
 
 def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
-    """Findings about what this subscription lacks in the cluster, one a topic. Raises ClusterError when it cannot be read.
+    """Findings about topics and subscriptions that do not exist in the cluster, one for each topic. Raises ClusterError
+    if the cluster cannot be read.
 
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
     """
@@ -90,7 +91,9 @@ class WorkerSupervisor:
         worker.supervise(self._wake_event.set, self._over.set)
 
     def start(self) -> None:
-        """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
+        """Checks the cluster, connects the worker and starts its threads. Raises KodoctlError with all missing topics
+        and subscriptions.
+        """
         if self._cluster is not None:
             findings = missing_resources(self._worker.policy, self._cluster)
             if findings:
@@ -108,7 +111,9 @@ class WorkerSupervisor:
             self._run(partial(companion, self._over), "kodo-companion")
 
     def _ask_who_is_active(self, cluster: Cluster) -> None:
-        """Before anything comes: of a failover topic nothing starts until the broker names this worker."""
+        """Prepares failover lanes before any message comes: none of their messages starts until the broker names this
+        worker.
+        """
         worker = self._worker
         for lane in lanes_with_active_consumers(worker.policy):
             worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
@@ -131,7 +136,7 @@ class WorkerSupervisor:
             self._orders(lane, stats)
 
     def apply_policy(self, policy: Policy) -> None:
-        """The worker goes by this policy now, as far as the broker allows what it says."""
+        """Applies a policy to the worker, within the limits of the broker."""
         self._worker.apply_policy(clamp_policy(policy, self._allowed))
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -158,7 +163,9 @@ class WorkerSupervisor:
             raise self._worker.problem
 
     def _join(self) -> None:
-        """Waits a moment for what ends by itself. Who waits for an answer from elsewhere is left behind: it does nothing any more."""
+        """Waits at most `_LEAVE` seconds for the threads. A thread that still waits for an answer from elsewhere is
+        left behind, because it does nothing any more.
+        """
         latest = time.monotonic() + _LEAVE
         for thread in self._threads:
             thread.join(max(0.0, latest - time.monotonic()))
@@ -182,7 +189,7 @@ class WorkerSupervisor:
                 self._worker.watch()
 
     def _sleep(self, most: float) -> None:
-        """Until the next tick is due, which the bell may bring forward."""
+        """Waits until the next tick is due, at most `most` seconds. The bell may bring the tick forward."""
         end = time.monotonic() + most
         while not self._over.is_set():
             self._wake_event.clear()

@@ -65,7 +65,7 @@ class ParkedThreads:
         return True
 
     def sleep(self) -> None:
-        """Until this thread is woken."""
+        """Blocks until this thread is woken."""
         self._bells.get()
 
 
@@ -224,7 +224,7 @@ class ThreadExecutor:
                 self._work.set()
 
     def _scale(self, source: WorkSource) -> None:
-        """While there is work: as many threads as handlers hold up, and one."""
+        """Adapts the number of awake threads while there is work: as many as handlers keep busy, and one more."""
         pause, calm = _LOOK, 0
         busy, awake = self._look()
         while not self._stopping and source.version != self._empty_at_version:

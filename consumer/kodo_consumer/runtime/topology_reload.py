@@ -52,7 +52,7 @@ def structural(old: Policy, new: Policy) -> list[str]:
 
 
 def _bare(lanes: tuple[Lane, ...]) -> list[Lane]:
-    """Without their weights."""
+    """Lanes without their weights."""
     return [replace(lane, weight=0, share=0.0) for lane in lanes]
 
 

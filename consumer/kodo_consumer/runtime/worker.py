@@ -90,7 +90,7 @@ class Worker:
             reader.resume()
 
     def reader(self, index: int) -> LaneReader | None:
-        """Of a lane that this worker reads, once all are open."""
+        """Reader of a lane. None until all lanes are open, and for a lane that this worker does not read."""
         return self._connections.readers[index] if self.opened and index < len(self.policy.lanes) else None
 
     def drain(self) -> None:
@@ -113,12 +113,14 @@ class Worker:
             return self.engine.busy or self._actions.uncommitted
 
     def undisturbed(self, look: Callable[[], T]) -> T:
-        """What `look` answers of the engine, at a moment when nobody changes it. `look` is short and calls no worker."""
+        """Result of `look`, which is called while nobody changes the engine. The function must be short, and call no
+        worker.
+        """
         with self._lock:
             return look()
 
     def close(self) -> None:
-        """Leaves; what was not acknowledged goes to other workers."""
+        """Closes the connections of the worker. Unacknowledged messages go to other workers."""
         self._runner.stop()
         with self._event():
             pass  # what is gathered goes out
@@ -220,8 +222,8 @@ class Worker:
             self.alarms.write(Alarm("limits", text))
 
     def update_leases(self, step: Callable[[float], Sequence[Limiter]]) -> None:
-        """A step in leasing from a store what workers share, at a moment when nobody uses it. `step` gets the time and
-        returns the limiters whose waiters should look again.
+        """Runs a step of the exchange of leases while nobody uses the limiters. `step` gets the time, and returns the
+        limiters whose waiters should look again.
         """
         with self._or_broken(), self._event():
             self.engine.on_leases_changed(step(self.clock.now()))
@@ -269,7 +271,9 @@ class Worker:
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """Around what happens to the engine: under the lock, then what follows is carried out."""
+        """Context of a change of the engine: takes the lock, and carries out the resulting actions after the lock is
+        released.
+        """
         with self._lock:
             before = self.engine.version
             yield

@@ -63,7 +63,7 @@ class WorkerConnections:
             readers[index].resume()
 
     def emptied(self, index: int, now: float) -> dict[str, float]:
-        """When the client last held nothing of a partition of a lane, by the clock that says `now`; see LaneReader."""
+        """Times at which the client was last empty, by partition of a lane, on the clock of `now`; see LaneReader."""
         ago = self.readers[index].emptied() if index < len(self.readers) else {}
         return {partition: now - seconds for partition, seconds in ago.items()}
 

@@ -1,4 +1,4 @@
-"""Kills a user's handler at every step, starts it again, and lets the test look at what it left behind."""
+"""Crash injection: kills a user's handler at every step, starts it again, and lets the test check the effects."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ class Kill:
 def kills(
     consumer: Consumer, *payloads: Any, key: str = "", properties: Mapping[str, str] | None = None
 ) -> Iterator[Kill]:
-    """Sends the payloads (what is no bytes is sent as JSON), handles them, and kills the process: once at every line
-    of the handler's own file that it reaches, and at every step around it. Each time a new process takes over, with
-    the same broker, and everything comes to its end; then the test looks at what its handler left behind, and puts it
-    back:
+    """Sends the payloads (bytes, or any other value as JSON), handles them, and kills the process: once at every line
+    of the handler's own file that a run reaches, and at every step around the handler. Each time a new process takes
+    over, with the same broker, until all messages have ended. Then the test checks the effects of the handler, and
+    removes them:
 
         for kill in kills(consumer, {"id": 1, "amount": 10}):
             assert ledger.total() == 10, kill
             ledger.clear()
 
-    Fails by itself when a message never comes to its end. The handler is killed by an exception that comes again at
-    every further line of that file, so that neither `except` nor `finally` there gets on. What it opened itself is
-    gone with it; what the module holds survives, which it would not in a real crash: a connection kept there may
-    still have its transaction open. Debuggers and coverage see nothing of the handler meanwhile.
+    Fails by itself if a message never ends. An exception kills the handler, and is raised again at every further line
+    of that file, so that neither `except` nor `finally` there continues. Objects that the handler opened are gone
+    with it. Objects of the module survive, unlike in a real crash: a connection of the module may still have its
+    transaction open. Debuggers and coverage see nothing of the handler meanwhile.
     """
     total = _Life(consumer, payloads, key, properties, fatal=None).play().steps
     for fatal in range(1, total + 1):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MAX_STEPS: Final = 1_000_000
 Around = Callable[[Any, Callable[[], Any]], Any]
-"""Called with a message (or a Batch of them) and what handles it."""
+"""Function that gets a message (or a Batch of messages) and its handler."""
 
 
 class InlineExecutor:

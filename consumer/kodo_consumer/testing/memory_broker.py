@@ -199,14 +199,14 @@ class MemoryBroker:
 
     @property
     def next_due(self) -> int | None:
-        """When the first delayed message may be delivered (ms since the epoch), None without any."""
+        """Due time of the first delayed message (ms since the epoch); None without any."""
         now = self._now
         return min(
             (due for topic in self._topics.values() if (due := self._next_due(topic, now)) is not None), default=None
         )
 
     def next_due_of(self, topic: str) -> int | None:
-        """When the first delayed message of a topic may be delivered (ms since the epoch), None without any."""
+        """Due time of the first delayed message of a topic (ms since the epoch); None without any."""
         return self._next_due(self._topics[topic], self._now)
 
     @staticmethod

@@ -40,10 +40,11 @@ class StoredMessage:
 
 @dataclass(slots=True, eq=False)
 class MemorySubscription:
-    """`ready` and `later` (with due times) are heaps of what has to be delivered, from `offered` on nothing was
-    looked at. `again`: acknowledged messages of a batch that comes again as a whole. `keys` of what is held and their
-    `owners` (lanes, with the number of messages they hold), where lanes share by key: a key stays with its lane while
-    that holds any of it. `changed`: something may be handed over, though nothing came and nothing has become due.
+    """Messages of one subscription of a topic. `ready` and `later` (with due times): heaps of undelivered messages;
+    from `offered` on, messages are not sorted yet. `again`: acknowledged messages of a batch that is redelivered as a
+    whole. `keys`: keys of unacknowledged messages, and `owners`: their lanes, with the number of messages each has, if
+    lanes share by key: a key stays with its lane while the lane has a message of the key. `changed`: a delivery may be
+    possible, although no message came and none has become due.
     """
 
     acknowledged: set[int] = field(default_factory=set)
@@ -64,7 +65,7 @@ class MemorySubscription:
         return not self.changed and self.offered == len(messages) and not (later and later[0][0] <= wall)
 
     def offer(self, messages: Sequence[StoredMessage], wall: float) -> None:
-        """Sorts what came since the last time, and what has become due."""
+        """Sorts messages that came since the last call, and messages that have become due."""
         for stored in messages[self.offered :]:
             if stored.message.deliver_at is None:
                 heappush(self.ready, stored.number)
@@ -196,7 +197,7 @@ class MemoryLane:
             self.read()
 
     def read(self) -> bool:
-        """Gives the worker a batch of what the receiver queue holds, if there is room for any. False: nothing was given."""
+        """Gives the worker a batch from the receiver queue, if the worker has room. False if nothing was given."""
         if not self._received or not (room := self._sink_room()):
             return False
         self.sink.deliver([self._received.popleft() for _ in range(min(room, len(self._received)))])

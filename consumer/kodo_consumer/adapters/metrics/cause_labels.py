@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class CauseLabels:
-    """At most `most` causes have a label of their own, all others are one: see Labels. Any thread may read."""
+    """Labels of causes: at most `most` causes have their own label, all others share the label OTHER (see Labels). Any
+    thread may call `totals`.
+    """
 
     def __init__(self, clock: Clock, most: int) -> None:
         self._clock, self._labels = clock, Labels(most)

@@ -49,7 +49,9 @@ def _read(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
 
 
 def _stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
-    """Of lanes whose partitions all could be asked: a part of a sum would be taken for all of it."""
+    """Statistics of the lanes whose partitions all answered: a sum over some partitions would look like the sum over
+    all.
+    """
     return [(lane, stats) for lane, stats in _read(sight) if stats.whole]
 
 
@@ -91,7 +93,9 @@ def _lag(sight: WorkerView) -> float | None:
 
 
 def _workers(sight: WorkerView) -> float | None:
-    """Of all lanes together; None while the ground topic's cannot be read."""
+    """Number of live workers of the subscription, in all lanes together. None while the ground topic's statistics are
+    missing.
+    """
     ground = next((stats for lane, stats in _read(sight) if lane is sight.policy.ground_lane), None)
     others = sight.service.lane_workers.elsewhere if sight.service.lane_workers else frozenset()
     return None if ground is None else float(len(ground.workers | others))
@@ -308,11 +312,11 @@ class Collector:
             self._sights = kept
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: names, without any figures."""
+        """Yields all metrics without values: the Prometheus registry learns the names from them."""
         return (exported.family() for exported in EXPORTED)
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: everything as it is now."""
+        """Yields all metrics with the values of this moment, for a scrape by the Prometheus registry."""
         sights = self.sights
         for exported in EXPORTED:
             family = exported.family()

@@ -27,7 +27,9 @@ class ThreadClock:
         self._lock = Lock()
 
     def spent(self, thread: int) -> ThreadTimes | None:
-        """Of a thread, by its native id; None where the system does not say (anywhere but on Linux), or it has ended."""
+        """Seconds that a thread computed and waited for a core; `thread` is its native id. None if the thread has
+        ended, or if the system does not count them (only Linux does).
+        """
         with self._lock:
             try:
                 file = self._files.get(thread)
@@ -48,7 +50,7 @@ class ThreadClock:
 
 
 def load() -> float:
-    """Of the last minute, for each core; 0 where nobody counts it."""
+    """Load average of the last minute for each core; 0 where the system has none."""
     try:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except OSError:

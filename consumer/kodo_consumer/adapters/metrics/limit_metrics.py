@@ -1,4 +1,4 @@
-"""Metrics of what holds handlers and messages back, and of what is counted to prove that nothing got lost."""
+"""Metrics of limits: the causes that delay handlers and messages, and the counters that prove that no message was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a metric, and what most of them are read by."""
+"""Specification of a metric, with functions that make the usual kinds of it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class OutboxMetric(NamedTuple):
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def family(self, value: float | None = None) -> Metric:
-        """With a value, if there is one."""
+        """Metric family of Prometheus, with one sample if `value` is given."""
         if self.kind == "counter":
             return CounterMetricFamily(self.name.removesuffix("_total"), self.help, value=value)
         return GaugeMetricFamily(self.name, self.help, value=value)
@@ -126,17 +126,19 @@ class RelayCollector:
             self._registry.unregister(self)
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: names, without any figures."""
+        """Yields all metrics without values: the Prometheus registry learns the names from them."""
         return (metric.family() for metric in METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: everything as it is now, of all relays together."""
+        """Yields all metrics, summed over all relays, with the values of this moment, for a scrape by the Prometheus
+        registry.
+        """
         for metric in METRICS:
             found = [value for sight in self.sights if (value := metric.read(sight)) is not None]
             yield metric.family(sum(found) if found else None)
 
     def health(self, ask: Callable[[RelaySight], list[str]]) -> list[dict[str, Any]]:
-        """One object for each relay, with its number and what `ask` finds wrong with it."""
+        """Health of the relays: one object for each, with the relay's number and the problems that `ask` lists."""
         return [{"relay": str(number), "problems": ask(sight)} for number, sight in enumerate(self.sights)]
 
 

@@ -27,7 +27,9 @@ _AGAIN: Final = 60.0  # seconds until a fault that lasts is told again
 
 
 class RestingWorker(Protocol):
-    """What the reasons are read from: a worker as kodo_consumer.adapters.metrics.worker_view sees it."""
+    """Facts about a worker from which rest reasons are computed; kodo_consumer.adapters.metrics.worker_view provides
+    them.
+    """
 
     @property
     def worker(self) -> Worker:
@@ -35,7 +37,7 @@ class RestingWorker(Protocol):
 
     @property
     def session(self) -> StoreSession | None:
-        """With its store of done messages."""
+        """Session with the store of done messages; None without a store."""
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
@@ -129,7 +131,9 @@ class RestWatch:
             self._sight.worker.alarms.write(Alarm("rests", f"nothing is started: {text}", severe=severe))
 
     def seconds(self, now: float) -> dict[RestReason, float]:
-        """For how long each reason has held; one that starts end, since the last start."""
+        """Seconds that each reason has lasted. A reason that ends with any start of a handler counts from the last
+        start.
+        """
         return {
             rest: now - (max(since, self._last_start) if rest.starts_end_it else since)
             for rest, since in self._since.items()

@@ -48,7 +48,7 @@ class Late:
 
     @property
     def share(self) -> float:
-        """Of a core that this process used."""
+        """Cores that this process used on average: 1.0 is one whole core."""
         return self.cpu / self.wall if self.wall > 0 else 0.0
 
     @property

@@ -25,7 +25,9 @@ _SILENT: Final = 1.0
 
 
 class StallProbe:
-    """Of one worker, until `over`. `loop`: the event loop of async handlers, `tenants`: there when metrics are wanted."""
+    """Stall probe of one worker. `loop`: the event loop of async handlers; None without any. `tenants`: None if no
+    metrics are wanted.
+    """
 
     def __init__(
         self,

@@ -47,10 +47,10 @@ class Fairness:
 
 
 class Labels:
-    """At most `most` tenants have a label of their own, the busiest as they come; all others are counted as one.
+    """Labels of tenants: at most `most` tenants have their own label, the busiest first; all others are counted as one.
 
-    No count goes back: a tenant's messages before it had its label stay with the others'; a label that was given away
-    is gone, and begins at 0 if it returns.
+    No count decreases: messages of a tenant from before it had a label stay with the others. A label that was given
+    away ends, and starts at 0 if it returns.
     """
 
     def __init__(self, most: int) -> None:

@@ -64,7 +64,7 @@ class WorkerView:
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
-        """Every lane with what the worker holds of it."""
+        """All lanes of the worker, each with its state."""
         return [(state.lane, state) for state in self.engine.lanes]
 
     @property

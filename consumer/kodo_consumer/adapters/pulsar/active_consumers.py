@@ -80,7 +80,9 @@ class ActiveConsumerReader:
         return active_consumers({"partitions": parts}, subscription)
 
     def _ask(self, path: str, number: int | None, answers: SimpleQueue[_Answer]) -> None:
-        """On a thread of its own: it may take as long as the limits of the admin API allow."""
+        """Sends one request on a new thread, and puts the result into `answers`: the request may take as long as the
+        limits of the admin API allow.
+        """
 
         def ask() -> None:
             stats = None
@@ -93,8 +95,8 @@ class ActiveConsumerReader:
 
 
 def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
-    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to, "": nobody.
-    None: no such subscription. The broker leaves partitions out of which it cannot tell.
+    """Names of the active consumers of a failover subscription, by partition; "" for a partition without one. None if
+    the subscription does not exist. The broker omits partitions that it cannot judge.
     """
     parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
     subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}

@@ -87,7 +87,7 @@ class ClientConsumer:
                 log.debug("%s: acknowledgement lost: %s", self._request.topic, problem)
 
     def close(self) -> None:
-        """Sends what is queued and leaves."""
+        """Closes the consumer, which sends its queued acknowledgements. A consumer that is closed already is no error."""
         try:
             self._consumer.close()
         except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
@@ -106,7 +106,9 @@ class NativeConsumer(ClientConsumer):
         self._most = min(max(1, request.batch), _MOST)
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:  # noqa: ARG002  # what else is there costs no call
-        """What is there, up to the message that reaches the limit of bytes. Raises pulsar.PulsarException."""
+        """Reads the messages that are ready, from `first` to the one that reaches the limit of bytes. Raises
+        pulsar.PulsarException.
+        """
         return self._read(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
 
     def poll(self) -> ReadResult:

@@ -30,7 +30,7 @@ _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "tr
 
 
 def log_wait(what: str, seconds: float, limit: float) -> None:
-    """Tells the log what a worker waits for."""
+    """Logs a warning with the cause of a wait (`what`), the seconds so far and the limit in seconds."""
     logging.getLogger("kodo.consumer").warning(
         "waiting for the cluster, %.0f s so far, at most %.0f s: %s", seconds, limit, what
     )

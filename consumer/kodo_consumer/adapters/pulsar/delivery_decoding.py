@@ -18,7 +18,7 @@ log = logging.getLogger("kodo.consumer")
 
 
 class ReadResult(NamedTuple):
-    """What one read came to. `unreturned`: see kodoctl.pulsar.message_decoding."""
+    """Result of one read: deliveries, and the number of unreturned messages (see kodoctl.pulsar.message_decoding)."""
 
     deliveries: list[Delivery]
     unreturned: int = 0
@@ -53,7 +53,9 @@ def _copied(message: Any) -> Delivery:
 
 
 def _in_any_case(copied: Callable[[Any], Delivery], message: Any) -> Delivery:
-    """The copy, or what is sure of the message: its payload goes to the dead letters, and what is behind it goes on."""
+    """Delivery that `copied` makes of a message. If `copied` raises, a delivery with the position and the payload only,
+    marked as broken: the message goes to the dead letters, and the lane goes on.
+    """
     try:
         return copied(message)
     except Exception as problem:  # noqa: BLE001  # told already, for all of them
@@ -64,7 +66,9 @@ def _in_any_case(copied: Callable[[Any], Delivery], message: Any) -> Delivery:
 
 
 def _copied_with_schema(level: str, message: Any) -> Delivery:
-    """With the schema version: the broker's, or (from a topic without schemas) the one that the message carries."""
+    """Delivery with the schema version: the broker's or, from a topic without schemas, the version that the message
+    carries.
+    """
     delivery = _copied(message)
     version = schema_version(message)
     schema = f"{level}:{version}" if version >= 0 else delivery.properties.get(SCHEMA, "")

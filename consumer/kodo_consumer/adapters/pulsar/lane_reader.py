@@ -53,7 +53,7 @@ class StartupWait:
 
 
 class HasReaders(Protocol):
-    """What the native border may be able to watch."""
+    """Lane whose readers the native border may be able to watch."""
 
     @property
     def native_readers(self) -> list[Reader] | None:
@@ -200,7 +200,7 @@ class PulsarLaneReader:
     # ---- partitions
 
     def _names(self) -> list[str]:
-        """Of all partitions, or the topic's own where it has none. Raises ClusterError."""
+        """Names of all partitions; the topic's own name if it has no partitions. Raises ClusterError."""
         tries = 3  # the client asks one broker of several, be it the one that is away
         while True:
             try:
@@ -288,5 +288,5 @@ def readers_of(parts: Sequence[HasReaders]) -> list[Reader] | None:
 
 
 def partition_of(token: Any) -> str:
-    """The number of a message's partition as a text, by what it is acknowledged by."""
+    """Number of a message's partition as text. `token`: the token that acknowledges the message."""
     return str(token.partition())

@@ -118,7 +118,9 @@ class MultiConsumerReader:
         return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
 
     def emptied(self) -> Mapping[str, float]:
-        """Of all consumers together."""
+        """Seconds since the client was last empty, by partition (see LaneReader): the longest time of all consumers. A
+        partition that one of the consumers does not list is missing.
+        """
         ago = [part.emptied() for part in self._parts]
         return {partition: max(one[partition] for one in ago) for partition in set(ago[0]).intersection(*ago)}
 

@@ -92,7 +92,7 @@ class PartitionConsumer:
 
     @property
     def topic(self) -> str:
-        """Of the partition."""
+        """Topic name of the partition."""
         return self._request.topic
 
     @property
@@ -113,7 +113,7 @@ class PartitionConsumer:
 
     @property
     def connected_since(self) -> float:
-        """By time.monotonic(); infinite while it is not connected."""
+        """Time at which the connection was made, by time.monotonic(); infinite while the consumer is not connected."""
         return self._connection.since
 
     def open(self) -> None:
@@ -177,10 +177,10 @@ class PartitionConsumer:
         self._connection.wanted.set()
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Delivers what there is to read, and asks for the next. One message as soon as it comes, with those that are there
-        behind it; while much is, whole batches.
+        """Delivers the messages that are ready, and requests the next one. A single message is delivered as soon as it
+        arrives, with the ready messages behind it; while many are ready, whole batches are delivered.
 
-        What came by a connection that is lost is not for this worker: it is sent again, to anybody.
+        An arrival at a replaced consumer is dropped: the broker redelivers its messages to any worker.
         """
         consumer = arrival.consumer
         if consumer is not self._consumer:
@@ -203,7 +203,7 @@ class PartitionConsumer:
             self._listen(consumer)
 
     def look(self, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Delivers what came although no arrival says so (kodo_consumer.adapters.pulsar.silent_arrivals)."""
+        """Delivers messages that arrived silently, without a call (kodo_consumer.adapters.pulsar.silent_arrivals)."""
         consumer, since = self._consumer, self.permits.waits_since
         if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:
             return
@@ -226,7 +226,9 @@ class PartitionConsumer:
         self._stopped.set()
 
     def close(self) -> None:
-        """Sends what is queued and leaves; waits for what is being opened, which a process must not end in the midst of."""
+        """Closes the consumer, which sends its queued acknowledgements. Waits for a consumer that is being opened,
+        because the process must not end meanwhile.
+        """
         self._stopped.set()
         with self._lock:
             consumer = self._take_consumer()
@@ -247,7 +249,9 @@ class PartitionConsumer:
         permits.waits_since = now = time.monotonic()
 
         def came(result: Any, raw: Any) -> None:
-            """On a thread of the client's, or within the call."""
+            """Puts the arrival into the inbox. Runs on a thread of the client, or within the call that requested the
+            message.
+            """
             permits.waits_since = None
             at_once = threading.get_ident() == asking
             if result == pulsar.Result.Ok:

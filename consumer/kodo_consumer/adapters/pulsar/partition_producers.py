@@ -107,7 +107,9 @@ class Producers:
             self._some.set()
 
     def close(self) -> None:
-        """Sends what is queued, waits a while for receipts, and closes the client. What has none by then is given up."""
+        """Sends the queued messages, waits at most `_LEAVE_WITHIN` seconds for receipts, and closes the client.
+        Messages without a receipt by then are given up.
+        """
         latest = time.monotonic() + _LEAVE_WITHIN
         self._over = True
         self._some.set()
@@ -117,7 +119,9 @@ class Producers:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the client at once; it and we forget what is queued or has no receipt: another client sends it."""
+        """Closes the client at once. Messages that are queued or have no receipt are dropped here and in the client:
+        another client sends them.
+        """
         self._over = self._is_dropped = True
         self._queue.clear()
         self._openings.forget()
@@ -253,7 +257,7 @@ class Producers:
         self._calls.send(ticket, message, key, producer)
 
     def _close(self, key: Key) -> None:
-        """Closes a producer, which gives back what it has."""
+        """Closes a producer on a thread of its own; the client then reports the messages that the producer had."""
         begin(partial(close, self._producers.pop(key)), "kodo-publish-closing", log_end)
 
     # ---- receipts, on the client's thread: an exception that escaped would end the process

@@ -240,7 +240,9 @@ class PendingSends:
 
 
 def _oldest(waiting: Mapping[int, _Sent]) -> float | None:
-    """When the client got the first of these messages; None: there is none. The client's threads take from them meanwhile."""
+    """Time at which the client got the first of the messages in `waiting`; None if there is none. Threads of the client
+    remove entries meanwhile.
+    """
     while True:
         with suppress(RuntimeError):  # one was taken between two steps
             first = next(iter(waiting.values()), None)

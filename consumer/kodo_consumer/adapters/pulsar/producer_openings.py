@@ -35,7 +35,9 @@ class OpeningTimeoutError(Exception):
 
 
 class Opened(NamedTuple, Generic[K]):
-    """A producer, or what else was asked for, or why there is none, and the messages that waited for it, in order."""
+    """Result of an opening: a producer (or the list of partitions), or the error, and the messages that waited for it,
+    in order.
+    """
 
     key: K
     producer: Any
@@ -92,7 +94,7 @@ class Openings(Generic[K]):
 
     @property
     def next_end(self) -> float | None:
-        """In how many seconds the next one is given up; None while none is at work."""
+        """Seconds until the next opening is given up; None while no opening is in progress."""
         ends = [one.since + one.within for one in self._awaited.values() if one.since is not None]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 

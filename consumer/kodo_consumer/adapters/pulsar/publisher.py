@@ -78,8 +78,8 @@ class PulsarPublisher:
         self._producers = self._new_producers(before=self._producers.abandon)
 
     def close(self) -> None:
-        """Sends what is queued, waits a while for receipts, and ends both threads. Receipts that are out may never
-        come.
+        """Sends the queued messages, waits a limited time for receipts, and ends both threads. Receipts may be missing
+        afterwards.
         """
         self._producers.close()
         self._over = True

@@ -47,7 +47,7 @@ _AWAY: Final = (
     pulsar.ServiceUnitNotReady,
     pulsar.Timeout,
 )
-"""Of a broker that is away: another one has its topics when its session has ended."""
+"""Errors of a broker that is away: another broker gets its topics when its session has ended."""
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
 
@@ -179,8 +179,8 @@ class PulsarBroker:
             self._tell_thrown_away()
 
     def _wait_for_a_loss(self) -> None:
-        """Until connections are to be checked again. Where all consumers can be watched by the native border, that is when it
-        notices that one is not connected, or when anything else is to be looked at.
+        """Waits until connections have to be checked again. If the native border can watch all consumers, the wait ends
+        when the border notices a consumer without a connection, or when another event needs a check.
         """
         readers = readers_of(self._lanes)
         if readers is None or self._connections is None:

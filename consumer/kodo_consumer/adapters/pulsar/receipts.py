@@ -22,7 +22,7 @@ BROKEN: Final = {
     pulsar.Result.AlreadyClosed, pulsar.Result.NotConnected, pulsar.Result.TopicNotFound, pulsar.Result.TopicTerminated,
     pulsar.Result.ProducerNotInitialized, pulsar.Result.ProducerFenced, pulsar.Result.UnknownError, pulsar.Result.Timeout,
 }  # fmt: skip
-"""After these a producer may never work again, whatever becomes of its topic: a new one is made."""
+"""Results after which a producer may never work again, even if its topic does: a new producer is made."""
 _NEVER_RAISED: Final = {getattr(pulsar, result.name): reason for result, reason in NEVER.items()}
 """The same as exceptions, which have the results' names."""
 
@@ -34,7 +34,7 @@ class ReceiptPosition(NamedTuple):
     token: Any
 
     def __str__(self) -> str:
-        """As tokens of deliveries print."""
+        """Returns the text in the form of delivery tokens."""
         token, partition = self.token, self.topic.removeprefix(whole_topic(self.topic)).rpartition("-")[2]
         return f"({token.ledger_id()},{token.entry_id()},{partition or -1},{token.batch_index()})"
 

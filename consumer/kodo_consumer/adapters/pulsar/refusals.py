@@ -1,4 +1,4 @@
-"""Refusals of a broker, with what to do: the client library names a kind of error and no more."""
+"""Refusals of a broker, with advice for each: the client library names a kind of error and no more."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CONSUMER: Final[dict[type[Exception], str]] = {
 
 
 def producer_refusal(problem: Exception) -> str:
-    """Why a producer cannot be opened, with what to do about it."""
+    """Reason why a producer cannot be opened, with advice."""
     return _worded(problem, _PRODUCER)
 
 
 def consumer_refusal(problem: Exception) -> str:
-    """Why a subscription cannot be read, with what to do about it."""
+    """Reason why a subscription cannot be read, with advice."""
     return _worded(problem, _CONSUMER)
 
 

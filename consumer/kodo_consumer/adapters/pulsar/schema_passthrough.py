@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 
 class PassThrough(Schema):  # type: ignore[misc]  # the client library has no types
-    """Tells the broker what the bytes are, and leaves them alone."""
+    """Schema that declares the type of the bytes to the broker, and leaves the bytes unchanged."""
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         super().__init__(bytes, pulsar._pulsar.SchemaType.AVRO, dict(definition), "AVRO")  # noqa: SLF001  # named nowhere else

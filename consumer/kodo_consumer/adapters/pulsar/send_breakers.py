@@ -87,7 +87,9 @@ class SendBreaker:
         self._try_at, self._third_at = now + min(self._pause, _PAUSE), now + self._pause
 
     def stores_again(self, now: float) -> None:
-        """A receipt came of what had been sent before, some of which is still to come back: the next message tries at once."""
+        """Lets the next message try at once, because a receipt came for an earlier message. Other earlier messages may
+        still come back.
+        """
         self._try_at = self._third_at = now
 
     def not_tried(self, now: float) -> None:

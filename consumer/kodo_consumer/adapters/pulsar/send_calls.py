@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OnResult = Callable[[int, "Key", Any, Any, Any], None]
 """Called with a ticket, the key and the producer it was sent by, the client's result and the position of the message."""
 OnStored = Callable[["Key", Sequence[tuple[int, Any]]], None]
-"""Called with the key of a producer and what is stored: see Stored."""
+"""Function that gets the key of a producer and its stored messages: see Stored."""
 OnFailure = Callable[[int, "Receipt"], None]
 """Called with the ticket of a message that could not be given to the client, and its receipt, which says why."""
 Stored = Sequence[tuple[int, Any]]
@@ -30,7 +30,7 @@ Stored = Sequence[tuple[int, Any]]
 NotStored = Sequence[tuple[int, int, Any]]
 """Tickets of others, each with the client's result as a number and the position that came with it, if any did."""
 NativeResult = tuple[int, Stored, NotStored]
-"""Number of a producer, and what became of its messages."""
+"""Number of a producer, with its stored messages and its failed ones."""
 OnNativeResults = Callable[[Stored, NotStored], None]
 _MOST: Final = (
     1_024  # messages that wait for others: each call is one turn of the interpreter, of 5 ms where it is busy
@@ -70,10 +70,10 @@ class SendCalls:
             self.send(ticket, message, key, producer)
 
     def flush(self) -> None:
-        """Sends what waits for others."""
+        """Sends the messages that wait to be sent together with others."""
 
     def close(self) -> None:
-        """Forgets what waits: nothing more is sent by these producers."""
+        """Drops the waiting messages: these producers send nothing more."""
 
 
 class NativeResults:
@@ -89,8 +89,8 @@ class NativeResults:
         self._last = 0
 
     def add(self, producer: Any, on_results: OnNativeResults) -> tuple[int, Producer]:
-        """A producer, and what is called with its results. Raises RuntimeError, TypeError where the border does
-        not know this object.
+        """Registers a producer, with the function that gets its results. Returns the number and the native producer.
+        Raises RuntimeError, TypeError if the border does not recognise the object.
         """
         with self._lock:
             self._last += 1
@@ -172,13 +172,13 @@ class NativeSendCalls(SendCalls):
             self.flush()
 
     def flush(self) -> None:
-        """Sends what waits."""
+        """Sends all waiting messages, one bundle for each producer."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for key, (producer, messages) in waiting.items():
             self._flush(key, producer, messages)
 
     def close(self) -> None:
-        """Forgets what waits, and the producers: their results still come."""
+        """Drops the waiting messages and the producers. Results of messages that were sent are still reported."""
         self._waiting, self._count = {}, 0
         for _, number, _ in self._native.values():
             self._results.retire(number)

@@ -49,8 +49,8 @@ class SilentArrivals:
         return found
 
     def sort(self, called: ReadResult) -> ReadResult:
-        """What a call brought, and what was read behind it, with silent arrivals before it in their turn. Raises
-        pulsar.PulsarException.
+        """Returns the deliveries of a call together with the silent arrivals, in the order of their positions. If the
+        order does not matter, returns `called` unchanged. Raises pulsar.PulsarException.
         """
         if not self._ordered:
             return called
@@ -61,6 +61,6 @@ class SilentArrivals:
 
 
 def _position(delivery: Delivery) -> tuple[int, int, int]:
-    """Of a message in its partition: there the messages of a key come in this order, also those that come again."""
+    """Position of a message in its partition: messages of one key arrive in this order, redelivered ones included."""
     token: Any = delivery.token
     return token.ledger_id(), token.entry_id(), token.batch_index()

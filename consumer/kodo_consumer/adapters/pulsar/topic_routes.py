@@ -28,7 +28,9 @@ class _Topic:
 
 
 class TopicRoutes:
-    """For one thread."""
+    """Routes to the topics of one client: their partitions, and the producer for a message. Not thread-safe: one thread
+    calls all methods.
+    """
 
     def __init__(self, factory: ProducerFactory) -> None:
         self._factory = factory

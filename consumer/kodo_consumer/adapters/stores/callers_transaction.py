@@ -21,7 +21,9 @@ _SAVEPOINT: Final = (
 
 
 def check_session(session: object) -> None:
-    """Raises UsageError for what is no session and no connection: an engine, a connection of the driver, None."""
+    """Raises UsageError unless `session` is a session or a connection of SQLAlchemy: an engine, a connection of the
+    driver and None are refused.
+    """
     if not isinstance(session, Session | scoped_session | Connection):
         detail = f"session is of type {type(session).__name__}, not a session or a connection of SQLAlchemy"
         raise UsageError(error("K730", "not an argument of a message", detail))

@@ -26,7 +26,7 @@ def shown(url: URL) -> str:
 
 
 def without_secrets(text: str, url: URL) -> str:
-    """What is said about an address, such as by its driver, without the address's secrets."""
+    """Masks the secrets of the address `url` in a text about this address, such as an error of the driver."""
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = text.replace(secret, _MASK)
     return text

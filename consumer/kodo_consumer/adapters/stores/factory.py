@@ -1,4 +1,4 @@
-"""From the setting `store` to a store."""
+"""Factory of stores: makes a store from the setting `store`."""
 
 from __future__ import annotations
 

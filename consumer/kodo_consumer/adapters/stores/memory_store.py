@@ -43,7 +43,9 @@ class MemoryStore:
         """Does nothing: a shelf needs no tables."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records what ended and marks what starts, under the lock of the shelf: one step for all stores that share it."""
+        """Records the done messages and marks the starting ones, under the lock of the shelf: one step for all stores
+        that share the shelf.
+        """
         shelf = self._shelf
         with shelf.lock:
             now = shelf.clock()
@@ -94,7 +96,7 @@ class MemoryStore:
         return len(old)
 
     def leave(self) -> None:
-        """Removes the marks and the beats of this run; what it recorded as done stays."""
+        """Removes the marks and the beats of this run. Its records of done messages stay."""
         with self._shelf.lock:
             marks = self._shelf.marks
             self._shelf.marks = {identity: mark for identity, mark in marks.items() if mark.run != self.run}

@@ -64,8 +64,8 @@ class FileStore:
         """Does nothing: the constructor made the file."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Clears the marks of what ended and writes those of what starts. Nothing counts as done; marks that were
-        adopted from dead workers are returned, and stay as they are.
+        """Clears the marks of messages that ended, and writes the marks of messages that start. No message counts as
+        done. Marks that were adopted from dead workers are returned, and stay unchanged.
         """
         for name in (*request.done, *request.ended):
             self._clear(name)
@@ -112,7 +112,9 @@ class FileStore:
         self._file.close()
 
     def _adopt(self, path: Path) -> None:
-        """Takes over what a worker left that is gone, and its file away; leaves one alone that lives."""
+        """Adopts the marks of a dead worker and deletes its file. The file of a live worker is locked and stays
+        unchanged.
+        """
         try:
             with path.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -161,8 +161,8 @@ class SqlStore:
             connection.rollback()
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records what ended and marks what starts, in one transaction. It is tried again once after a deadlock, or on
-        a connection that is older than the server.
+        """Records the done messages and marks the starting ones, in one transaction. The transaction is repeated once
+        after a deadlock, or if its connection is older than the server.
         """
 
         def exchange() -> StoreAnswer:
@@ -286,13 +286,13 @@ class SqlStore:
         connection.execute(delete(STARTED).where(old, not_(STARTED.c.run.in_(lives))))
 
     def leave(self) -> None:
-        """Deletes the marks and the beats of this run in one transaction; what it recorded as done stays."""
+        """Deletes the marks and the beats of this run in one transaction. Its records of done messages stay."""
         with self._transaction() as connection:
             connection.execute(delete(STARTED).where(*_is(STARTED, self._subscription), self._is_mine))
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
 
     def done_among(self, names: Sequence[str]) -> frozenset[str]:
-        """Those of them that are remembered as done; for who is no worker: nothing is marked."""
+        """Returns the names that the store records as done. Marks nothing, so callers need not be workers."""
         with self._transaction() as connection:
             found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]
         return frozenset(name for part in found for name in part)

@@ -133,7 +133,9 @@ class HandlerSpans:
         return run
 
     def began(self, message: Message) -> dict[str, str]:
-        """A message is handed to a process of the pool; answers what carries its span's context there."""
+        """Starts the span of a message that goes to a process of the pool, and returns the properties that carry the
+        span's context there; empty if tracing fails.
+        """
         with HARMLESS:
             return written(self.begin(message).context)
         return {}
@@ -262,7 +264,7 @@ class HandlerSpans:
             self._fail(run.span, kind)
 
     def close(self) -> None:
-        """Ends the spans of what still runs when the worker leaves: error type `released`."""
+        """Ends the spans of handlers that still run when the worker leaves, with the error type `released`."""
         for key, run in list(self._open.items()):
             if self._open.pop(key, None) is not None:
                 self._fail(run.span, "released")
@@ -294,12 +296,12 @@ _EVENTS: Final = {Acknowledge: "kodo.ended", Delay: "kodo.waits", Reroute: "kodo
 
 
 def _carry(in_flight: InFlight, context: Context) -> None:
-    """From here on the message carries this context."""
+    """Writes the context into the message's properties: from now on the message carries this context."""
     in_flight.delivery = in_flight.delivery._replace(properties={**in_flight.delivery.properties, **written(context)})
 
 
 def _decision_facts(decision: Decision) -> tuple[Rule, dict[str, Any]]:
-    """The rule, and what else an event says."""
+    """Rule of a decision, and the attributes of its event."""
     match decision:
         case Acknowledge(why, reason):
             return why, {"kodo.reason": reason} if reason else {}

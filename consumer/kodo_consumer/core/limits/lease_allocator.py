@@ -67,7 +67,7 @@ class LimitAccount:
     holders: dict[str, LeaseHolder] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """For a column of a table."""
+        """Account as JSON text, for a column of a table."""
         holders = {run: [who.seen, who.wanted, who.in_use, who.turn] for run, who in self.holders.items()}
         return json.dumps([self.at, self.next, self.back, self.width, list(self.parts.items()), holders])
 

@@ -110,7 +110,7 @@ class LeasedLimiter(Limiter):
 
     @abstractmethod
     def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:
-        """The store's answer to what was asked at `asked`."""
+        """Takes the store's answer to the request of the time `asked`."""
 
     @abstractmethod
     def revoke(self, now: float) -> None:
@@ -182,7 +182,9 @@ class TokenPool:
     def request(
         self, name: str, terms: RateSpec | QuotaSpec, waiting: int, reserve: int, now: float
     ) -> LeaseRequest | None:
-        """As many as wait and as many as were used lately; after a pause all are given back."""
+        """Requests as many tokens as messages wait and as were used since the last request. After a pause returns all
+        tokens. None if there is nothing to request.
+        """
         self.first(now)
         want = max(self.used, reserve) if waiting or self.used else 0
         want += waiting - len(self)

@@ -23,7 +23,7 @@ class RateSpec:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """At most `amount` in any window of `period` seconds, all workers together."""
+    """Quota of all workers together: at most `amount` in any window of `period` seconds."""
 
     amount: int
     period: float
@@ -31,7 +31,7 @@ class QuotaSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencySpec:
-    """At most `limit` at once, all workers together."""
+    """Concurrency limit of all workers together: at most `limit` at once."""
 
     limit: int
 

@@ -86,7 +86,9 @@ class LimiterSet:
         return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
 
     def use_leases(self, ring: Callable[[], object]) -> LeaseClient:
-        """From now on limits of the whole subscription are what a store grants. To be called before there are limiters."""
+        """Switches the limits of the whole subscription to leases that a store grants, and returns the client for them.
+        Must be called before any limiter exists.
+        """
         self.leases = LeaseClient(ring)
         return self.leases
 

@@ -152,7 +152,7 @@ class RateLimiter(Limiter):
 
 
 class QuotaLimiter(Limiter):
-    """At most `amount` starts in any window of `period` seconds."""
+    """Limiter of a quota: at most `amount` starts in any window of `period` seconds."""
 
     __slots__ = ("_counts", "_promised", "_total", "_width", "amount", "period")
     kind = "quota"
@@ -233,7 +233,7 @@ class QuotaLimiter(Limiter):
 
 
 class ConcurrencyLimiter(Limiter):
-    """At most `limit` at once."""
+    """Limiter of concurrency: at most `limit` handlers at once."""
 
     __slots__ = ("limit", "running")
     kind = "concurrency"

@@ -20,7 +20,7 @@ def read_defaults(names: Mapping[str, Any]) -> None:
 
 
 def _default(schema: Any, given: Any, names: Mapping[str, Any]) -> Any:
-    """Of a union: by its first branch that takes it."""
+    """Default `given` of a field as a value of `schema`. A union takes the default by its first branch that accepts it."""
     from fastavro.read import LOGICAL_READERS
 
     if isinstance(schema, list):

@@ -22,7 +22,7 @@ _FORGET: Final = 1.001  # the best seen fades by this much a round, doubled in t
 
 
 class Adaptive:
-    """The limit and what it is made from. Times in seconds."""
+    """Limit that adapts itself, and its measurements. Times are in seconds."""
 
     __slots__ = ("_bad", "_began", "_best", "_ends", "_most", "_peak", "_total", "limit")
 

@@ -53,8 +53,8 @@ class Bulkheads:
         self.apply(bulkheads, lanes, [0] * len(lanes))
 
     def apply(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane], running: Sequence[int]) -> None:
-        """These count from now on, for the same lanes; what runs, so many of each lane, goes on. A bulkhead without a lane
-        here keeps nothing. Without `groups` nobody needs to ask or to count.
+        """Replaces the bulkheads of the same lanes; handlers that run, `running` of each lane, go on. A bulkhead
+        without a lane here keeps nothing. If `groups` is empty, callers need neither ask nor count.
         """
         self._running = list(running)
         chosen = [(one, [lane.index for lane in lanes if one.lanes.has(lane.level, lane.state)]) for one in bulkheads]
@@ -104,7 +104,7 @@ class Bulkheads:
         return refused
 
     def _seat(self, lane: int) -> None:
-        """Into a slot that is kept for it, if one is free, else into one of all."""
+        """Takes a slot that is kept for the lane, if one is free, or a common slot."""
         groups = self._by_lane[lane]
         for group in groups:
             group.running += 1
@@ -129,7 +129,7 @@ class Bulkheads:
             group.users[other] += 1
 
     def _settle(self) -> None:
-        """Everything anew from what runs: lanes of few bulkheads first, as others have a choice."""
+        """Computes all slots anew from the running handlers: lanes of few bulkheads first, as others have a choice."""
         total, fewer = self._total, self._total < self._declared
         least = sum(group.declared.least for group in self.groups)
         shrinks = least > total - fewer

@@ -75,7 +75,7 @@ class ConcurrencyControl:
             self.wake(now)
 
     def look(self, now: float, wall: int) -> None:
-        """Says what is slow. To be called each second; `wall` in ms since the epoch."""
+        """Raises and ends the alarm about slow tenants. Must be called each second; `wall`: ms since the epoch."""
         found = self._slots.look_at_slow(now, wall) if self._slots is not None else None
         if found is not None:
             self._context.effects.alarm("outage", found[0], severe=False, good=found[1])

@@ -97,7 +97,9 @@ class ActivePartitions:
     # ---- messages
 
     def handled(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
-        """Those that may be handled; others are kept, but for those that come again in any case."""
+        """Returns the deliveries that may be handled. The others are kept, except those that the broker redelivers in
+        any case.
+        """
         ours: list[Delivery] = []
         for delivery in deliveries:
             partition = self._partition(delivery.partition)
@@ -183,8 +185,8 @@ class ActivePartitions:
         self._recount()
 
     def unknown(self, asked: float, now: float) -> bool:
-        """There was no answer, or not in time, to what was asked then: whether there has been no valid one for so
-        long that nothing may start.
+        """Records that the request of the time `asked` got no answer, or none in time. True if there has been no valid
+        answer for so long that nothing may start.
         """
         self._first_asked = min(self._first_asked, asked)
         return self._is_unknown(now)
@@ -205,7 +207,9 @@ class ActivePartitions:
         return resting
 
     def may_start(self, now: float) -> bool:
-        """True if what is at work of the topic may start. It may again when what has to lapse has."""
+        """True if messages of the topic may start: no partition of this worker has lapsed, which happens next at
+        `starts_until`. Starts are allowed again after the lapsed partition was given up.
+        """
         return now < self.starts_until
 
     def _is_unknown(self, now: float) -> bool:

@@ -39,8 +39,9 @@ class LaneOverflow:
         return bool(self._flow.too_early) or self._waits_since is not None
 
     def publish_pending(self, now: float, most: int, *, is_flooded: bool) -> None:
-        """Puts back what may be on its way at once: `most` and some more, beside a flood only these. A lane that brings
-        more meanwhile is paused. `is_flooded`: messages are being moved aside.
+        """Publishes waiting messages to the end of their lanes, as far as publishes at once allow: `most` and some
+        more, and during a flood only these. A lane with too many waiting messages is paused. `is_flooded`: messages are
+        being moved aside.
         """
         waiting, publishes = self._flow.too_early, self._flow.publishes
         if not self._must_wait(now, is_flooded=is_flooded):

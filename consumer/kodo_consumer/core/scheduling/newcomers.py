@@ -22,7 +22,7 @@ _PROBE_FOR: Final = 10.0  # seconds after one came
 
 
 class Newcomers:
-    """Of one worker. `running`: messages whose handlers count as newcomers'."""
+    """Handlers of newcomers in one worker. `running`: messages whose handlers count as newcomers'."""
 
     __slots__ = ("_load", "_most", "_wanted", "running")
 

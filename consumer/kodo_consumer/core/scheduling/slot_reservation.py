@@ -121,7 +121,9 @@ class SlotReservation:
         return in_flight
 
     def look(self, now: float) -> None:
-        """Who runs for too long is slow. To be called each second: while every slot is taken nobody asks for one."""
+        """Marks tenants as slow whose handlers run for too long. Must be called each second: while every slot is taken,
+        no message requests one.
+        """
         if now >= self._next_look:
             self._look(now, frozenset())
 
@@ -233,7 +235,9 @@ class SlotReservation:
         return slow or too_long
 
     def look_at_slow(self, now: float, wall: int) -> tuple[str, bool] | None:
-        """What the breakers of slow tenants have to say: see SlowBreakers.look."""
+        """Alarm text of the breakers of slow tenants, and True if it is good news; None without news. See
+        SlowBreakers.look.
+        """
         overdue = [in_flight for in_flight, started in self._running.items() if now - started >= self.slow_after]
         return self.breakers.look(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
 

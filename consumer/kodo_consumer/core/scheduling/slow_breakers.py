@@ -34,13 +34,14 @@ PHASES: Final = (
     "noticed",
     *(state.value for state in BreakerState if state is not BreakerState.CLOSED),
 )
-"""What a breaker of a lane does: `noticed` is closed, with slow tenants."""
+"""Phases of a lane's breaker: `noticed` means closed, with slow tenants."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowTenants:
-    """What the breaker of a lane noticed: the tenants, those with the most slow handlers first; since when (ms since the
-    epoch); how many handlers of the lane run for too long, and how many slow tenants have messages that wait.
+    """Slow tenants that the breaker of a lane noticed. `tenants`: the ones with most slow handlers first; `since`: ms
+    since the epoch; `running`: handlers of the lane that run for too long; `waiting`: slow tenants with waiting
+    messages.
     """
 
     tenants: tuple[str, ...]
@@ -66,7 +67,7 @@ class LaneBreaker:
         self._calm_since: float | None = None
 
     def look(self, overdue: Counter[str], now: float, wall: int) -> None:
-        """Notices what is slow, or that it is over. `overdue`: handlers that run for too long, by tenant."""
+        """Notices slow tenants, or that they are quick again. `overdue`: handlers that run for too long, by tenant."""
         tenants = self.rate.slow_tenants(overdue, now)
         ring = self.lane.ring
         waiting = (
@@ -93,7 +94,7 @@ class LaneBreaker:
         return "noticed" if state is BreakerState.CLOSED and self.noticed is not None else state.value
 
     def text(self) -> str:
-        """What was noticed, for people."""
+        """Text for people about the slow tenants in `noticed`."""
         found = self.noticed
         assert found is not None
         names = ", ".join(found.tenants[:_NAMED])

@@ -193,7 +193,9 @@ class TenantIsolation:
         return max(1, int(threshold / 2 / len(self.tenants) / len(self._lanes)))
 
     def evacuate_excess(self, now: float) -> None:
-        """Takes out of the queues what isolated tenants hold beyond their part, and moves what may be on its way at once."""
+        """Removes messages of isolated tenants from the queues, beyond the part that each tenant keeps, and moves as
+        many as publishes at once allow.
+        """
         if not self._lookahead.is_low:
             for tenant, noisy in self.tenants.items():
                 for lane in self._lanes:
@@ -201,7 +203,7 @@ class TenantIsolation:
         self.publish_pending(now)
 
     def publish_pending(self, now: float) -> None:
-        """Moves what may be on its way at once."""
+        """Moves messages as far as `IN_FLIGHT` publishes at once allow."""
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight = self.leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released

@@ -1,4 +1,4 @@
-"""Queue of one tenant in one lane, and what is known of the tenant there. No I/O, the clock is passed in."""
+"""Queue of one tenant in one lane, with the facts about the tenant there. No I/O, the clock is passed in."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Rounds(Generic[T]):
         return chain(self.current, self._next, *self._later.values())
 
     def add(self, queue: TenantQueue[T]) -> None:
-        """Behind all queues whose turn is in the same round, at the earliest the next one."""
+        """Adds a queue behind all queues with a turn in the same round, which is the next one at the earliest."""
         self.count += 1
         if self.count == 1:
             self.round = max(self.round, queue.eligible)
@@ -50,7 +50,7 @@ class _Rounds(Generic[T]):
             self._put(queue, queue.eligible - self.round)
 
     def add_first(self, queue: TenantQueue[T]) -> None:
-        """Before all others, with a new turn: what was left of its last one is gone, and so are its debts."""
+        """Puts a queue before all others, with a new turn: the rest of its last turn is void, and so are its debts."""
         queue.used = 0
         self.count += 1
         self.current.appendleft(queue)
@@ -166,8 +166,8 @@ class DeficitRoundRobin(Generic[T]):
         return counts[0], counts[1]
 
     def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> TenantQueue[T]:
-        """Behind (or `first`: before) the tenant's other items, which are returned. A tenant new to the ring comes after
-        all others.
+        """Adds an item behind (`first`: before) the tenant's other items, and returns the tenant's queue. A tenant new
+        to the ring comes after all others.
         """
         queues = self._queues
         queue = queues.get(tenant)
@@ -201,7 +201,7 @@ class DeficitRoundRobin(Generic[T]):
         return queue
 
     def clear(self) -> None:
-        """Drops all items; what is known of the tenants stays."""
+        """Drops all items. The facts about the tenants stay."""
         for queue in list(self._listed()):
             queue.listed, queue.others = False, None
             del queue.first
@@ -314,7 +314,9 @@ class DeficitRoundRobin(Generic[T]):
         (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
 
     def remember(self, queue: TenantQueue[T]) -> None:
-        """What is known of the tenant counts when it comes again, also where it was forgotten since its handler started."""
+        """Restores the queue of a tenant that was forgotten after its handler started: the facts in the queue count
+        when the tenant returns.
+        """
         queues = self._queues
         if queue.tenant in queues:
             return

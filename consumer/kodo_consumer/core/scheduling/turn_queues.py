@@ -51,7 +51,7 @@ class TurnQueues:
             self.slow.activate(lane.lane.index)
 
     def enqueue(self, in_flight: InFlight, *, first: bool = False) -> None:
-        """Into its tenant's queue."""
+        """Adds a message to the queue of its tenant; `first`: before the tenant's other messages."""
         in_flight.enter(Stage.QUEUED)
         lane, weights = in_flight.lane, self._weights
         queue = lane.ring.push(
@@ -62,7 +62,7 @@ class TurnQueues:
         self.version += 1
 
     def drop(self, lane: LaneState) -> None:
-        """Takes out of the lane's queue what is no longer queued."""
+        """Removes messages that are no longer queued from the queues of a lane."""
         left = [in_flight for in_flight in lane.ring if in_flight.stage is Stage.QUEUED]
         lane.ring.clear()
         self.quick.deactivate(lane.lane.index)

@@ -47,7 +47,7 @@ class GapMonitor:
         self.gaps.restart(wall)
 
     def look(self, now: float) -> list[str]:
-        """Alarms for what has been missing for too long (seconds)."""
+        """Alarm texts about numbers that have been missing for too long; `now` is in seconds."""
         lost = self.gaps.look(now)
         self._counts.take_gaps(self.gaps.lost, self.gaps.doubled)
         texts = [

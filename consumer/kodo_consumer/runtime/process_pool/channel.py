@@ -43,7 +43,9 @@ class Spans(Protocol):
     """
 
     def began(self, message: Message) -> dict[str, str]:
-        """A message is handed to a process; answers what carries its span's context there."""
+        """Starts the span of a message that goes to a process, and returns the properties that carry the span's context
+        there.
+        """
 
     def handled(self, message: Message, outcome: Outcome) -> None:
         """The message has this outcome."""
@@ -137,7 +139,7 @@ class ProcessChannel:
         self._pace = HandlerPace()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """File descriptor of the pipe, for selectors."""
         return self._pipe.fileno()
 
     @property
@@ -181,7 +183,7 @@ class ProcessChannel:
             self._bytes += len(parts_of(message)[0].payload or b"")
 
     def flush(self) -> None:
-        """Writes what the pipe takes now."""
+        """Writes as many bytes as the pipe takes now."""
         self._pipe.flush()
 
     def take_back(self) -> list[Message]:
@@ -253,7 +255,7 @@ class ProcessChannel:
         return next((message for sequence, message in self._in_flight if sequence == started - 1), None)
 
     def kill(self) -> None:
-        """At once."""
+        """Kills the process at once. A process that has ended is no error."""
         with suppress(ProcessLookupError):
             if self.process.pid is not None and self.process.exitcode is None:
                 os.kill(self.process.pid, signal.SIGKILL)
@@ -277,5 +279,5 @@ class ProcessChannel:
         return f"exit {code}"
 
     def close(self) -> None:
-        """The process ends when it has done what it was sent."""
+        """Closes the pipe for writing: the process ends when its messages are done."""
         self._pipe.shut()

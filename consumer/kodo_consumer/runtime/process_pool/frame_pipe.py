@@ -22,7 +22,7 @@ class FramePipe:
         self._out = bytearray()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """File descriptor of the socket, for selectors."""
         return self._line.fileno()
 
     @property
@@ -36,7 +36,7 @@ class FramePipe:
         self.flush()
 
     def flush(self) -> None:
-        """Writes what the socket takes now."""
+        """Writes as many bytes as the socket takes now."""
         try:
             while self._out:
                 del self._out[: self._line.send(self._out)]
@@ -63,5 +63,5 @@ class FramePipe:
         self._line.close()
 
     def close(self) -> None:
-        """After the other end has died."""
+        """Closes the socket, after the other end has died."""
         self._line.close()

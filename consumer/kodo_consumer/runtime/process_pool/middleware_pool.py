@@ -1,6 +1,6 @@
-"""A pool whose handlers are surrounded by what the user put around them, which stays in the worker.
+"""Process pool with middleware: the hooks of the user stay in the worker, the handlers run in processes.
 
-Each message has a thread of the worker, in which the hooks run; where they call the handler the thread waits for a
+Each message has a thread of the worker, in which the hooks run. Where a hook calls the handler, the thread waits for a
 process.
 """
 
@@ -74,7 +74,7 @@ class HandlerCalls:
         self._ring, self._on_broken = ring, on_broken
 
     def release(self) -> None:
-        """Nobody is left to handle what is waited for."""
+        """Wakes all threads that wait for a handler, because no process is left."""
         with self._lock:
             self.over = True
             for call in self._open.values():

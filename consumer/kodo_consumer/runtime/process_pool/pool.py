@@ -124,7 +124,9 @@ class ProcessRunner:
             self._sleep(source, seen, more=more)
 
     def _exchange(self, source: WorkSource) -> bool:
-        """Hands back what ended and takes what there is room for. True: there may be more room than messages."""
+        """Hands back the outcomes of ended messages, and takes as many messages as there is room for. True if there may
+        be more room than messages.
+        """
         ended, self._ended = self._ended, ChannelResults()
         for trace in ended.traces:
             log.warning("handler failed in a process\n%s", trace)
@@ -145,7 +147,9 @@ class ProcessRunner:
         return len(taken) < room
 
     def _spread(self) -> None:
-        """Idle processes first; what waits is shared evenly."""
+        """Spreads the backlog evenly over the processes, idle ones first. A suspect message gets an idle process to
+        itself.
+        """
         backlog = self._backlog
         for line in sorted((line for line in self._lines if line.room), key=_busy):
             if not backlog:

@@ -167,7 +167,7 @@ class _Work:
             del self._schemas[version]  # senders choose versions: none that there is not is kept
 
     def _traced(self, message: Message, carrier: dict[str, str]) -> Outcome:
-        """In the trace of the worker's span."""
+        """Handles a message in the trace of the worker's span."""
         from kodo_consumer.adapters.tracing.propagation import within
 
         with within(carrier):
