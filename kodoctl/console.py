@@ -210,7 +210,9 @@ def _told_lost(problem: OSError) -> int:
 
 
 def defect(problem: Exception) -> Diagnostic:
-    """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever fixes it."""
+    """A finding for an unexpected exception. The traceback goes to a file, not to the screen, for the people
+    who repair the defect.
+    """
     import tempfile
     import traceback
 
@@ -227,8 +229,8 @@ def defect(problem: Exception) -> Diagnostic:
 
 
 def prepare_streams() -> None:
-    """In the place of standard streams that are closed: what is written there is lost, and told as that, and no file or
-    socket gets their numbers. What an old character set does not have is escaped.
+    """Replaces closed standard streams by ones whose writes fail with an error, so that no file or socket gets
+    their numbers. Characters that the encoding of the screen lacks are escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

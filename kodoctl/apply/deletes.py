@@ -60,7 +60,9 @@ def _refuse_stranger(marker: str | None, planned: str | None) -> None:
 
 
 def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
-    """Refuses a delete for what the plan did not show: clients that came, messages that arrived."""
+    """Refuses a delete if clients connected or messages arrived that the plan did not show. Raises
+    WriteFailedError.
+    """
     facts = reading.facts
     if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
         where = ", ".join(map(str, facts.busy_partitions))
@@ -75,7 +77,7 @@ def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
 
 
 def what_is_left(admin: Admin, topic: TopicName) -> str:
-    """In words: which partitions of a topic that should be gone are there."""
+    """Describes the partitions that are left of a topic that should be deleted, as text for an error."""
     try:
         reading = read_topic(admin, topic)
     except ClusterError as problem:
@@ -87,7 +89,11 @@ def what_is_left(admin: Admin, topic: TopicName) -> str:
 
 
 def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """With a consumer on any partition Pulsar drops the cursors of the others and answers 412, as with topics."""
+    """Deletes a subscription on all partitions, and with `force` if reviewed consumers are connected.
+
+    Without `force` a consumer on any partition makes Pulsar drop the cursors of the other partitions and answer
+    412. The same is true of topics.
+    """
     subscription = change.before
     assert isinstance(subscription, SubscriptionResource)
 

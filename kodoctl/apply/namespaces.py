@@ -100,7 +100,9 @@ class GrantGuard:
         self._read: dict[NamespaceName, tuple[float, Mapping[Address, frozenset[str]]]] = {}
 
     def check(self, grant: GrantResource, planned: frozenset[str], wanted: frozenset[str]) -> None:
-        """Raises WriteFailedError where a role has neither what the plan saw nor what it shall have."""
+        """Raises WriteFailedError if a role has neither the actions in the plan (`planned`) nor the actions to
+        be set (`wanted`).
+        """
         namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
         at, shown = self._read.get(namespace, (float("-inf"), {}))
         if time.monotonic() - at > _FRESH_S:
@@ -133,8 +135,8 @@ def set_grant(admin: Admin, grant: GrantResource) -> None:
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
-    """Takes all actions of a role away, as long as they are what the plan saw; one that has none any more is fine (Pulsar
-    answers 412).
+    """Takes all actions of a role away, if the role still has the actions that the plan saw. A role without
+    actions is no error (Pulsar answers 412).
     """
 
     def look() -> Mapping[str, str] | None:

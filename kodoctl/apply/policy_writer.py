@@ -1,4 +1,6 @@
-"""Requests of one policy of a topic or namespace, each sent only while the broker shows what the plan saw."""
+"""Requests that write one policy of a topic or namespace. Each is sent only while the broker shows the planned
+value.
+"""
 
 from __future__ import annotations
 

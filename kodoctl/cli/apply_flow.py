@@ -95,7 +95,7 @@ def ask(question: str) -> str:
 
 @contextmanager
 def before_writes() -> Iterator[None]:
-    """Surrounds what a command that writes does before its first write: an interrupt says that nothing was applied."""
+    """Context of the work before the first write of a command: an interrupt prints that nothing was applied."""
     try:
         yield
     except (KeyboardInterrupt, typer.Abort):
@@ -135,7 +135,7 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
 
 
 def tell_without_port(session: Session) -> None:
-    """Prints a note on what an apply lacks if it cannot reach the binary port of the broker."""
+    """Prints the limits of an apply that cannot reach the binary port of the broker."""
     if not session.client.available:
         tell(
             "Note: without the broker's binary port (--broker-url) there is no journal, and an apply that dies leaves its lock."
@@ -162,8 +162,9 @@ def lock_seconds(text: str) -> float:
 
 
 def check_files(plan: Plan) -> None:
-    """A plan whose files are here must still be what they mean.
-    Files that are not here are not compared, and that is said.
+    """Raises RefusedError if the plan's files are present and their meaning changed since the plan.
+
+    Files that are missing are not compared; a note names them.
     """
     if not plan.paths or plan.destroying:
         return

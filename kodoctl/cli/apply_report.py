@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
-    """The last line of what `apply --format json` streams."""
+    """The report of an apply: the last line that `apply --format json` prints."""
     from kodoctl.apply.report import ChangeStatus
 
     return {

@@ -27,7 +27,7 @@ def drift(
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
     verbose: plan_options.Verbose = False,
 ) -> None:
-    """Compare the live cluster with what was applied.
+    """Compare the live cluster with the last apply.
 
     Exits 3 when somebody changed it by hand.
     """

@@ -31,7 +31,7 @@ def history(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
 ) -> None:
-    """Show what was applied in a namespace, when and by whom.
+    """Show the applies of a namespace: changes, time and user.
 
     Says at which commit, and how each apply ended. Oldest first.
     """

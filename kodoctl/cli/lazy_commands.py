@@ -65,7 +65,9 @@ class _Command(TyperCommand):
     """A command as it runs, and as a shell completes its options."""
 
     def _by_habit(self, args: list[str]) -> list[str]:
-        """The line with our spelling of what this command has, and does not call so itself."""
+        """Replaces kodoctl's usual option names by the names of this command, if the command has the option
+        under another name only.
+        """
         own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         end = args.index("--") if "--" in args else len(args)
         ours = {habit: name for habit, name in _HABITS.items() if name in own and habit not in own}

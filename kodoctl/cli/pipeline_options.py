@@ -63,7 +63,7 @@ def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class LandedFlags:
-    """Arguments and options of the commands that read what was landed."""
+    """Arguments and options of the commands that read a landing."""
 
     topology: File
     landing: LandingOption = LANDING
@@ -103,7 +103,7 @@ def page_stem(expansion: Expansion) -> str:
 
 
 def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
-    """The same for a session that reads what has landed there."""
+    """The settings for a session that reads the landing `place`: a light session if the landing is small."""
     return replace(settings, light=place.is_small())
 
 

@@ -41,7 +41,7 @@ def rollup(
     window: Window = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Count what was landed by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
+    """Count landed messages by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
     view = _View(output, new_run())
     view.begin("rollup")
     settings = asked.settings()

@@ -1,4 +1,4 @@
-"""From what a command line says to a plan, for one cluster or for several."""
+"""Planning for a command line: reads files and flags and makes a plan for one cluster or for several."""
 
 from __future__ import annotations
 

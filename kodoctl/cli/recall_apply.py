@@ -65,8 +65,9 @@ class ApplyFlags:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What carrying out needs, however it is done. `per_second`: letters; `largest`: bytes that the file lets
-    a letter have, by lane's topic; `stack`: closes what was opened for the attempt.
+    """Everything that carrying out a plan needs. `per_second`: letters per second; `largest`: greatest size of
+    a letter in bytes that the file allows, by the topic of its lane; `stack`: closes the resources of the
+    attempt.
     """
 
     session: Session
@@ -340,7 +341,7 @@ def _landed(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> 
 
 
 def _after_the_end(plan: RecallPlan) -> str:
-    """What is to be known after a second Ctrl-C."""
+    """The hint after a second Ctrl-C: how to continue, and which lane stays paused."""
     paused = f" {plan.lane} stays paused until then." if plan.lane else ""
     return f"The same command again goes on, and sends nothing twice.{paused}"
 

@@ -101,8 +101,8 @@ def prepare_plan(
     fill: Fill | None = None,
     run: str | None = None,
 ) -> RecallPlan:
-    """The plan of what was asked for, made now; `fill`: see kodoctl.recall.recall_planner. `run`: its id, where that
-    was told.
+    """Makes a plan for the command's flags. `fill`: see `kodoctl.recall.recall_planner`; `run`: the id of the
+    run; None: a new id.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
@@ -133,8 +133,8 @@ def run_id(now: int) -> str:
 
 @contextmanager
 def remembered(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker
-    cannot be asked. Raises KodoctlError.
+    """Yields a function that asks the workers' deduplication store which letters are done. Yields None if no
+    store is named, if `again` is set, or if the store is a worker's own memory. Raises KodoctlError.
     """
     from kodoctl.pulsar.secret import Secret
     from kodoctl.recall.done_store import DoneStoreClient

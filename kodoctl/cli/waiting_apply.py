@@ -73,7 +73,7 @@ class SendPace(NamedTuple):
 
     @classmethod
     def of(cls, wait: str, rate: str) -> SendPace:
-        """As the options --wait and --rate say. Raises UsageError."""
+        """The durations in the options --wait and --rate. Raises UsageError."""
         return cls(_milliseconds(wait), rate_of(rate))
 
     def sending(self, plan: RecallPlan) -> int:

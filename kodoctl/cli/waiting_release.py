@@ -74,7 +74,7 @@ def release(
     confirm_name: plan_options.Confirm = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Release in one run what waits in some lanes.
+    """Release the waiting messages of some lanes in one run.
 
     Plans it, pauses each lane, sends each message once, and ends the pause.
 
@@ -140,8 +140,8 @@ class _LaneRelease:
         self.interrupted = False
 
     def run(self, loaded: LoadedTopology, lane: WaitingLane) -> Iterator[LaneReleaseRow]:
-        """First what an earlier run left, a row of its own; then whatever waits now, as often as there are more than one plan
-        takes.
+        """Carries out the plan that an earlier run left, and yields a row for it. Then releases the messages
+        that wait now, with as many plans as they need, and yields one row for them.
         """
         with self._target.session() as session:
             file = self._file(session, lane)
@@ -211,7 +211,9 @@ class _LaneRelease:
         write_plan_text(recall_plan_file.dumps(made), str(file))
 
     def _forget_unsent(self, made: RecallPlan, file: Path) -> None:
-        """Of a plan that nothing was sent of the next run has to know nothing: it may choose other messages."""
+        """Deletes the plan's file if nothing was sent: the next run starts afresh and may choose other
+        messages.
+        """
         from kodoctl.recall.delta_ledger import DeltaLedger
 
         if file.exists() and not may_have_sent(made, DeltaLedger(self._ledger)):
@@ -245,8 +247,8 @@ def _row(lane: WaitingLane, earlier_run: str = "") -> LaneReleaseRow:
 def _differences(
     plan: RecallPlan, loaded: LoadedTopology, lane: WaitingLane, where: str
 ) -> list[tuple[str, object, object]]:
-    """What a plan does otherwise than a release of a lane: names, what the plan has, and what the release has. Its cluster is
-    compared when it is carried out.
+    """Compares a plan with a release of a lane. Returns for each difference its name, the plan's value and the
+    release's value. The cluster is not compared here: that happens when the plan is carried out.
     """
     from kodoctl.recall.recall_plan import RecallAction
 

@@ -1,4 +1,4 @@
-"""The port between an instance and what runs it."""
+"""Engine of a development broker: the port between an instance and the program that runs the broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BrokerEngine(Protocol):
     """Runs the broker of an instance. Every method raises KodoctlError for what a user can put right."""
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Finds or fetches everything needed; the start itself is what comes back."""
+        """Finds or fetches everything that a start needs, and returns the start itself."""
         ...
 
     def marks(self, instance: Instance) -> tuple[str, ...]:

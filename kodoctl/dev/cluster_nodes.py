@@ -50,7 +50,7 @@ class ClusterNode:
 
     @property
     def name(self) -> str:
-        """As commands take it: `zookeeper`, `bookie-2`, `broker-1`."""
+        """The name in commands: `zookeeper`, `bookie-2`, `broker-1`."""
         return self.kind.value if self.kind is NodeKind.ZOOKEEPER else f"{self.kind.value}-{self.number}"
 
     @property

@@ -1,4 +1,4 @@
-"""Reading what Maven says: how far a download is, and why it failed. Pure.
+"""Output of Maven: parses the progress of a download and the reason of a failure. Pure.
 
 Maven's lines name hosts, some of them private: nothing of it is shown unread, and what is shown has no addresses.
 """

@@ -35,8 +35,8 @@ class ReadinessTarget:
 
 
 def not_ready(targets: Sequence[ReadinessTarget], patience: float = _PATIENCE) -> str | None:
-    """None when clients can work through each of these brokers; otherwise what is missing. Asks at most `patience` seconds a
-    question.
+    """Returns None if clients can work through each of these brokers, otherwise the missing condition. A
+    question takes at most `patience` seconds.
 
     First whether the right one answers: another broker may have been quicker to take the port. The health check
     produces and reads a message; the namespace `public/default` is made last of all.

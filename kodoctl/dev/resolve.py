@@ -1,4 +1,6 @@
-"""Resolver of the instance that `up` starts, from the request and what exists already. Pure: probes are passed in."""
+"""Resolver of the instance that `up` starts, from the request and the existing instances. Pure: probes are
+passed in.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def _new(asked: UpFlags, around: MachineFacts) -> Instance:
 
 
 def check_running(asked: UpFlags, running: Instance) -> None:
-    """Raises KodoctlError (K614) when what runs is not what was asked for."""
+    """Raises KodoctlError (K614) if the running instance differs from the flags of `up`."""
     if asked.version is not None:
         versions.exact(asked.version)
     differs = [f"{what} {have}, asked {want}" for what, have, want in _compared(asked, running)]

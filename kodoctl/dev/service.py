@@ -43,7 +43,9 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """An instance and its state; `problem` says what is missing when it is not ready. `nodes`: those of a cluster."""
+    """An instance and its state. `problem`: the missing condition of an instance that is not ready; `nodes`:
+    the nodes of a cluster.
+    """
 
     instance: Instance
     state: InstanceState
@@ -143,7 +145,9 @@ def _stop(homes: Homes, environ: Mapping[str, str], instance: Instance) -> bool:
 
 
 def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> Instance:
-    """Stops a broker and removes it with all its data; what it was. Jars stay. Raises like `down`."""
+    """Stops a broker, removes it with all its data, and returns the removed instance. Jars stay. Raises like
+    `down`.
+    """
     instance = known(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
         _stop(homes, environ, instance)

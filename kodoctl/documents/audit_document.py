@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 
 
 class AuditReason(TypedDict):
-    """Why the verdict is what it is. `proves`: the verdict that this reason alone would give."""
+    """One reason of the verdict. `proves`: the verdict that this reason alone would give."""
 
     kind: str
     proves: str
@@ -49,9 +49,9 @@ class AuditFinding(TypedDict):
 
 
 class AuditBasis(TypedDict):
-    """What was judged. `all_rows`: everything that landed, and `why`; else what is new and what is open, and
-    `settled_before` messages were settled by earlier audits, `reopened` of which are judged again. `unsaved`: why the
-    next audit cannot begin with this one.
+    """The rows that the audit judged. `all_rows`: everything that landed, and `why` gives the reason; otherwise
+    only new and open messages. Earlier audits settled `settled_before` messages, of which `reopened` are judged
+    again. `unsaved`: why the next audit cannot build on this one.
     """
 
     all_rows: bool
