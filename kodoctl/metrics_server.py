@@ -69,7 +69,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """On the connection's thread."""
+        """Answers one connection, on that connection's thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -164,7 +164,7 @@ def probes(metrics: Application, health: Health, readiness: Health) -> Applicati
 
 
 def _headers(application: Application, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-    """What GET is answered, with the length of its body and without it."""
+    """Answers HEAD: the headers of a GET, with the length of its body and without the body."""
     starts: list[tuple[str, list[tuple[str, str]]]] = []
     body = b"".join(application({**environ, "REQUEST_METHOD": "GET"}, lambda *given: starts.append(given)))
     status, fields = starts[0]

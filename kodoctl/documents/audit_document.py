@@ -71,8 +71,8 @@ class LostLaneRow(TypedDict):
 
 
 class AuditDocument(TypedDict):
-    """`judged`, `run`, `read_at` and `commands` (what to do, to be copied) are there in what the command writes; an audit
-    inside of a report has none of them.
+    """An audit as JSON. The command `pipeline audit` also writes `judged`, `run`, `read_at` and `commands`
+    (commands to copy); an audit inside a report has none of these four.
     """
 
     format_version: int

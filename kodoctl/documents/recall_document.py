@@ -161,9 +161,10 @@ class PeekedMessage(TypedDict):
 
 
 class PeekDocument(TypedDict):
-    """`read` and `matched` count messages, `marks` what producers left beside them to say how far they have counted.
-    `complete`: all is read and all that matched is shown; `read_all`: the first of both. `by_cause`: messages that meet
-    the condition by cause, those with none left out; `unread`: what could not be read, a line each.
+    """Messages that `kodoctl peek` shows. `read` and `matched` count messages; `marks` counts the markers that
+    producers left between them. `complete`: everything was read and all matches are shown; `read_all`:
+    everything was read. `by_cause`: number of matches by cause, without causes that have none; `unread`:
+    entries that could not be read, a line each.
     """
 
     format_version: int

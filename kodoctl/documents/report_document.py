@@ -76,7 +76,7 @@ class TopicFairness(TypedDict):
 
 
 class TrafficCounts(TypedDict):
-    """What arrived, and what workers did with it."""
+    """Messages that arrived, and their results in the workers."""
 
     arrivals: int
     done: int

@@ -94,7 +94,7 @@ class SimulationTrial(TypedDict):
 
 
 class SimulationDocument(TypedDict):
-    """All trials, and notes about what was not replayed."""
+    """All trials, and notes about messages that were not replayed."""
 
     format_version: int
     trials: list[SimulationTrial]

@@ -38,8 +38,8 @@ class Contributors:
 
 
 def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) -> Contributors:
-    """Of a merged pull request; `pushes`: activities of its branch, latest first.
-    Raises RefusedError for what is missing.
+    """Finds the people who contributed to a merged pull request. `pushes`: activities of its branch, latest
+    first.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     shas = {str(commit["sha"]) for commit in commits}
@@ -137,5 +137,5 @@ def _commit(commit: Json, role: str, accounts: set[str], unnamed: dict[str, str]
 
 
 def _login(user: Json | None) -> str | None:
-    """As the forge compares them; None for accounts that were deleted."""
+    """The login as the forge compares logins: in lower case; None for an account that was deleted."""
     return str(user["login"]).lower() if user and user.get("login") else None

@@ -1,4 +1,5 @@
-"""The sticky comment of a plan, and what must be true of it after the merge. Pure: what the forge answered is passed in.
+"""Review of a plan: the sticky comment of a pull request, and the conditions on it after the merge. Pure:
+answers of the forge are passed in.
 
 What makes a plan an approved one: it is the artifact of a run whose workflow stands on the protected branch (no pull
 request can change that), made for the head that was merged; and the comment, as it is, shows exactly that plan.
@@ -178,5 +179,5 @@ def _unpacked(archive: bytes) -> str:
 
 
 def _plain(body: str) -> str:
-    """As forges keep it: line ends and the ends of the text are theirs."""
+    """The body as forges keep it: they change line ends, and strip the end of the text."""
     return body.replace("\r\n", "\n").strip()

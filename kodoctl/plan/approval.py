@@ -88,7 +88,7 @@ def _done(change: Change) -> dict[str, Any]:
 
 
 def _in_words(change: Change) -> str:
-    """The verb, and what would become of the object."""
+    """The verb of a change, and the object's description after it."""
     verb = action_of(change).value
     match change:
         case Create(after=after):

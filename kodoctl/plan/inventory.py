@@ -50,7 +50,7 @@ class Desired:
 
     @cached_property
     def all_names(self) -> frozenset[str]:
-        """Those names, and the ones the topologies had before: all whose ledger entries are ours."""
+        """The names of the topologies now and earlier: all names whose ledger entries belong to these files."""
         return self.names.union(*(self.formerly(name) for name in self.names))
 
     @property

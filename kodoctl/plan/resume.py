@@ -44,11 +44,13 @@ if TYPE_CHECKING:
 
 
 class _ForeignError(Exception):
-    """An object is neither what the plan saw nor what the apply makes of it; the text says what it is."""
+    """An object has neither the planned state nor the state that the apply makes. The text describes its state."""
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """The plan with only what is left to do, bound to what is live now; objects that were changed from outside are findings."""
+    """The plan with only the changes that are left to do, bound to the live cluster of now. Objects that were
+    changed from outside are findings.
+    """
     left: list[Change] = []
     foreign: list[Diagnostic] = []
     for change in plan.changes:

@@ -171,12 +171,12 @@ class _Needs:
 
     @cached_property
     def forwards(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Address -> what it needs."""
+        """The addresses that each address needs."""
         return {a: found for a in sorted(self._known) if (found := tuple(n for n in self._of(a) if n in self._known))}
 
     @cached_property
     def backwards(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Address -> what needs it."""
+        """The addresses that need each address."""
         found: dict[Address, list[Address]] = {}
         for address, needed in self.forwards.items():
             for one in needed:
@@ -232,7 +232,7 @@ class _Needs:
 
     @cached_property
     def _hanging(self) -> Mapping[str, list[Address]]:
-        """Topic's full name -> what hangs on it and is no longer declared either."""
+        """Subscriptions and grants that are no longer declared, by the full name of their topic."""
         found: dict[str, list[Address]] = {}
         for address in sorted(self._known - self._desired.objects.keys()):
             kind, _, name = address.partition(".")

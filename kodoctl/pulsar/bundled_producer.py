@@ -57,7 +57,7 @@ class BundledProducer(DedupProducer):
         return len(self._queue) >= _MOST or self._bytes >= _MOST_BYTES
 
     def flush(self) -> bool:
-        """As DedupProducer. Raises ClusterError."""
+        """Sends the waiting messages, as `DedupProducer.flush` does. Raises ClusterError."""
         while self._queue:
             tried, result = self._publish()
             waiting, self._queue = self._queue, self._queue[tried:]
@@ -85,7 +85,7 @@ class BundledProducer(DedupProducer):
         return True
 
     def close(self) -> None:
-        """As DedupProducer; the thread ends."""
+        """Closes the producer as `DedupProducer.close` does, and ends its thread."""
         super().close()
         self._over = True
         self._sender.wake()
@@ -109,7 +109,7 @@ class BundledProducer(DedupProducer):
 
 
 def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0) -> DedupProducer:
-    """By the native border, where it can be used."""
+    """Opens a producer: a `BundledProducer` if the native border can be used, otherwise a `DedupProducer`."""
     if (border := client.border) is not None:
         with contextlib.suppress(RuntimeError, TypeError, AttributeError):
             return BundledProducer(client, part, name, largest, border)

@@ -163,10 +163,11 @@ class BoundedReader:
                 self._take = partial(_take_bundle, reader, native)
 
     def take(self, seconds: float) -> list[Any] | None:
-        """The next messages (of the client library's; NativeMessage by the border), some at once; none where none came
-        within so many seconds, None at the end of what is stored. The client says that there are more also where it
-        gives out nothing of them. While its broker is away, up to the limit is waited for another one. Raises as
-        BrokerClient.ask.
+        """Returns the next stored messages (of the client library, or NativeMessage with a border). The list is
+        empty if no message came within `seconds`; None is the end of the stored messages.
+
+        The client may report more messages without returning any. While its broker is away, the reader waits up
+        to its limit for another broker. Raises as BrokerClient.ask.
         """
         what, is_away = f"messages of {self._what}", False
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:

@@ -24,7 +24,9 @@ class ClusterClock:
 
     @classmethod
     def of(cls, reply: Reply, wall: int) -> Self:
-        """By one answer. `wall`: ms since the epoch by this machine's clock, right after it."""
+        """Compares the clocks by one reply. `wall`: time of this machine's clock right after the reply, in ms
+        since the epoch.
+        """
         if reply.server_time is None:
             return cls(None)
         return cls(round(clock_ahead(wall, reply.server_time, reply.took)))

@@ -68,8 +68,8 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
 
 
 def limit_of(reply: Reply) -> float | None:
-    """For how many seconds a write is tried again that got this reply; None: for as long as any. Raises
-    WriteFailedError for one that stays.
+    """The number of seconds for which a write with this reply is tried again; None: the limit of all writes.
+    Raises WriteFailedError if the reply will not change.
     """
     if reply.status == CONFLICT:
         return CONFLICT_S
@@ -120,7 +120,9 @@ def delete(
 
 
 def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
-    """A look whose refusal says what was sent before it. `problem`: what came of that, "" where nothing was sent."""
+    """Calls `look`. If it refuses, the error also names the earlier requests. `problem`: the result of the
+    earlier request; "": none was sent.
+    """
     try:
         return look()
     except WriteFailedError as refusal:

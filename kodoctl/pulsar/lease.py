@@ -96,7 +96,9 @@ class Lease:
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
-        """As `check`, but asks in any case: for callers that got no answer before and need one now."""
+        """Checks the lease as `check` does, but always asks the broker: for callers that had no answer before
+        and need one now.
+        """
         with self._lock:
             self._confirmed, self._lost = float("-inf"), None
         self.check()

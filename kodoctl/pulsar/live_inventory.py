@@ -162,7 +162,7 @@ def _read_grants(
 def _read_tenant(
     admin: Admin, tenant: str, scope: ReadScope, reading: _Reading
 ) -> dict[str, tuple[NamespaceName, ...]]:
-    """The tenant and what its control namespace holds; returns the index: topology name -> its namespaces."""
+    """Reads the tenant and its control namespace, and returns the index: topology name -> its namespaces."""
     reply = admin.call("GET", f"tenants/{tenant}")
     if reply.missing:
         reading.absent_tenants.add(tenant)

@@ -130,7 +130,7 @@ def number_of(part: str) -> int:
 
 
 def place_of(text: str) -> Place:
-    """Of `ledger:entry`."""
+    """Parses a place `ledger:entry`."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 
@@ -253,7 +253,9 @@ def _read(
 def _messages(
     reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
 ) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
-    """With their positions. The client says that there are more also where it gives out nothing of them."""
+    """Yields the stored messages with their positions. The client may report more messages without returning
+    any.
+    """
     reached, quiet, number, at = False, False, number_of(part), (-1, -1)
     while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
         if not found:

@@ -38,7 +38,9 @@ class UnknownPartitionsError(ClusterError):
 
 
 class NotAwaitedError(UnknownPartitionsError):
-    """Of a topic that does not concern the command: its broker may tell in a moment, or never."""
+    """A partition of a topic that does not concern the command is unknown: its broker may answer in a moment,
+    or never.
+    """
 
 
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:

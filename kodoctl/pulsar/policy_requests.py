@@ -126,7 +126,9 @@ _POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE 
 
 
 def read_delayed_delivery(raw: Any) -> DelayedDelivery:
-    """From what a broker answers or a namespace's dump holds; empty: as if nothing were set."""
+    """Parses delayed delivery from a broker's answer or from a namespace's dump. An empty value means that
+    nothing is set.
+    """
     found = raw if isinstance(raw, dict) else {}
     return DelayedDelivery(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
 

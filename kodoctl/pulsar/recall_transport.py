@@ -81,9 +81,12 @@ class DeadLetterConsumer:
         self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
 
     def unacknowledged(self, until: Place, only: Collection[Where]) -> Collection[Where]:
-        """Those of `only` that the subscription still has, up to the entry `until`, which it must have. Only what is
-        received tells which messages of a batch were acknowledged: the admin API knows whole entries. It keeps a token
-        of each, and `letters` of the same then reads beside the subscription, as everything comes once.
+        """The messages of `only` that the subscription still has, up to the entry `until`, which the
+        subscription must have.
+
+        The messages must be received for this: the admin API knows whole entries only, not the acknowledged
+        messages of a batch. The tokens of the received messages are kept, and `letters` then reads the same
+        messages beside the subscription, because a consumer gets each message once.
         """
         self._tokens = {}
         for _, token, where in self._received(until):
@@ -167,7 +170,7 @@ class DeadLetterConsumer:
             raise ClusterError(error("K562", "a letter cannot be acknowledged", f"{self._part}: {problem}")) from None
 
     def close(self) -> None:
-        """Sends what was gathered; frees the subscription."""
+        """Sends the gathered acknowledgements and frees the subscription."""
         with contextlib.suppress(Exception):  # it ends with the connection in any case
             self._client.patience.call(self._consumer.close, f"the end of the consumer of {self._part}", CLOSE_S)
 
@@ -259,8 +262,8 @@ class DedupProducer:
         return False
 
     def flush(self) -> bool:
-        """Sends what may have waited for others; False: it stopped behind a message that was refused, whose receipt is
-        there, and is to be called again.
+        """Sends messages that wait for a larger bundle. False: the producer stopped after a refused message,
+        whose receipt is there; call `flush` again.
         """
         return True
 
@@ -307,7 +310,9 @@ def _producer(client: BrokerClient, part: str, name: str) -> Any:
 
 
 def received(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
-    """On the client's thread: an exception that escaped would end the process."""
+    """Passes the result of a send to `on_receipt`. It runs on the client's thread, where an exception that
+    escaped would end the process.
+    """
     import pulsar
 
     with contextlib.suppress(BaseException):

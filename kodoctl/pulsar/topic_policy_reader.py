@@ -167,7 +167,9 @@ class PolicyReader:
         return dict(zip(paths, self._pool.map(lambda path: self._get_path(*path), paths), strict=True))
 
     def _own_validation(self, topic: TopicName, codec: Codec) -> bool | None:
-        """Under a namespace that validates: what counts is `false` only where the topic itself says so."""
+        """The topic's own schema validation in a namespace that validates: False if the topic itself switches
+        validation off, otherwise None.
+        """
         return None if self._get_path(topic, codec.bulk_name, applied="true") else False
 
     def _get_path(self, topic: TopicName, path: str, **query: str) -> Any:

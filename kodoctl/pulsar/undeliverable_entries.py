@@ -131,7 +131,7 @@ def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRu
 
 
 def stored_of(runs: Iterable[EntryRun], ledgers: Iterable[EntryRun]) -> list[EntryRun]:
-    """As much of the runs as is stored."""
+    """The stored part of each run."""
     there = {run.ledger: run.last for run in ledgers}
     kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
     return [run for run in kept if run.first <= run.last]
@@ -151,7 +151,7 @@ def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
 
 
 def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
-    """In words, at most some places."""
+    """A text about unreadable entries, with at most `_MOST_TOLD` places."""
     some = list(runs)
     count = sum(run.entries for run in some)
     more = ", …" if len(some) > _MOST_TOLD else ""
@@ -170,7 +170,9 @@ def first_chunk(token: Any) -> Place | None:
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Of a protobuf message of numbers, texts and messages. Raises IndexError for bytes that are none."""
+    """Yields the fields of a protobuf message that consists of numbers, texts and messages. Raises IndexError
+    for other bytes.
+    """
     at = 0
     while at < len(raw):
         tag, at = varint(raw, at)

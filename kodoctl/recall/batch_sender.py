@@ -121,8 +121,8 @@ class BatchSender:
         self._flush(waiting)
 
     def _flush(self, waiting: list[InFlightMessage]) -> None:
-        """Has the lanes send what waits in them, which is among these; those that they refuse are recorded before a higher
-        number goes.
+        """Makes each lane send its waiting messages, which are among `waiting`. Messages that a lane refuses
+        are recorded before a higher number is sent.
         """
         for lane in self._lanes.values():
             while not lane.flush():

@@ -23,8 +23,8 @@ _PAUSE: Final = 0.5  # seconds between two of them
 
 
 class MessageSource(Protocol):
-    """Where an attempt at a recall gets the messages of its plan: DeadLetterPartitions, or a landing that has them.
-    `acknowledged`: so many were.
+    """Source of the messages of a plan: DeadLetterPartitions, or a landing. `acknowledged`: number of messages
+    that were acknowledged.
     """
 
     acknowledged: int
@@ -39,7 +39,7 @@ class MessageSource(Protocol):
         """Messages of a partition that are to be sent, in order; others come as well."""
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """Those of `expected` that are gone although messages beside them are there."""
+        """The positions of `expected` that are gone although other messages of their batch are there."""
 
     def acknowledge(self, position: Position, token: object) -> None:
         """Acknowledges a message of `messages`, where somebody keeps it."""
@@ -101,8 +101,8 @@ class DeadLetterPartitions:
                 return
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """Those of `expected` that the holder has no more although it has other messages of their batch: who only reads
-        does not see that. To be called once at most after `open`, before `messages`.
+        """The positions of `expected` that the holder no longer has although it has other messages of their
+        batch. A reader does not see that. Call this at most once, after `open` and before `messages`.
         """
         found: set[Position] = set()
         for number, source in self._sources.items():

@@ -71,7 +71,9 @@ class RecallSource:
 
     @property
     def landing(self) -> str:
-        """Where messages are read that no topic has any more; "": they are on theirs."""
+        """The landing from which messages are read that no topic has any more; "" if they are read from their
+        topic.
+        """
         return ""
 
     @property

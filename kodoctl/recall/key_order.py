@@ -120,7 +120,9 @@ def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
 
 
 def overtaken(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
-    """Messages that came while the plan was carried out and stand before what it sent of their key, a line each."""
+    """Yields a line for each message that arrived while the plan was carried out and precedes the sent messages
+    of its key.
+    """
     if plan.action is not RecallAction.RELEASE:
         return
     sent = {one.recall_id for one in plan.letters}

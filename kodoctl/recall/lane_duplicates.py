@@ -51,7 +51,7 @@ class Duplicate(NamedTuple):
 
     @property
     def copy(self) -> UnsentCopy:
-        """As what is acknowledged with the letter."""
+        """The token that acknowledges the letter and this copy together."""
         return UnsentCopy(LetterRef(self.position, self.published), self.letter)
 
     def __str__(self) -> str:
@@ -63,9 +63,11 @@ class Duplicate(NamedTuple):
 def stretches(
     known: Iterable[LetterStatus], begins: Mapping[str, Collection[str]], exclusive: Collection[str]
 ) -> list[Stretch]:
-    """Where duplicates may be. `known`: statuses of one run; `begins`: see PlanLedger: what an attempt sends is stored
-    behind its begin, and what an earlier one left in doubt has its place among the receipts; `exclusive`: lanes that
-    the attempt alone reads, which are read to their end.
+    """Stretches of lanes that may have duplicates.
+
+    An attempt stores its messages after the end of the lane when the attempt began. A message that an earlier
+    attempt left in doubt is stored between the receipts. `known`: statuses of one run; `begins`: see
+    PlanLedger; `exclusive`: lanes that only this attempt reads; they are read to their end.
     """
     receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
     for one in known:
@@ -93,7 +95,9 @@ class LaneDuplicates:
         self.doubts: list[str] = []
 
     def find(self, letters: Iterable[PlannedLetter], numbers: Collection[int]) -> Iterator[Duplicate]:
-        """Of some letters of the plan, as the ledger has them. `numbers`: partitions that the attempt holds."""
+        """Yields the duplicates of some letters of the plan, by the statuses in the ledger. `numbers`:
+        partitions that the attempt holds.
+        """
         chosen = {one.recall_id: one for one in letters}
         run, statuses = self._plan.run, self._ledger.statuses
         known = {name: one for name, one in statuses.items() if one.run == run and name in chosen}
@@ -144,7 +148,7 @@ class LaneDuplicates:
 
 
 def _until(facts: PartitionFacts, until: Place | None) -> PartitionFacts:
-    """The partition without what is stored at a place or behind it."""
+    """The partition without the entries at the place `until` and after it; None: the whole partition."""
     if until is None:
         return facts
     ledger, entry = until

@@ -91,7 +91,7 @@ class LetterTableWriter:
             self._flush()
 
     def close(self) -> LetterTable:
-        """What the file holds, once it is complete. Raises UsageError."""
+        """Closes the file and returns a description of its content. Raises UsageError."""
         self._flush()
         try:
             self._file.close()

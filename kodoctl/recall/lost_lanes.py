@@ -43,7 +43,7 @@ class LostLane(RecallSource):
 
     @property
     def landing(self) -> str:
-        """Where the messages are read."""
+        """The landing from which the messages are read."""
         return self.landed
 
     @property

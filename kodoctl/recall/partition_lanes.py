@@ -47,8 +47,9 @@ def open_lanes(
 
 
 def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
-    """By the lane's index. Raises RefusedError, naming every lane that cannot take messages (`check_targets`), or has
-    grown: what was planned for a partition would no longer be where its key is.
+    """Reads the facts of the needed lanes, by the lane's index. Raises RefusedError, naming every lane that
+    cannot take messages (`check_targets`) or has other partitions than planned: a planned partition would no
+    longer be the partition of its key.
     """
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
@@ -64,9 +65,11 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
 
 
 def check_targets(lanes: Iterable[PartitionFacts], reader_of: Callable[[str], str]) -> None:
-    """Raises RefusedError with what partitions lack that messages are sent to: deduplication, with the line that
-    turns it on, and the subscription, which `reader_of` names for a topic. Without it nothing would keep a message
-    that is sent there: its original would be acknowledged, and it lost.
+    """Raises RefusedError if a target partition lacks deduplication or the subscription that `reader_of` names
+    for its topic. The error has the line that turns deduplication on.
+
+    Without the subscription nothing would keep a message that is sent there: its original would be
+    acknowledged, and the message lost.
     """
     found = list(lanes)
     findings = []

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 class PlanLedger:
-    """Statuses by recall id, as of the last `read` and of what this object appended since. `begins`: lane -> its end
-    (`ledger:entry`) when an attempt began to send these letters there, of each attempt. Not for several threads.
+    """Statuses by recall id, from the last `read` and from the entries that this object appended since.
+    `begins`: by lane, the ends of the lane (`ledger:entry`) when each attempt began to send these letters
+    there. Not for several threads.
     """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
@@ -36,7 +37,7 @@ class PlanLedger:
         self.begins: dict[str, set[str]] = defaultdict(set)
 
     def select(self, segment: PlanSegment) -> None:
-        """From now on the statuses are those of the segment's letters."""
+        """Restricts the statuses to the letters of `segment` from now on."""
         times = [one.published for one in segment.letters]
         ids = {one.recall_id for one in segment.letters}
         for further in segment.unsent:

@@ -24,7 +24,7 @@ class RateLimit:
         return self._next - self._clock() <= _TOO_SHORT
 
     def wait(self, stop: threading.Event) -> bool:
-        """Until the next may go; False: stopped meanwhile."""
+        """Waits until the next message may start. False: `stop` was set meanwhile."""
         now = self._clock()
         ahead = self._next - now
         if ahead > _TOO_SHORT and stop.wait(ahead):

@@ -117,7 +117,9 @@ def _furthest(entries: Iterable[RecallEntry]) -> dict[str, RecallEntry]:
 
 
 def status_of(entry: RecallEntry) -> LetterStatus:
-    """What one entry says of its letter. By position: a recall makes two for each letter."""
+    """The status of a letter by one entry of the ledger. The fields are unpacked by position, for speed: a
+    recall makes two statuses for each letter.
+    """
     run, event, _, _, position, at, lane, number, receipt, note, _, published, _ = entry
     return LetterStatus(run, event, position, lane, number, at, receipt, note, published)
 

@@ -217,7 +217,9 @@ def ledger_key(topic: str, lane: str, holder: str) -> str:
 
 
 def lost_key(topic: str, subscription: str) -> str:
-    """Name in the ledger of what a topic lost for a subscription: apart from what a recall took from there."""
+    """Key of the ledger for the messages that a topic lost for a subscription. It differs from the key of
+    recalled letters.
+    """
     return f"{topic}/{subscription}/lost"
 
 

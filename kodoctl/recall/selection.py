@@ -67,7 +67,7 @@ class SelectionRequest:
 
 
 class _Labels(NamedTuple):
-    """What a plan counts its letters by."""
+    """Properties by which a plan counts its letters."""
 
     reason: str
     cause: str

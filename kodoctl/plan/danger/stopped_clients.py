@@ -52,7 +52,7 @@ def _affected(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple
 
 
 def _stopped(policy: str, after: PolicyValue | None, facts: TopicFacts) -> str:
-    """What becomes of a topic's clients; "" for nothing."""
+    """The effect of a policy on the clients of a topic, as text; "" if there is none."""
     match policy, after:
         case "encryption_required", True if facts.producers:
             return f"its {many(facts.producers, 'producer')} cannot connect again without keys; workers have none"

@@ -37,7 +37,7 @@ def document(name: str, seen: UnownedObjects, families: Mapping[str, ImportedFam
 
 
 def _namespace(seen: UnownedObjects) -> Json:
-    """Set policies, without what every namespace answers."""
+    """The policies that are set on a namespace, without values that every namespace has."""
     kept = {
         n: v
         for n, v in seen.policies.items()

@@ -106,7 +106,7 @@ class LetterFacts:
 
 
 class FactSources(NamedTuple):
-    """What a condition reads of a DeadLetter: the others of its attributes and properties may be left out."""
+    """The attributes and properties of a DeadLetter that a condition reads: the others may be left out."""
 
     attributes: frozenset[str]
     properties: frozenset[str]

@@ -14,8 +14,8 @@ POSITION: Final = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `
 
 
 def cause_column(reason: str, error: str) -> str:
-    """Expression of the cause of two expressions, as kodoctl.protocol.error_causes has it; concat_ws leaves out what is
-    NULL.
+    """SQL expression of the cause of two expressions, by the rule of `kodoctl.protocol.error_causes`.
+    `concat_ws` leaves out NULL.
     """
     text = f"concat_ws(': ', nullif({reason}, ''), nullif({error}, ''))"
     for pattern, instead in REPLACEMENTS:
