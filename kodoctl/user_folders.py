@@ -22,7 +22,9 @@ def config_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Folder of what has to outlive a command that was killed. Raises UsageError (K020) where the user has no home folder."""
+    """Folder of files that must outlive a killed command. Raises UsageError (K020) if the user has no home
+    folder.
+    """
     return _folder(platformdirs.user_state_path)
 
 
@@ -32,7 +34,7 @@ def data_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Folder of what can be fetched again. Raises UsageError (K020) where the user has no home folder."""
+    """Folder of files that can be fetched again. Raises UsageError (K020) if the user has no home folder."""
     return _folder(platformdirs.user_cache_path)
 
 

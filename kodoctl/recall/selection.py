@@ -203,8 +203,9 @@ class LetterSelection:
     def finish(
         self, table: Path | None = None
     ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
-        """Lanes, letters with their numbers, what is only to be acknowledged, and the summary. `table`: where the letters
-        are written if they are too many for memory; then `written` has them, and both sequences are empty.
+        """Returns the lanes, the letters with their numbers, the letters that are only acknowledged, and the
+        summary. `table`: the file for the letters if they are too many for memory; then `written` describes the
+        file, and both sequences of letters are empty.
         """
         with self._store:
             self._take_those_not_done()

@@ -89,7 +89,9 @@ class DeadLetter:
 
     @property
     def cause(self) -> str | None:
-        """Reason and error without what differs between two messages: letters of one cause failed in the same way."""
+        """Reason and error, without the parts that differ between messages: letters of one cause failed in the
+        same way.
+        """
         return cause_of(self.reason, self.error)
 
     @property
@@ -116,7 +118,7 @@ class DeadLetter:
 
     @cached_property
     def digest(self) -> str:
-        """Of the payload: what a plan recognises a message by."""
+        """Digest of the payload, by which a plan recognises a message."""
         return digest(self.payload)
 
     @cached_property
@@ -145,7 +147,7 @@ ATTEMPTS: Final = (
 
 
 def digest(payload: bytes | None) -> str:
-    """Of a payload; a tombstone differs from an empty one."""
+    """Digest of a payload; a tombstone (None) and an empty payload have different digests."""
     return hashlib.sha256(b"-" if payload is None else b"+" + payload).hexdigest()[:DIGEST]
 
 

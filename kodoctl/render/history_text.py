@@ -33,7 +33,7 @@ def _head(one: ApplyRow) -> Iterator[Line]:
 
 
 def apply_lines(one: ApplyRow) -> Iterator[Line]:
-    """One apply with what it changed, and what it may have."""
+    """One apply with its changes, and with changes that failed or whose result is unknown."""
     yield from _head(one)
     yield Line()
     for change in one["done"]:

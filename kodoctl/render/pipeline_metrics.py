@@ -60,7 +60,9 @@ PIPELINE_METRICS: Final = (VERDICT, MESSAGES, HOLES, LAG, INTERVAL, LAST_RUN, ST
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What a run found. Times are ms since the epoch; `messages`: (topic, subscription) to messages by status."""
+    """Results of a run. Times are ms since the epoch; `messages`: by (topic, subscription), the number of
+    messages by status.
+    """
 
     labels: Labels
     ended: int
@@ -154,11 +156,11 @@ class PipelineCollector(Collector):
             }
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: names, without any figures."""
+        """Names of the metrics for the registry, without any figures."""
         return (_family(metric) for metric in PIPELINE_METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: the last runs; the lag is that of this moment."""
+        """Metrics of the last runs for the registry. The lag is computed at this moment."""
         families = {metric.name: _family(metric) for metric in PIPELINE_METRICS}
         now = self._now()
         families[INTERVAL.name].add_metric([], self._interval)

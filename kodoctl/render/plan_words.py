@@ -78,7 +78,9 @@ def part_line(document: PlanDocument) -> str:
 
 
 def part_lists(document: PlanDocument) -> list[tuple[str, list[str]]]:
-    """(what about them, objects) for what came along or was held back although no flag names it."""
+    """Titles and objects of two lists: objects that were taken along and objects that were held back, although
+    no flag names them.
+    """
     part = document["part"]
     if part is None:
         return []

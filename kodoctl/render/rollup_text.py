@@ -26,7 +26,9 @@ _ALWAYS: Final[tuple[_Count, ...]] = ("arrivals", "done")
 
 
 def lines(document: RollupDocument) -> Iterator[Line]:
-    """For people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
+    """The rollup as text: a table of lanes for each topic and subscription, then a table of tenants for each
+    topic.
+    """
     width = Duration(document["window_ms"])
     seconds = document["window_ms"] % 60_000 != 0
     since, until = (time_text(document[name], zone=False, seconds=seconds) for name in ("since", "until"))

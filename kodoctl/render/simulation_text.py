@@ -22,7 +22,9 @@ _BAR: Final = 40  # columns of the longest bar
 
 
 def lines(document: SimulationDocument) -> Iterator[Line]:
-    """For people: of each subscription how true the replay is, tables of states and of tenants, and bars."""
+    """The simulation as text: for each subscription the accuracy of the replay, tables of states and of
+    tenants, and bars.
+    """
     for trial in document["trials"]:
         yield Line(f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}", "bold")
         yield from _about(trial)

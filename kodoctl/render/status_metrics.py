@@ -110,11 +110,13 @@ class StatusCollector(Collector):
         return reading if reading is not None and self._now() - reading.at <= self._kept else None
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: names, without any figures."""
+        """Names of the metrics for the registry, without any figures."""
         return (_family(metric) for metric in STATUS_METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: the last reading, unless it is too old; ages are those of this moment."""
+        """Metrics of the last reading for the registry; none of a reading that is too old. Ages are computed at
+        this moment.
+        """
         (reading, failures), now, fresh = self._state, self._now(), self._fresh()
         for metric in LANE_METRICS:
             family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

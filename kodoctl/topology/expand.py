@@ -266,7 +266,7 @@ def _subscriptions(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> I
 def _grants(
     topology: LoadedTopology, namespace: NamespaceName, topics: Iterable[FamilyTopic]
 ) -> Iterator[GrantResource]:
-    """Least privilege, one grant a (target, role) with the union of what its roles need."""
+    """The least grants that the roles need: one per (target, role), with the union of the needed actions."""
     needed: dict[tuple[TopicName | NamespaceName, str], set[str]] = defaultdict(set)
     for role, actions in topology.spec.namespace_grants.items():
         needed[namespace, role].update(actions)

@@ -56,9 +56,10 @@ def is_topology_file(name: str) -> bool:
 
 
 def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
-    """Topology files of a folder, what is no regular file included: `_read` says so. Folders that are not read are added
-    to `problems`, since what lies in them would be judged without being seen; a link to a folder inside is none of
-    them, since that folder is read itself.
+    """Yields the topology files of a folder, including files that are not regular: `_read` reports those.
+
+    Folders that cannot be read are added to `problems`, because nobody would notice that their files are not
+    judged. A link to a folder inside `folder` is no problem, because that folder is read itself.
     """
 
     def refuse(place: str, detail: str) -> None:

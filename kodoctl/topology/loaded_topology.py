@@ -61,7 +61,7 @@ class LoadedTopology:
 
 @dataclass(frozen=True)
 class TopologySet:
-    """All topologies of one command in one environment, and what was found while loading them."""
+    """All topologies of one command in one environment, and the findings of loading them."""
 
     topologies: tuple[LoadedTopology, ...]
     environment: str | None

@@ -73,7 +73,9 @@ class PayloadValidator:
         return PayloadValidator, (self._schema,)  # in another process it is compiled again
 
     def misfit(self, value: Any) -> Misfit | None:
-        """What is wrong with a payload, as kodoctl.protocol.json_payload reads it; None: nothing."""
+        """Validates a payload that `kodoctl.protocol.json_payload` parsed, and returns the first error; None:
+        the payload is valid.
+        """
         from jsonschema_rs import ValidationError
 
         try:
@@ -287,7 +289,9 @@ class _Shape:
         return self._sizes[id(value)]
 
     def _target(self, reference: Any) -> Any:
-        """What a reference points at; None: nothing, or a file of its own within this one."""
+        """The schema at a `$ref`. None: there is none, or the reference leads to another document within this
+        file.
+        """
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         if reference in self._named:

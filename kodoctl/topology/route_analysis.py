@@ -29,7 +29,9 @@ _ATTEMPTS: Final = ("attempts", "attempts_retrying", "attempts_pending", "attemp
 
 @dataclass(frozen=True, slots=True, order=True)
 class RoutePoint:
-    """A lane and the moment at which routes are evaluated for what it holds, or for what is sent to it."""
+    """A lane and a moment at which routes are evaluated: for messages that the lane stores, or for messages
+    sent to it.
+    """
 
     level: Level
     moment: RouteMoment
@@ -41,8 +43,8 @@ class RoutePoint:
         return State(self.moment.value) if waiting else State.READY
 
     def after(self, level: Level) -> RoutePoint:
-        """Where a message is evaluated next when a route sends it to another level: at once if it is being sent, else
-        when it has failed there as it did before.
+        """The next point of evaluation after a route sends a message to `level`. A message that is being sent
+        is evaluated at once; any other when it fails there as it failed before.
         """
         waits_in_backup = level.is_backup and self.moment is not RouteMoment.DISPATCH
         return RoutePoint(level, RouteMoment.BACKUP if waits_in_backup else self.moment)

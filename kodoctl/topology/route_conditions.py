@@ -67,7 +67,9 @@ def takes_all(earlier: Route, later: Route) -> bool:
 
 
 def taken_values(earlier: Route, later: Route) -> list[str]:
-    """Values that both routes list for one property, so that `later` never takes what has them (sure cases only)."""
+    """Values of one property that both routes list: `later` never takes messages with them. Only certain cases
+    are returned.
+    """
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return []
     one, others = _conjuncts(condition_of(earlier.when)), map(_as_test, _conjuncts(condition_of(later.when)))

@@ -66,7 +66,7 @@ def total_slots(subscription: Subscription) -> int | None:
 
 
 def declared_slots(ground: GroundTopic, subscription: Subscription) -> Iterator[DeclaredSlots]:
-    """Slots of states, of levels and of single lanes; what is not there has no lanes."""
+    """Slots of states, levels and single lanes. Slots for a lane that does not exist have no lanes."""
     slots = subscription.concurrency
     if not isinstance(slots, HandlerSlots):
         return

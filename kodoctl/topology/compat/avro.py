@@ -23,7 +23,9 @@ _PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {  # writer -> readers that t
 
 
 def cannot_read(reader: Definition, writer: Definition) -> Iterator[str]:
-    """Every reason why `reader` cannot take what `writer` wrote, with its place: "at amount: …". Both must be valid."""
+    """Yields every reason why `reader` cannot read payloads of `writer`, with its place: "at amount: …". Both
+    schemas must be valid.
+    """
     names = (_Names.of(reader), _Names.of(writer))
     yield from _Match(*names).check(names[0].root, names[1].root, "")
 
@@ -110,7 +112,9 @@ class _Match:
 
 
 def _decimals(reader: Definition, writer: Definition, path: str) -> Iterator[str]:
-    """Decimals match when scale and precision do; other logical types are read as what they annotate."""
+    """Yields an error if two decimals differ in scale or precision. Other logical types are compared as the
+    type that they annotate.
+    """
     kinds = {_logical(reader), _logical(writer)}
     if kinds == {"decimal"} and _digits(reader) != _digits(writer):
         yield f"{_at(path)}decimal{_digits(writer)} cannot be read as decimal{_digits(reader)}"

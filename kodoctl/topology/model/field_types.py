@@ -85,7 +85,7 @@ class _Quantity:
         return {"anyOf": [text, {"const": UNLIMITED}], "examples": [self.shown, UNLIMITED]} if self.unlimited else text
 
     def validate(self, raw: Any) -> Any:
-        """The value of what the file says. Raises PydanticCustomError."""
+        """Parses and checks the value in the file. Raises PydanticCustomError."""
         value = self._parsed(raw)
         return value if self.check is None else self.check(value)
 

@@ -51,7 +51,7 @@ class Retention(PolicyMap):
 
 
 class BacklogQuota(PolicyMap):
-    """How much unacknowledged data may wait, and what happens beyond."""
+    """Limit of unacknowledged data, and the action beyond it."""
 
     size: QuotaBytes | None = None
     """Bytes waiting; left out: not set, inherited."""
@@ -104,7 +104,7 @@ class Persistence(PolicyMap):
 
 
 class InactiveTopic(PolicyMap):
-    """When the broker deletes a topic that nobody uses."""
+    """Condition under which the broker deletes a topic that nobody uses."""
 
     delete: Literal["never", "no_subscriptions", "caught_up"] | None = None
     """never, once it has no subscription, or once all subscriptions caught up."""
@@ -113,7 +113,7 @@ class InactiveTopic(PolicyMap):
 
 
 class AutoTopicCreation(PolicyMap):
-    """What the broker creates when a client names a topic that does not exist."""
+    """The topic that the broker creates if a client names a topic that does not exist."""
 
     type: Literal["partitioned", "non-partitioned"] = "partitioned"
     """Kind of topic."""

@@ -65,7 +65,9 @@ class SchemaHints:
         return list(dict.fromkeys(key for schema in self.subschemas(path) for key in schema.get("properties", {})))
 
     def canonical_keys(self, path: Path) -> list[str]:
-        """The keys of the map at `path` in the order they should stand; overlays have the order of what they overlay."""
+        """The keys of the map at `path` in their canonical order. An overlay has the order of the map that it
+        changes.
+        """
         if path[:1] != ("environments",) or len(path) < 2:
             return self.keys(path)
         return [*(["production"] if len(path) == 2 else []), *self.keys(path[2:])]

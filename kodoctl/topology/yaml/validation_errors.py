@@ -72,7 +72,7 @@ def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic
 
 
 def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
-    """`loc` without what pydantic adds: the branch of a union, `[key]`, a missing field's own name."""
+    """`loc` without steps that pydantic adds: the branch of a union, `[key]`, a missing field's own name."""
     node = root
     path: list[str | int] = []
     for index, step in enumerate(loc):

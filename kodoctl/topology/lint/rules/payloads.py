@@ -43,7 +43,7 @@ def payloads(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K306", Severity.WARNING, "a payload policy that does something else than it says")
 def landed_payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """Where payloads never land, nothing is masked; and no mask applies to a payload that is no JSON: it does not land."""
+    """A mask needs payloads that land and are JSON: a payload that is no JSON does not land if there is a mask."""
     for expansion in scope.expansions:
         if _masks_nothing(expansion.topology.spec.payloads):
             yield RuleMatch(expansion.topology.where("payloads", "mask"), _NOTHING_LANDS)
