@@ -1,4 +1,4 @@
-"""The edge of both command lines: what is printed, where, and which exit code a command answers."""
+"""Console of both command lines: their output, its streams, and the exit codes of commands."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def one_line(value: object, limit: int) -> str:
 
 
 def is_terminal() -> bool:
-    """True if a person can be asked: standard input and error are a terminal, and this is no CI."""
+    """True if a person can answer: standard input and error are a terminal, and this is no CI."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
 
 

@@ -1,7 +1,7 @@
-"""HTTP server of metrics and probes, of every process that has one: GET only, a thread for each request.
+"""HTTP server of metrics and probes, for every process that has one: GET only, a thread for each request.
 
-It answers what a WSGI application does. A connection costs no more than its place and its deadline: whoever says
-nothing, says it byte by byte, or does not read its answer is cut off, and holds up nobody meanwhile.
+It serves a WSGI application. A connection costs no more than its thread and its deadline: a client that sends
+nothing, sends slowly, or does not read the answer is cut off, and delays nobody.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class TopologyStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnreadTopic:
-    """A topic whose lanes could not be read, and why: nothing is known of them."""
+    """A topic whose lanes could not be read, and the reason."""
 
     namespace: str
     ground: str
@@ -96,7 +96,7 @@ class UnreadTopic:
 
 @dataclass(frozen=True, slots=True)
 class StatusReading:
-    """Lanes of topologies as they were at `at` (ms since the epoch), and the topics of which nothing is known."""
+    """Lanes of topologies at the time `at` (ms since the epoch), and the topics that could not be read."""
 
     at: int
     topologies: tuple[TopologyStatus, ...]

@@ -1,6 +1,6 @@
-"""Folders of the user who runs kodoctl: for configuration, state, data and what was downloaded, as the system's
-conventions say (on Linux XDG). None of them is ever in the working folder: where the conventions give a relative
-path, that path counts from the root.
+"""Folders of the user who runs kodoctl: for configuration, state, data and downloads, by the system's
+conventions (on Linux XDG). None of them is ever in the working folder: if the conventions give a relative path,
+that path counts from the root.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Deletes of topics, subscriptions and namespaces: never half, and never of what nobody has seen.
+"""Deletes of topics, subscriptions and namespaces: never in part, and never of objects that nobody reviewed.
 
-Each DELETE is sent by kodoctl.pulsar.confirmed_write.delete, which calls the look given here before every single one:
-the object must still be the one that the plan saw, and hold and serve nothing but what the plan showed and somebody
-allowed.
+Each DELETE is sent by `kodoctl.pulsar.confirmed_write.delete`, which calls `look` before every single request:
+the object must still be the planned one, and may hold and serve only data and clients that the plan showed and
+a user allowed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Never half: with a client on any partition Pulsar answers 412 *after* dropping the others, so every partition
-    is read before each request; `force` only where the plan showed the clients and somebody allowed it. `marker`:
-    whose it was when the plan was checked.
+    """Deletes a topic, all partitions or none. With a client on any partition Pulsar answers 412 *after* it
+    deleted the other partitions, so every partition is read before each request. `force` is sent only if the
+    plan showed the clients and a user allowed it. `marker`: the owner when the plan was checked.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)
@@ -119,8 +119,8 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
-    """Only an empty one: Pulsar refuses the rest without force, and force is never sent. And only the one that the plan saw,
-    whose ledger names `topologies` of the plan and nobody else's: another one may have the name by now.
+    """Deletes an empty namespace: Pulsar refuses others without force, and force is never sent. The namespace
+    must be the planned one, with ledgers of `topologies` only: a new namespace may have the name by now.
     """
     path = namespace_path(name)
 

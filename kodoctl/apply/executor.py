@@ -147,8 +147,9 @@ class Executor:
         return False
 
     def _bookkeeping(self, write: Callable[[], None], notes: list[str]) -> bool:
-        """Ledger writes: a failure is told, and leaves an intent that the next plan understands. Where a lease was only not
-        answered for, it is asked again: what is done is then written down, though nothing more is done.
+        """Writes ledgers. A failure adds a note, and leaves an intent that the next plan understands. If the
+        broker only did not confirm the lease, it is asked again: finished changes are then recorded, but no
+        further change begins.
         """
         try:
             if self._lost is not None:

@@ -39,7 +39,7 @@ class Approval:
 
     @property
     def approved(self) -> Approval:
-        """The same for a plan approved before: only protected contexts are asked about."""
+        """The approval for a plan that was approved before: confirms protected contexts only."""
         return replace(self, auto_approve=True)
 
 
@@ -55,8 +55,8 @@ def approval_of(
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
-    """Asks `yes`; a protected context asks for its name, also with --auto-approve. Raises UsageError where nobody can
-    be asked, RefusedError when the answer is no.
+    """Requests the answer `yes`. A protected context requires its name, also with --auto-approve. Raises
+    UsageError if no terminal can answer, RefusedError if the user declines.
     """
     context = connection.context
     if context is not None and context.protected:
@@ -104,7 +104,8 @@ def before_writes() -> Iterator[None]:
 
 
 def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "apply") -> None:
-    """Runs the apply and prints its report; the exit code tells whether everything was done.
+    """Runs the apply and prints its report. The exit code is 0 only if everything was done.
+
     `verb`: for the journal.
     """
     from kodoctl.apply.run import RunOptions, run
@@ -152,7 +153,7 @@ def interruptible_apply() -> AbstractContextManager[threading.Event]:
 
 
 def lock_seconds(text: str) -> float:
-    """`--lock-timeout` in seconds, read before any question is asked. Raises UsageError."""
+    """Seconds of `--lock-timeout`, parsed before any confirmation. Raises UsageError."""
     from kodoctl.topology.units import Duration, UnitError
 
     try:

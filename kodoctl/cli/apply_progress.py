@@ -28,7 +28,7 @@ class ApplyProgress:
     """Progress of an apply: prints a line for each finished change. On a terminal a table below these lines
     shows the running changes, until the block ends.
 
-    An event comes from any thread. Several clusters are told of side by side (`of`).
+    Events come from any thread. Several clusters are shown side by side (`of`).
     """
 
     def __init__(self, *, stream_json: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""drift: what somebody changed on a cluster, or on several, since the last apply."""
+"""drift: manual changes on a cluster, or on several, since the last apply."""
 
 from __future__ import annotations
 

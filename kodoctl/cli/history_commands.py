@@ -1,4 +1,4 @@
-"""history, undo, unlock: what was applied in a namespace, how to take it back, and who may write there now."""
+"""history, undo, unlock: applies of a namespace, how to undo them, and the lease for writing there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""pipeline ingest: what the topics of a topology hold, landed as tables. Spark is imported when a command runs, never
-before.
+"""pipeline ingest: lands the messages of a topology's topics as tables. Spark is imported when a command runs,
+never before.
 """
 
 from __future__ import annotations

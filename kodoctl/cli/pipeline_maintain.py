@@ -1,4 +1,4 @@
-"""pipeline maintain: small files of a landing become large ones, and what nothing names goes. Starts no Spark."""
+"""pipeline maintain: merges small files of a landing and removes files that no table names. Starts no Spark."""
 
 from __future__ import annotations
 

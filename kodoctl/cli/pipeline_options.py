@@ -122,7 +122,9 @@ def one_expansion(path: str, environment: str | None) -> Expansion:
 
 
 def tell_warnings(paths: Sequence[str], warnings: Sequence[Diagnostic]) -> None:
-    """How many there are, and the command that shows them: who asks for data did not ask about the file."""
+    """Prints the number of warnings and the command that shows them: a user who requests data did not ask about
+    the file.
+    """
     if warnings:
         tell(f"{many(len(warnings), 'warning')} about the file: {shlex.join(['kodoctl', 'lint', *paths])}")
 

@@ -1,4 +1,4 @@
-"""pipeline report: what was landed as one page to read and send around, and as pictures for a chat."""
+"""pipeline report: a landing as one page to read and send around, and as pictures for a chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pipeline rollup: counts what was landed by windows of time, for whatever asks about tenants, lanes and latencies."""
+"""pipeline rollup: counts landed messages by windows of time, for questions about tenants, lanes and latencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of `pipeline run`: its options, its lines, and what one run of one topology does and writes."""
+"""Runs of `pipeline run`: options, output, and the work of one run of one topology."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Runner:
         return None if self.asked.window is None else parse_window(self.asked.window)
 
     def pictures(self, expansion: Expansion) -> Path | None:
-        """Their folder; None where none are wanted."""
+        """The folder of a topology's pictures; None if no pictures are wanted."""
         wanted = self.asked.png if not self.asked.no_report else None
         return None if wanted is None else Path(wanted).absolute() / page_stem(expansion)
 

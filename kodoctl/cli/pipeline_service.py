@@ -111,7 +111,7 @@ class PipelineService:
                 return
 
     def _are_small(self) -> bool:
-        """True if little has landed, or if that cannot be known now."""
+        """True if the landings are small, or if their size cannot be read now."""
         try:
             return self.runner.settings_for(self.expansions).light
         except KodoctlError:

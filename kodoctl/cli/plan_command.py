@@ -1,4 +1,4 @@
-"""plan: what would change on a cluster, or on several, and what data is at stake."""
+"""plan: the changes that an apply would make on a cluster, or on several, and the data at stake."""
 
 from __future__ import annotations
 

@@ -114,9 +114,12 @@ def attempt_plan(
     helped: Callable[[Attempt], ParallelSend] | None = None,
     paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
 ) -> tuple[SendReport, RecallPlan, float] | None:
-    """Checks, confirms and carries out: the report, the plan, and the seconds it took; None: there was nothing to do.
-    `paused` surrounds the attempt and is told its report: it is there for plans of waiting messages, which alone are
-    carried out then.
+    """Checks, confirms and carries out a plan. Returns the report, the plan and the seconds it took; None:
+    there was nothing to do.
+
+    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: context around the
+    attempt, for plans of waiting messages; the report is appended to its list. With `paused` only such plans
+    are accepted.
     """
     from kodoctl.recall import recall_plan_file
     from kodoctl.recall.cluster import RecallCluster

@@ -133,8 +133,10 @@ def run_id(now: int) -> str:
 
 @contextmanager
 def remembered(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Yields a function that asks the workers' deduplication store which letters are done. Yields None if no
-    store is named, if `again` is set, or if the store is a worker's own memory. Raises KodoctlError.
+    """Yields a function that returns which letters are done by the workers' deduplication store.
+
+    None: no store is named, `again` is set, or the workers' store is their own memory, which nobody else can
+    read. Raises KodoctlError.
     """
     from kodoctl.pulsar.secret import Secret
     from kodoctl.recall.done_store import DoneStoreClient

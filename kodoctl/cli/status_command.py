@@ -89,8 +89,8 @@ def _watch(
     """Shows the status every `every` seconds until Ctrl-C: in place on a terminal, otherwise as a block, or as
     a line of JSON.
 
-    A look that fails is told, and the next one is taken all the same: a broker that restarts is what one wants to
-    watch.
+    A failed reading is reported, and the next one follows all the same: a user may want to watch a broker that
+    restarts.
     """
     from kodoctl.render.status_text import status_lines
 

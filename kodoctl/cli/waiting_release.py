@@ -1,8 +1,8 @@
-"""waiting release: what waits in some lanes is planned and released in one run, each message exactly once.
+"""waiting release: plans and releases the waiting messages of some lanes in one run, each message exactly once.
 
-The plan is stored before the lane is paused and removed when nothing of it is left to do, so that the same command
-goes on with it after a kill: a lane that another plan has paused is left alone by all others. Plans lie in the user's
-state folder, never in the working folder, and only one that does what this run was asked for is carried out.
+The plan is stored before the lane is paused, and removed when all of it is done, so that the same command
+continues after a kill: other plans leave a paused lane alone. Plans are in the user's state folder, never in
+the working folder, and a plan is carried out only if it matches this run's options.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _LaneRelease:
         yield row
 
     def _left(self, file: Path, loaded: LoadedTopology, lane: WaitingLane) -> str:
-        """The run that left a plan. Raises RefusedError for a plan that does anything else than this run was asked for."""
+        """The id of the run that left a plan. Raises RefusedError if the plan differs from this run's options."""
         from kodoctl.recall import recall_plan_file
 
         found = recall_plan_file.loads(read_plan_text(str(file), "kodoctl waiting release"), str(file))
@@ -274,7 +274,7 @@ def _goes_on(report: SendReport) -> bool:
 
 
 def _stays(made: RecallPlan) -> dict[str, int]:
-    """Why messages of the lane wait on -> how many."""
+    """Numbers of messages that stay in the lane, by reason."""
     summary = made.summary
     found = Counter(summary["left_out"])
     found["other"] = summary["read"] - summary["matched"]

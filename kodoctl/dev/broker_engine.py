@@ -43,7 +43,7 @@ class BrokerEngine(Protocol):
         ...
 
     def died(self, instance: Instance) -> bool:
-        """True if it ended without being asked to."""
+        """True if the broker ended by itself, without `dev down`."""
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:

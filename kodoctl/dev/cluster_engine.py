@@ -161,7 +161,9 @@ class ClusterEngine:
         return logs.follow(self.folder(instance, node).logs / node.log)
 
     def leftover(self, instance: Instance) -> str | None:
-        """Its record may have been removed by hand."""
+        """The data of an instance whose record is gone, as text; None if there is none. Someone may have
+        removed the record by hand.
+        """
         data = self._data(instance)
         return f"the folder {data}" if data.exists() else None
 
@@ -188,7 +190,9 @@ class ClusterEngine:
                 self._set_up(instance, tools, tell)
 
     def _start(self, instance: Instance, tools: _Tools, group: Sequence[ClusterNode], tell: Tell) -> None:
-        """Nodes of one kind, at once. Brokers are asked whether they are ready by whoever called."""
+        """Starts all nodes of one kind at once. The caller waits for brokers; other nodes listen when this
+        returns.
+        """
         if not group:
             return
         tell(ProgressStep(f"Starting {', '.join(node.name for node in group)}"))

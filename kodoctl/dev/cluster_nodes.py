@@ -1,4 +1,4 @@
-"""Nodes of a cluster: their names, the process of each, and what was last done to it on purpose."""
+"""Nodes of a cluster: their names, their processes, and the last deliberate action on each."""
 
 from __future__ import annotations
 

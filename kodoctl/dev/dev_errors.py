@@ -15,7 +15,7 @@ _MEGABYTE = 1_000_000
 
 
 def failure(code: str, summary: str, detail: str, where: Path | None = None) -> KodoctlError:
-    """An error of this room; `where` is the file that tells more."""
+    """An error of `kodoctl dev`. `where`: a file with more details."""
     return KodoctlError(error(code, summary, detail, Where(str(where)) if where else None))
 
 

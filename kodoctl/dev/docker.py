@@ -1,4 +1,4 @@
-"""The engine that runs Pulsar's image in Docker. What is asked of `docker` is built by pure functions."""
+"""The engine that runs Pulsar's image in Docker. Pure functions build the commands for `docker`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class JavaEngine(BrokerEngine):
         return launch
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """Its own scratch folder."""
+        """The mark of the broker: the path of the instance's scratch folder."""
         return (str(self.homes.folder(instance.name).scratch),)
 
     def alive(self, instance: Instance) -> bool:
@@ -84,7 +84,9 @@ class JavaEngine(BrokerEngine):
         return logs.follow(log_file(self.homes.folder(instance.name)))
 
     def leftover(self, instance: Instance) -> str | None:
-        """Its record may have been removed by hand."""
+        """The data of an instance whose record is gone, as text; None if there is none. Someone may have
+        removed the record by hand.
+        """
         data = self.homes.folder(instance.name).data
         return f"the folder {data}" if data.exists() else None
 

@@ -1,6 +1,7 @@
-"""A process that outlives us, told apart from any later process with its number.
+"""A process that outlives kodoctl, identified by its pid and start time.
 
-A pid alone is no identity: numbers are used again. Pid and start time together are, within one boot of the machine.
+A pid alone is no identity, because numbers are used again. Pid and start time together are one, within one boot
+of the machine.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ _NO_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})) 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessTarget:
-    """Whom to ask, with a token that may do everything (None without authentication); `mark` tells it from others."""
+    """A broker to check, with a token that may do everything (None without authentication). `mark`
+    distinguishes this broker from others.
+    """
 
     admin_url: str
     token: Secret | None

@@ -1,6 +1,7 @@
-"""Start, stop, look at and remove instances: the programmatic face of `kodoctl dev`, for the command line and for tests.
+"""Service of `kodoctl dev`: starts, stops, shows and removes instances, for the command line and for tests.
 
-Everything is passed in: folders, environment, whom to tell. One command at a time works on an instance.
+Everything is passed in: folders, environment, and a function for progress. One command at a time works on an
+instance.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def known(homes: Homes, name: str) -> Instance:
 
 
 def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
-    """Whom to ask whether an instance is ready: each of its brokers."""
+    """The brokers that decide whether an instance is ready."""
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)

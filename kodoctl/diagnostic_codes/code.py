@@ -1,4 +1,4 @@
-"""Code of a finding or an error: its summary, and what to do about it."""
+"""Code of a finding or an error: its summary and its remedy."""
 
 from __future__ import annotations
 

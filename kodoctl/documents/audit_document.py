@@ -38,7 +38,7 @@ class AuditCoverage(TypedDict):
 
 
 class AuditFinding(TypedDict):
-    """A message to be looked at: `id` on `msg_topic`. `cause`: empty where none is known."""
+    """A message that needs attention: `id` on `msg_topic`. `cause`: empty if there is none."""
 
     fate: str
     cause: str

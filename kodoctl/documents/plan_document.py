@@ -143,7 +143,7 @@ class PlanOwner(TypedDict):
 
 
 class PlanDocument(TypedDict):
-    """A plan. `seal`: SHA-256 of everything else. `part`, `against`: null where neither was asked for."""
+    """A plan. `seal`: SHA-256 of everything else. `part`, `against`: null if their options were not given."""
 
     format_version: int
     kodoctl_version: str

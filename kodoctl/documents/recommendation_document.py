@@ -76,7 +76,7 @@ class TenantShare(TypedDict):
 
 
 class RecommendedLevel(TypedDict):
-    """An exclusive level that the recommendation proposes, with the load of its tenant."""
+    """An exclusive level for a TOPIC/TENANT that the user named, with the load of this tenant."""
 
     topic: str
     tenant: str

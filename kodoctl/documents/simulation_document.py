@@ -16,7 +16,9 @@ class SimulatedFigures(TypedDict):
 
 
 class SimulatedTenant(SimulatedFigures):
-    """`tenant` is null for all tenants that have no row of their own; `tenants` tells then how many they are."""
+    """Figures of a tenant. A null `tenant` stands for all tenants without a row of their own; `tenants` is
+    their number.
+    """
 
     tenant: str | None
     tenants: NotRequired[int]

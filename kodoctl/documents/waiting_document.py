@@ -20,8 +20,8 @@ class WaitingLaneRow(TypedDict):
 
 
 class WaitingGroupRow(TypedDict):
-    """Messages with the same facts; null: a fact that was not asked for. `due`: `now`, `in 1 min`, `in 1 h`, `in 1 d`
-    or `later`.
+    """Messages with the same facts; null: the request did not include that fact. `due`: `now`, `in 1 min`, `in
+    1 h`, `in 1 d` or `later`.
     """
 
     topic: str

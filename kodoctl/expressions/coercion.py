@@ -1,4 +1,4 @@
-"""Values read from texts: what does not read as the kind is NULL."""
+"""Values parsed from texts: a text that is not of the kind becomes NULL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drift among the changes of a plan: manual changes on the cluster, apart from what the file changed since."""
+"""Drift among the changes of a plan: separates manual changes on the cluster from later changes of the file."""
 
 from __future__ import annotations
 

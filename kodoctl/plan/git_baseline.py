@@ -1,6 +1,7 @@
-"""Comparison of a plan with a git revision (K407): changes by the edits under review, and manual ones on the cluster.
+"""Comparison of a plan with a git revision (K407): changes by the edits under review, and manual ones on the
+cluster.
 
-Three sides: the files as they are, the files as they were at the git revision, and what is live.
+Three sides: the files now, the files at the git revision, and the live cluster.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Applied:
-    """One apply as a journal tells it; times are ms since the epoch. `done` are its changes that were carried out, in
-    the order of their ends; `broken` those that failed or have no end in the journal: they may have happened.
+    """One apply from a journal; times are ms since the epoch. `done` are its changes that were carried out, in
+    the order of their ends; `broken` are changes that failed or have no end in the journal: they may have
+    happened.
     """
 
     id: str

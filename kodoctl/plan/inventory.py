@@ -1,4 +1,4 @@
-"""Both sides of a plan in one type: what files declare, what is live, and what is known about each object."""
+"""Both sides of a plan in one type: the declared objects, the live objects, and facts about each object."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class LiveObject:
-    """A live object: its marker (the owner's name on it), and what is known of its use."""
+    """A live object: its marker (the owner's name on it), and the facts about its use."""
 
     resource: Resource
     marker: str | None = None

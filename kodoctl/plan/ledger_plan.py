@@ -193,8 +193,8 @@ def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
 
 
 def expansion_digest(expansion: Expansion) -> str:
-    """Digest of one topology's resources: drift compares it with the ledger's, to tell *not
-    applied yet* from drift.
+    """Digest of one topology's resources. Drift compares it with the ledger's, to separate *not applied yet*
+    from drift.
     """
     return serialization.digest(
         {address: resource_to_json(resource) for address, resource in expansion.resources.items()}

@@ -1,5 +1,5 @@
-"""Documents packed into text, for properties and messages of the cluster, where others may write: what comes out is
-bounded.
+"""Documents packed into text, for properties and messages of the cluster. Others may write there, so the
+unpacked size is bounded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plan: everything that would change, what stands in the way, and what it is bound to. Pure."""
+"""A plan: all changes, all findings against them, and the state of the cluster that it is bound to. Pure."""
 
 from __future__ import annotations
 

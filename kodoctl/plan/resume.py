@@ -1,7 +1,7 @@
-"""The rest of an apply that was cut off: its own plan, without what is done by now. Pure.
+"""The rest of an apply that was cut off: its own plan, without the finished changes. Pure.
 
-Every object is either as the plan saw it, or what the apply makes of it, whole or in part. Any other state is a change
-from outside, and refuses all of it.
+Every object has either its planned state, or the state that the apply makes, whole or in part. Any other state
+is a change from outside, and refuses all of the plan.
 """
 
 from __future__ import annotations

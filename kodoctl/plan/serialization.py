@@ -133,7 +133,7 @@ def _remedy_from_json(document: Json) -> Remedy:
 
 
 def change_to_json(change: Change) -> ChangeRow:
-    """One change: `action` tells which; `before` and `after` are whole resources or null."""
+    """One change as JSON. `action` is its kind; `before` and `after` are whole resources or null."""
     about = change.about
     document: ChangeRow = {
         "action": action_of(change).value,

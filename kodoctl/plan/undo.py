@@ -1,7 +1,7 @@
-"""An apply backwards: an ordinary plan from what its journal says it did, against what is live now. Pure.
+"""An apply in reverse: an ordinary plan from the changes in its journal, against the live cluster. Pure.
 
-What was made is deleted, what was changed gets its value back, what was deleted is made again, empty. What changed
-since is refused, what no plan can take back is named.
+Created objects are deleted, changed values are restored, deleted objects are created again, empty. Objects that
+changed since are refused, and changes that no plan can undo are listed.
 """
 
 from __future__ import annotations

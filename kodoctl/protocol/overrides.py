@@ -1,8 +1,8 @@
-"""Live orders to the workers of a subscription: what an on-call engineer changes without touching the file, for a
-while.
+"""Live orders to the workers of a subscription: changes that an on-call engineer makes for a while without
+touching the file.
 
-They stand as JSON in the property `kodo-steer` of the subscription on the ground topic, each with who gave it and
-when it ends. Workers read them with the stats; apply keeps them; plan and status show them.
+They are JSON in the property `kodo-steer` of the subscription on the ground topic, each with its author and its
+end. Workers read them with the stats; apply keeps them; plan and status show them.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def begins_late(order: Override, now: int) -> bool:
 
 
 def with_override(orders: Iterable[Override], new: Override) -> tuple[Override, ...]:
-    """The orders with a new one, which replaces the order that concerns the same lane or tenant."""
+    """The orders with a new one, which replaces an order with the same subject (`concerns`)."""
     return (*(order for order in orders if order.concerns != new.concerns), new)
 
 

@@ -1,9 +1,9 @@
 """Signed headers: attempts, due time and identity of a message that only holders of a key can write.
 
-Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox, recalls)
-signs what it writes, and a worker ignores unsigned headers. The signature covers the
-topic, the payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another
-topic or payload.
+Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox,
+recalls) signs its properties, and a worker ignores unsigned headers. The signature covers the topic, the
+payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another topic
+or payload.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The port to Pulsar's admin API: one call, one reply. What a call means is the caller's business."""
+"""The port to Pulsar's admin API: one call, one reply. The caller knows the meaning of a call."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ class Reply:
 
     @property
     def missing(self) -> bool:
-        """The object, or something around it, does not exist, as Pulsar says. A web page that says 404 is of a server before
-        it, or about a path that it does not have: of objects it tells nothing.
+        """True if the object, or something around it, does not exist by Pulsar's answer. A web page with status
+        404 comes from a server before Pulsar, or concerns a path that Pulsar lacks: that says nothing about
+        objects.
         """
         return self.status == 404 and not self.foreign
 
@@ -68,9 +69,11 @@ class Reply:
 
     @property
     def transient(self) -> bool:
-        """Not now: a broker without time, a subscription whose cursor is being moved, or a topic between two brokers,
-        as in an unload, a split and a fail-over. A 412 about the topic itself, such as one with clients, is not among
-        them; nor is a 409, of which only the caller knows whether it means another's change at the same time.
+        """True if the same request may succeed later: a broker without time, a subscription whose cursor is
+        being moved, or a topic between two brokers, as in an unload, a split and a fail-over.
+
+        A 412 about the topic itself, such as one with clients, is not transient. Nor is a 409: only the caller
+        knows whether it means another's change at the same time.
         """
         passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _UNSETTLED)
         return self.status in _BUSY or (self.status == 412 and passing)

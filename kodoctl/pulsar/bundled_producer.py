@@ -44,7 +44,7 @@ class BundledProducer(DedupProducer):
         self._thread.start()
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
-        """It waits for `flush`. Raises RejectedError."""
+        """Queues the message until `flush`. Raises RejectedError."""
         self._check_size(message)
         size = len(message.payload or b"")
         self._unanswered[number] = on_receipt, size

@@ -33,7 +33,9 @@ _BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class BrokerClient:
-    """Holds at most one client; closing twice is fine. The client library's own log goes nowhere: errors are ours to tell."""
+    """Holder of at most one client; closing twice is fine. The client library's own log is not shown: kodoctl
+    reports errors itself.
+    """
 
     def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
         self._connection = connection
@@ -54,7 +56,7 @@ class BrokerClient:
 
     @property
     def available(self) -> bool:
-        """True if an address of the binary port is known."""
+        """True if the connection has an address of the binary port."""
         return self._connection.broker_url is not None
 
     @property

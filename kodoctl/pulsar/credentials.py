@@ -44,7 +44,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class OAuth2:
-    """Client credentials (RFC 6749, 4.4). `issuer` is asked where it gives tokens."""
+    """Client credentials (RFC 6749, 4.4). `issuer`: its metadata name the address that gives tokens."""
 
     issuer: str
     client_id: str

@@ -33,7 +33,7 @@ _SENDS: Final = 3  # of one entry
 
 
 class UnconfirmedError(LockedError):
-    """It is unknown if the lease is still ours: no other holder is known."""
+    """The broker did not confirm that the lease is still ours, and no other holder is known."""
 
     exit_code = ExitCode.ERROR
 

@@ -214,7 +214,9 @@ class _Taking:
                     raise StoppedError(error("K538", "interrupted", detail))
 
     def _try(self, namespace: NamespaceName, topic: str) -> Hold | None:
-        """Its own kind first, then a look for the other: of two who do so at once at least one sees the other."""
+        """Takes the lease of its own kind first, then looks for the other kind: if two processes do so at once,
+        at least one sees the other.
+        """
         ours = self.client.available
         taken_hold = self._exclusive(namespace, topic) if ours else take_lock(self.admin, namespace, self.who)
         if taken_hold is None:

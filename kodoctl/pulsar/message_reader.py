@@ -1,4 +1,6 @@
-"""Looking at stored messages without consuming them: a reader a partition, bounded by what is stored at the start."""
+"""Reader of stored messages that consumes nothing: one reader for each partition, up to the last message at the
+start.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,7 @@ def place_of(text: str) -> Place:
 
 
 def cursor_of(data: Mapping[str, Any]) -> Cursor:
-    """A cursor as `internalStats` tells it."""
+    """Parses a cursor of `internalStats`."""
     ranges = []
     for opened, ledger, entry, to_ledger, to_entry, closed in _RANGE.findall(
         data.get("individuallyDeletedMessages") or ""

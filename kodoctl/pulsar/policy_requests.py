@@ -134,7 +134,9 @@ def read_delayed_delivery(raw: Any) -> DelayedDelivery:
 
 
 def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
-    """The requests that set a topic's policy, or (None) unset it; `before` tells which parts of a quota are there."""
+    """The requests that set a topic's policy, or (None) unset it. `before`: the present value; it decides which
+    parts of a quota must be removed.
+    """
     codec = BY_NAME[name]
     if name == "backlog_quota":
         yield from _quota_writes(codec.topic, value, before)

@@ -60,7 +60,9 @@ class TopicPolicyReading:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """A policy that the bulk and a single request tell differently. `unset`: the single request says that it has no value."""
+    """A policy with different values in the bulk read and in a single request. `unset`: by the single request
+    it has no value.
+    """
 
     topic: TopicName
     policy: str
@@ -186,7 +188,8 @@ def _decoded(codec: Codec, raw: Any) -> PolicyValue | None:
 
 
 def _settled(policies: Policies, *, validates: bool) -> Policies:
-    """Single requests cannot tell an unset schema validation from `false`. It matters only under a namespace that validates;
-    elsewhere both are `false`, whichever way it was read.
+    """Policies with a schema validation that is set: single requests cannot separate an unset one from `false`.
+    The difference matters only in a namespace that validates; elsewhere both are `false`, for bulk reads as
+    well.
     """
     return policies if validates or "schema_validation" in policies else {**policies, "schema_validation": False}

@@ -45,7 +45,7 @@ class LetterSource(Protocol):
         """Acknowledges a message of `letters`, unless the source only reads. Raises ClusterError."""
 
     def close(self) -> None:
-        """Sends gathered acknowledgements and frees the subscription, where it is held."""
+        """Sends gathered acknowledgements. Frees the subscription if this source holds it."""
 
 
 class ReadOnlyLetters:

@@ -1,6 +1,6 @@
 # adapter: reads the broker
-"""Partitions of the dead-letter topic in an attempt at a recall: what the holder subscription still has of the plan, and
-what is acknowledged on it.
+"""Partitions of the dead-letter topic in an attempt at a recall: reads the plan's messages that the holder
+subscription still has, and acknowledges them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MessageSource(Protocol):
         """Messages that are kept although they were acknowledged."""
 
     def why_missing(self, position: Position) -> str:
-        """Why a message did not come; "": somebody else acknowledged it."""
+        """The reason why a message did not come; "": somebody else acknowledged it."""
 
 
 class DeadLetterPartitions:
@@ -122,9 +122,12 @@ class DeadLetterPartitions:
             self._open.discard(position)
 
     def count_unacknowledged(self) -> int:
-        """Messages that the holder has although they were acknowledged, after waiting for the broker to store that.
-        The cursor tells only of whole entries: so those that are alone in theirs, and those of a batch of a waiting
-        lane (plans of these send whole batches) of which every message that came was acknowledged.
+        """Number of messages that the holder has although they were acknowledged, after waiting for the broker
+        to store the acknowledgements.
+
+        The cursor describes whole entries only. Therefore this counts messages that are alone in their entry,
+        and batches of a waiting lane (whose plans send whole batches) of which every message that came was
+        acknowledged.
         """
         left = self._countable()
         for _ in range(_CURSOR_READS):

@@ -1,8 +1,8 @@
-"""Order of keys while messages of an ordered lane are sent again: what a plan must take of a key so that nothing of it
-comes behind a later message.
+"""Order of keys while messages of an ordered lane are sent again: the messages of a key that a plan must take,
+so that none of them comes after a later message.
 
-A release sends to the end of the same lane: it takes a message of a key with all later ones of that key there; those at
-its front that stay come first, as before. A move takes all of a key.
+A release sends to the end of the same lane. It takes a message of a key with all later ones of that key there;
+messages at the front that stay come first, as before. A move takes all messages of a key.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Duplicates in the lanes of a plan: messages that brokers stored twice although their topic deduplicates.
 
-A broker of Pulsar can open a topic before it has counted what is stored there (apache/pulsar#25954: 4.2.4 lacks the
-repair, #25953). What had no receipt when the broker before it ended is sent again by the client library, and then
-stored a second time: the first copy is at the end of what the ended broker stored, the second where the receipt says.
-A topic that is opened again begins a new ledger. So what is stored between two receipts is read wherever they are in
-different ledgers; where a ledger was only full, nothing is there.
+A broker of Pulsar can open a topic before it has counted the stored messages (apache/pulsar#25954: 4.2.4 lacks
+the repair, #25953). The client library sends messages again that had no receipt when the broker before it
+ended, and they are then stored a second time: the first copy is at the end of the ended broker's entries, the
+second at the place in the receipt. A topic that is opened again begins a new ledger. So the entries between two
+receipts are read if these are in different ledgers; if a ledger was only full, there are no entries between
+them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Pause of a waiting lane while its messages are released, moved or discarded: no worker may have a message that is
-sent elsewhere at the same time.
+"""Pause of a waiting lane while its messages are released, moved or discarded: no worker may have a message
+that is sent elsewhere at the same time.
 
-The pause is a live order, which workers follow within seconds: they finish what runs, give back what has not started
-and leave the lane. It outlives this process: a message that was sent and is not acknowledged yet must not come to a
-worker before the next attempt has acknowledged it. What proves that nobody reads is the exclusive consumer that an
-attempt then has on each partition; waiting here only makes that likely, and says who is in the way.
+The pause is a live order, which workers follow within seconds: they finish running messages, give back messages
+that have not started, and leave the lane. The pause outlives this process: a message that was sent and is not
+acknowledged yet must not come to a worker before the next attempt has acknowledged it. The proof that nobody
+reads is the exclusive consumer that an attempt then has on each partition; waiting here only makes that likely,
+and names the workers in the way.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class LanePause:
         return self._text(left) if left else ""
 
     def keep(self) -> str:
-        """Leaves the order as it is. Never raises KodoctlError: it may be the failure that is told already."""
+        """Leaves the order as it is. Never raises KodoctlError: that could be the failure that is reported
+        already.
+        """
         try:
             return self._text(self._standing(self._store.read(self._clock.now())))
         except KodoctlError:

@@ -1,8 +1,8 @@
-"""Lanes that lost messages, as sources of a recall: the payloads come from a landing, and no topic has to be told.
+"""Lanes that lost messages, as sources of a recall: the payloads come from a landing, and no topic is read.
 
-A message goes back to where it should be: the topic that lost it, where that takes messages and drops what is sent
-twice. Otherwise it goes to RETRYING of its level, as a recalled dead letter does. Names that the file does not have
-raise UsageError.
+A message returns to the topic that lost it, if that topic takes messages and drops repeated ones. Otherwise the
+message goes to RETRYING of its level, as a recalled dead letter does. Names that are not in the file raise
+UsageError.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> None:
-    """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests
-    anyway.
+    """Raises RefusedError for a plan of another cluster, if both identities are known. Letters are compared
+    with their digests in any case.
     """
     found = cluster.identity(tenant)
     if plan.cluster is not None and found is not None and plan.cluster != found:
@@ -95,9 +95,9 @@ def settle_doubts(
     lanes: Mapping[int, DedupProducer],
     now: int,
 ) -> list[RecallEntry]:
-    """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their
-    number was passed without them, UNCLEAR if neither is known. All others are to be sent again. `booked`: the highest
-    number by lane that is stored for certain.
+    """Entries for letters that an earlier attempt may have sent: SENT if that is proved, REFUSED if their
+    number was passed without them, UNCLEAR if neither is known. All others will be sent again. `booked`: by
+    lane, the highest number that is certainly stored.
     """
     found: list[RecallEntry] = []
     for lane in lanes.values():

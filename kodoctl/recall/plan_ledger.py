@@ -30,7 +30,9 @@ class PlanLedger:
     """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
-        """`booked`: the highest number by lane that was stored for certain when the attempt began; None: the ledger tells."""
+        """`booked`: by lane, the highest number that was certainly stored when the attempt began; None: the
+        ledger has these numbers.
+        """
         self._ledger, self._plan, self._booked = ledger, plan, booked
         self._among: LedgerSlice | None = None
         self.statuses: dict[str, LetterStatus] = {}

@@ -1,4 +1,4 @@
-"""A steady rate: never more in any second than asked for, and no catching up after a pause."""
+"""A steady rate: never more starts in a second than the limit, and no catching up after a pause."""
 
 from __future__ import annotations
 

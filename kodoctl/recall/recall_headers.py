@@ -1,5 +1,6 @@
-"""Headers of a message that is sent: of a recalled one those of the dead letter, except those that its way to the dead
-letter topic left on it; of a released or moved one all it had, except what tells it to wait; of a lost one all it had.
+"""Headers of a message that is sent. A recalled message has those of the dead letter, except those of its way
+to the dead letter topic; a released or moved message has all its headers, except those that make it wait; a
+lost message has all its headers.
 """
 
 from __future__ import annotations

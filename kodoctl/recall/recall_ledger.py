@@ -1,7 +1,7 @@
-"""Recall ledger: what was meant, what was stored, what was acknowledged. Append-only; the last word counts.
+"""Recall ledger: intents, stored messages and acknowledgements. Append-only; the last entry of a letter counts.
 
-A recall is booked before it is sent and again when its receipt is there, so that after a crash everything in between
-is known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
+A recall is recorded before it is sent and again when its receipt is there, so that after a crash everything in
+between is known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
 """
 
 from __future__ import annotations

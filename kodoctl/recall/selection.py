@@ -1,4 +1,6 @@
-"""Letters in, a plan's choice out: a fold that keeps counts, and what is chosen (without payloads) in a scratch file."""
+"""Selection of a plan's letters: a fold over letters that keeps counts, and the chosen letters (without
+payloads) in a scratch file.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,7 @@ class LetterSelection:
                 self._take(letter)
 
     def _left_out_for(self, letter: DeadLetter, standing: LetterStatus | None) -> ExclusionReason | None:
-        """Why a matching letter must stay; None: it may go."""
+        """The reason for which a matching letter must stay; None: the plan may take it."""
         asked = self._asked
         if standing is not None and standing.event is not RecallEvent.REFUSED and not asked.again:
             return ExclusionReason.ALREADY if standing.settled else ExclusionReason.UNFINISHED

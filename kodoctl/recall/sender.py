@@ -297,7 +297,9 @@ class RecallSender:
         self._progress()
 
     def _must_stay(self, chosen: PlannedLetter, status: LetterStatus) -> bool:
-        """Not settled, and not to be sent now: what a run refused or could not tell keeps its number."""
+        """True if a letter is not settled and must not be sent now: a letter that a run refused or left unclear
+        keeps its number. The report gets the reason.
+        """
         if status.run != self._plan.run and status.event is not RecallEvent.REFUSED:
             self.report.elsewhere.append(f"{chosen.position}: begun by run {status.run}, which is not finished")
         elif status.run == self._plan.run and status.event is RecallEvent.REFUSED:

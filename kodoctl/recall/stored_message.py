@@ -79,7 +79,7 @@ class DeadLetter:
 
     @property
     def reason(self) -> str | None:
-        """Why it died, in the worker's words."""
+        """The reason of the failure, as the worker wrote it."""
         return self.properties.get(headers.REASON)
 
     @property

@@ -1,4 +1,4 @@
-"""An audit for people: the verdict first, then why, then what was counted."""
+"""An audit as text: the verdict first, then its reasons, then the counts."""
 
 from __future__ import annotations
 

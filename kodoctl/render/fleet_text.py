@@ -1,4 +1,4 @@
-"""A plan over several clusters: what is the same in some of them is shown once, and where they differ object by
+"""A plan over several clusters: changes that some clusters share are shown once, and differences object by
 object.
 """
 

@@ -280,7 +280,7 @@ def stake_lines(danger: FindingRow, address: str) -> list[str]:
 
 
 def detail_lines(finding: FindingRow) -> list[str]:
-    """The lines of a finding's detail, without the last one if it tells the remedy."""
+    """The lines of a finding's detail, without the last one if that is the remedy."""
     lines: list[str] = finding["detail"].split("\n")
     return lines[:-1] if _own_remedy(finding) else lines
 

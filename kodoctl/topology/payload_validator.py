@@ -262,7 +262,7 @@ class _Shape:
         return self._costs[id(schema)]
 
     def _same_value(self, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Schemas that the same value is held against."""
+        """Subschemas that apply to the same value as `schema`."""
         for key in _REFERENCES:
             if (target := self._target(schema.get(key))) is not None:
                 yield target

@@ -1,6 +1,7 @@
-"""Analysis of a route table, as far as the file alone shows it: lanes that a route is evaluated in, routes in a circle.
+"""Analysis of a route table, as far as the file alone shows it: lanes that a route is evaluated in, routes in a
+circle.
 
-A message's level, state and, at dispatch, attempts are known of a lane; all else of a message may be anything.
+A lane determines a message's level, state and, at dispatch, attempts; all other facts may have any value.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) 
 
 
 class _LaneFacts(NamedTuple):
-    """Facts of any message at a point, and the names of those that are known of all."""
+    """Facts that all messages at a point share. `names`: the facts that are the same for all of them."""
 
     names: frozenset[str]
     facts: RouteFacts
@@ -121,7 +122,7 @@ def _known(point: RoutePoint) -> _LaneFacts:
 
 
 def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
-    """Values that a condition may have where only these facts are known."""
+    """Values that a condition may have if only these facts are fixed."""
     match condition:
         case RouteCondition():
             return _ANY

@@ -1,6 +1,7 @@
-"""Lanes and slots that limits and `concurrency` of a subscription are about, with defaults filled in.
+"""Lanes and slots to which limits and `concurrency` of a subscription apply, with defaults filled in.
 
-Used by lint, the consumer and the drawings, so that what `in`, a state, a level or a lane stands for is said once.
+Used by lint, the consumer and the drawings, so that the meaning of `in`, a state, a level or a lane is defined
+once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Evidence on changes: live figures of what a change would destroy.
+"""Evidence on changes: live figures of the data that a change would destroy.
 
-Read only for objects at stake; judged by kodoctl.plan.danger.data_loss.
+Read only for objects at stake; judged by `kodoctl.plan.danger.data_loss`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A live namespace as a topology file: the same road backwards.
+"""Import of a live namespace as a topology file: planning in reverse.
 
-Families are recognised by the naming rule, then the file is planned against the very inventory it was made from, and
-what would not be adopted as it is leaves the file, with the reason. So the law holds by construction: import, then
-plan, is Adopt only (and a Create of `kodo-hold` where dead letters have no holder).
+Families are recognised by the naming rule. Then the file is planned against the inventory it was made from, and
+objects that would not be adopted unchanged leave the file, with the reason. So an import followed by a plan
+gives Adopt only (and a Create of `kodo-hold` where dead letters have no holder).
 """
 
 from __future__ import annotations

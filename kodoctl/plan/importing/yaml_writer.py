@@ -1,4 +1,6 @@
-"""The text of an imported file: families as a document, comments for what Pulsar does not store or the format cannot say."""
+"""The text of an imported file: families as a document, and comments about values that Pulsar does not store or
+the format cannot express.
+"""
 
 from __future__ import annotations
 

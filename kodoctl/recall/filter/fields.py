@@ -101,7 +101,7 @@ class LetterFacts:
 
     @property
     def document(self) -> Any:
-        """Its payload as JSON; None where it is none."""
+        """The payload as JSON; None if the payload is no JSON."""
         return self.letter.document
 
 

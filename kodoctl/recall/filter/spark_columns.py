@@ -1,6 +1,7 @@
 """Position and cause of a message as Spark SQL, for tables that group by them. Pure: texts only.
 
-They mean what kodoctl.recall.stored_message and kodoctl.protocol.error_causes say; tests compare them row by row.
+They have the meaning of `kodoctl.recall.stored_message` and `kodoctl.protocol.error_causes`; tests compare them
+row by row.
 """
 
 from __future__ import annotations

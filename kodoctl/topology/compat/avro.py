@@ -1,6 +1,7 @@
-"""Avro's rules of schema resolution: can a reader's schema take what a writer's schema wrote.
+"""Avro's rules of schema resolution: whether a reader's schema accepts data of a writer's schema.
 
-From the Avro specification, "Schema Resolution". A record or enum matches by its unqualified name, as brokers check it.
+From the Avro specification, "Schema Resolution". A record or enum matches by its unqualified name, as brokers
+check it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON Schema of the topology file, generated from the models: what editors and `kodoctl schema` use."""
+"""The JSON Schema of the topology file, generated from the models, for editors and `kodoctl schema`."""
 
 from __future__ import annotations
 

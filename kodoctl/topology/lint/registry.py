@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class LintScope:
     """All expansions of one environment, with views that several rules share.
 
-    `earlier`: (file, ground topic) -> the payload schema before the change under review, where it is known.
+    `earlier`: (file, ground topic) -> the payload schema before the change under review, if a revision is
+    given.
     """
 
     expansions: tuple[Expansion, ...]

@@ -1,4 +1,5 @@
-"""Field types of the YAML file: each turns what people write into a value, or says in one sentence what would do.
+"""Field types of the YAML file: each parses the text in the file into a value, or gives one sentence on the
+correct form.
 
 They exist so that a wrong value gives *one* finding in our words instead of one a branch of a union.
 """

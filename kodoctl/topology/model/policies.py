@@ -42,7 +42,7 @@ class PolicyMap(FileModel):
 
 
 class Retention(PolicyMap):
-    """How long and how much acknowledged data is kept. `0s` with `0B` keeps nothing."""
+    """Time and size of acknowledged data that is kept. `0s` with `0B` keeps nothing."""
 
     time: RetentionMinutes | None = None
     """Whole minutes, or unlimited."""
@@ -62,7 +62,7 @@ class BacklogQuota(PolicyMap):
 
 
 class DispatchRate(PolicyMap):
-    """How fast the broker hands messages to consumers."""
+    """Limit of the rate at which the broker sends messages to consumers."""
 
     messages: Count = "unlimited"
     """Messages per period."""
@@ -73,7 +73,7 @@ class DispatchRate(PolicyMap):
 
 
 class PublishRate(PolicyMap):
-    """How fast producers may publish to the topic, together."""
+    """Limit of the rate at which all producers together publish to the topic."""
 
     messages: MessageRate = "unlimited"
     """Messages per second."""
@@ -82,7 +82,7 @@ class PublishRate(PolicyMap):
 
 
 class SubscribeRate(PolicyMap):
-    """How often one consumer may subscribe."""
+    """Limit of the rate at which one consumer subscribes."""
 
     subscribes: Count = "unlimited"
     """Subscribe requests per period."""
@@ -91,7 +91,7 @@ class SubscribeRate(PolicyMap):
 
 
 class Persistence(PolicyMap):
-    """How many bookies keep each entry."""
+    """Copies of each entry, and the bookies that store them."""
 
     ensemble: PositiveInt | None = optional_like(3)
     """Bookies a ledger is spread over."""

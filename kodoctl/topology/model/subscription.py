@@ -104,7 +104,7 @@ class StateWeights(FileModel):
 
 
 class Waits(FileModel):
-    """How long and how often messages wait in a state."""
+    """Delays and attempts of messages that wait in a state."""
 
     delays: NotEmpty[DurationField] | None = optional_like(["10s", "1m", "5m"])
     """One delay an attempt; the last one repeats. Left out: the state's default."""
@@ -113,7 +113,7 @@ class Waits(FileModel):
 
 
 class RetryingWaits(Waits):
-    """How long and how often messages wait after failures."""
+    """Delays and attempts of messages that wait after failures."""
 
     by_code: dict[Text, NotEmpty[DurationField]] = Field(default_factory=dict, examples=[{"bank-busy": ["30s", "5m"]}])
     """Delays for handlers that say why: `raise Retry(code="bank-busy")`. One an attempt; the last one repeats."""

@@ -1,7 +1,7 @@
 """The topology file as people write it (format version 1).
 
-Every field carries a description and an example: they become schemas/topology.v1.json, the reference and what editors
-show. Defaults that depend on other fields are resolved in kodoctl.topology.defaults, never here.
+Every field carries a description and an example: they become schemas/topology.v1.json, the reference and the
+help in editors. Defaults that depend on other fields are resolved in `kodoctl.topology.defaults`, never here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schema hints on a place of the file: what it may contain, in words for error texts; and the order of keys."""
+"""Schema hints on a place of the file: its possible content as text for errors, and the order of its keys."""
 
 from __future__ import annotations
 

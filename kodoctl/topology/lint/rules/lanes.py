@@ -259,7 +259,7 @@ def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K221", Severity.WARNING, "error texts that nobody would get")
 def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
-    """They travel with messages that leave their lane, and stand in audit records: where there is neither, they are lost."""
+    """Error texts need messages that leave their lane, or audit records: without both, they are lost."""
     for expansion, path, ground, subscription in scope.subscriptions():
         texts = defaults.error_text(subscription)
         if texts is None:

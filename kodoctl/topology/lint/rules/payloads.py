@@ -24,7 +24,9 @@ _NOTHING_LANDS = "with `keep: never` no payload lands, so nothing is masked: lea
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
 def payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """The file exists, is valid JSON Schema or Avro, and is compatible with the one before it (where that is known)."""
+    """A payload schema must exist, be valid JSON Schema or Avro, and be compatible with its earlier version (if
+    a revision is given).
+    """
     judged: dict[int, str] = {}
     for expansion, path, _ in scope.grounds():
         ground = str(path[1])
