@@ -23,7 +23,7 @@ class Commands(LazyGroup):
         LazyCommand("schema", "kodoctl.cli.topology_commands:schema", "Print the JSON Schema of topology files, for editors."),
         LazyCommand("expand", "kodoctl.cli.expansion_commands:expand", "Show the Pulsar objects that files declare."),
         LazyCommand("graph", "kodoctl.cli.expansion_commands:graph", "Draw lanes and the ways messages take between them."),
-        LazyCommand("plan", "kodoctl.cli.plan_command:plan", "Show the changes an apply would make on the cluster, and data at stake."),
+        LazyCommand("plan", "kodoctl.cli.plan_command:plan", "Show the changes an apply would make, and data at stake."),
         LazyCommand("apply", "kodoctl.cli.apply_command:apply", "Carry out a reviewed plan file; or plan, show and ask first."),
         LazyCommand("drift", "kodoctl.cli.drift_command:drift", "Compare the live cluster with the last apply."),
         LazyCommand("destroy", "kodoctl.cli.destroy_command:destroy", "Delete everything a topology created."),
@@ -35,7 +35,7 @@ class Commands(LazyGroup):
         LazyCommand("unlock", "kodoctl.cli.history_commands:unlock", "Take the lease of a namespace from an apply that hangs."),
         LazyCommand("status", "kodoctl.cli.status_command:status", "Show levels and states and their waiting messages."),
         LazyCommand("exporter", "kodoctl.cli.exporter_command:exporter", "Export depth and age of all lanes as Prometheus metrics."),
-        LazyCommand("peek", "kodoctl.cli.peek_command:peek", "Look at the messages that topics store, oldest first; consumes nothing."),
+        LazyCommand("peek", "kodoctl.cli.peek_command:peek", "Look at stored messages, oldest first; consumes nothing."),
         group("review", "Plans in pull requests. Uses the GitHub API given by GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.", (
             LazyCommand("post", "kodoctl.cli.review_commands:post", "Show a plan in a pull request."),
             LazyCommand("approved", "kodoctl.cli.review_commands:approved", "Fetch the plan that was approved."),

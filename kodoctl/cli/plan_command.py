@@ -44,7 +44,7 @@ def plan(
     excludes: plan_options.Excludes = None,
     verbose: plan_options.Verbose = False,
 ) -> None:
-    """Show the changes an apply would make on the cluster, and data at stake.
+    """Show the changes an apply would make, and data at stake.
 
     Writes nothing.
     """
