@@ -36,11 +36,11 @@ def paths_or_default(paths: list[str] | None) -> list[str]:
 
 
 class _Streams:
-    """Standard output and error of the command that runs: what becomes of it where one of them can take nothing any
-    more, because its reader left or its disk is full.
+    """Standard output and error of the running command, and the loss of one of them, because its reader left or
+    its disk is full.
 
-    A command that only reads ends there. One that changes something goes on without it: nobody who watches may stop
-    what is half done.
+    A command that only reads ends then. A command that changes something goes on without the stream: a reader
+    must not stop unfinished changes.
     """
 
     def __init__(self) -> None:
@@ -138,14 +138,14 @@ def finish(code: int) -> NoReturn:
 def command(function: C) -> C:
     """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback.
 
-    Where nobody takes what it prints, it goes on to its end and then fails; `reading` and `judging` are for what
-    changes nothing.
+    If its output is lost, the command goes on to its end and then fails; `reading` and `judging` are for
+    commands that change nothing.
     """
     return _command(function)
 
 
 def reading(function: C) -> C:
-    """A `command` that changes nothing: it stops as soon as nobody takes what it prints, as filters do."""
+    """A `command` that changes nothing: it stops as soon as its output is lost, as filters do."""
     return _command(function, only_reads=True)
 
 
@@ -259,9 +259,9 @@ def run_application(app: typer.Typer) -> NoReturn:
 
 
 def end_process(code: int, *, at_once: bool = False) -> NoReturn:
-    """Ends the process with an exit code. Where a call into the client library was left behind (or `at_once`),
-    without the interpreter's own end, which that call would turn into SIGABRT: what is registered for the end is
-    called, what was written is flushed.
+    """Ends the process with an exit code. If a call into the client library was abandoned (or `at_once`), the
+    interpreter's own end is skipped, because that call would turn it into SIGABRT: registered exit functions
+    are called, and streams are flushed.
     """
     deadlines = sys.modules.get("kodoctl.pulsar.deadlines")  # loaded by whoever made such a call
     if not at_once and (deadlines is None or not deadlines.any_left_behind()):

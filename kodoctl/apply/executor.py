@@ -34,7 +34,9 @@ _UNSURE: Final = "lease lost before the write could be confirmed: whether it was
 
 
 class Executor:
-    """One apply. `stop` ends it after the running calls; what did not begin is reported so."""
+    """Executor of one apply. `stop` ends it after the running calls; the report lists changes that did not
+    begin.
+    """
 
     def __init__(  # what an apply needs
         self,

@@ -139,8 +139,8 @@ class LedgerWriter:
         self._entries[key] = replace(entry, grants={**rest, **given})
 
     def _adopted(self, key: Key, change: Adopt) -> OwnershipKind:
-        """Kind of ownership of an adopted object: what we or its former owner created stays created by us; finishing
-        what an intent began makes it so.
+        """Kind of ownership of an adopted object. An object that this topology or its former owner created
+        stays `CREATED`, and an object with an intent becomes `CREATED`; any other is `ADOPTED`.
         """
         known = self._entries[key].owned.get(change.address)
         if known is None and change.taken_from is not None:

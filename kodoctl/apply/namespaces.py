@@ -34,8 +34,8 @@ def create_tenant(admin: Admin, tenant: TenantResource) -> None:
 
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
-    """Complete in one PUT: policies and ledger are there from the first moment. No validation happens in that request, so
-    what lint did not see is found by reading back.
+    """Creates a namespace in one PUT, with policies and ledger from the first moment. Pulsar does not validate
+    that request, so the policies are read back: lint may have missed an error.
     """
     body: dict[str, Any] = {**new_namespace(namespace.policies, cluster), "properties": dict(properties)}
     path = namespace_path(namespace.name)

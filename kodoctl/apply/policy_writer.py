@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def write_policy(
     admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
 ) -> None:
-    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something
-    goes out only while nothing but what was planned to go is there.
+    """Sends the requests that write one policy of the object at `path`; `now` reads the policy. A request that
+    unsets a value is sent only while the policy has its planned value.
     """
 
     def done() -> bool:

@@ -79,7 +79,9 @@ def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) ->
 
 
 def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions: Collection[int]) -> None:
-    """Moves it to the first message of these partitions. What was read there meanwhile is read once more."""
+    """Moves the subscription to the first message of these partitions. Messages that were read there meanwhile
+    are read once more.
+    """
     if subscription.start == "latest":
         return
     for index in partitions:
@@ -91,7 +93,9 @@ def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions:
 
 
 def _unknown_start(subscription: SubscriptionResource, problem: str) -> WriteFailedError:
-    """The error of a subscription that may be there and begin at the end: what is wrong, and the command that moves it."""
+    """The error for a subscription that may begin at the end: the problem, and the command that moves the
+    subscription.
+    """
     if subscription.start == "latest":
         return WriteFailedError(problem)
     command = f"pulsar-admin topics reset-cursor {subscription.topic}-partition-0 -s {subscription.name} -m earliest"

@@ -134,7 +134,9 @@ def _check_planned(given: PlanFlags) -> None:
 
 
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
-    """The plan made now, if all of it was approved: the file says what may be done, never what is done."""
+    """The plan made now, if the approved plan contains all of it. The approved file limits the changes; it is
+    not carried out itself.
+    """
     from kodoctl.plan.approval import unapproved_changes, with_reviewed_evidence
     from kodoctl.plan.partial_access import refuse_reduced
 

@@ -1,7 +1,7 @@
 """Commands that are listed by name and summary, and whose modules are imported when they run.
 
-Help, usage errors and shell completion of a group need the names and summaries of its commands, which its table holds.
-The modules of commands import what the commands work with, so building all of them took longer than most commands.
+Help, usage errors and shell completion of a group need only the names and summaries in its table. The modules
+of commands import many libraries, so building all of them took longer than most commands.
 """
 
 from __future__ import annotations

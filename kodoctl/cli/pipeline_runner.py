@@ -273,8 +273,8 @@ class Runner:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
 
     def page(self, result: RunResult, expansion: Expansion) -> str | None:
-        """Writes the page, and pictures: its path. None where none is wanted. Raises UsageError, and what gathering its facts
-        failed with.
+        """Writes the page and the pictures, and returns the page's path; None if no page is wanted. Raises
+        UsageError, and the error that gathering the facts raised.
         """
         if result.failure is not None:
             raise result.failure

@@ -41,8 +41,8 @@ def serve(
     address: tuple[str, int | None],
     timeout: int = RUN_TIMEOUT,
 ) -> None:
-    """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for what cannot work from the beginning; a run that
-    fails later is reported, and the next one tries again.
+    """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for errors that exist from the
+    beginning; a run that fails later is reported, and the next one tries again.
     """
     from kodoctl.pipeline.audit.audit_evidence import MessageStatus
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags:
-    """Flags of a command that plans: what they allow, what they compare with, and the part that they name."""
+    """Flags of a command that plans: their allowances, the revision to compare with, and the selected part of
+    the objects.
+    """
 
     adopt: list[str] | None = None
     destroy: list[str] | None = None
@@ -33,7 +35,7 @@ class PlanFlags:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFiles:
-    """The files in one environment: what they declare, and what they declared before."""
+    """The files in one environment: their declared objects, now and at an earlier revision."""
 
     paths: list[str]
     desired: Desired

@@ -99,8 +99,10 @@ def apply_plan(
     helped: Callable[[Attempt], ParallelSend] | None = None,
     paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
 ) -> None:
-    """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier;
-    `paused`: see `attempt_plan`.
+    """Checks, confirms, carries out and reports a plan; exits with the code of the report.
+
+    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: see
+    `attempt_plan`.
     """
     found = attempt_plan(target, asked, output, helped, paused)
     if found is not None:
@@ -224,9 +226,11 @@ def _read(file: str, *, waiting: bool) -> RecallPlan:
 def _check_files(
     session: Session, plan: RecallPlan, topology: str | None
 ) -> tuple[Edit | None, dict[str, int], int, bool]:
-    """The file must still stand for the plan's topics: messages go to lanes of their own ground, and nowhere else. What
-    it says of payloads to be patched, how large messages may be, by lane's topic, how long they may wait (ms), and
-    whether their lane keeps the order of keys.
+    """Checks that the file still has the plan's topics: messages go to lanes of their own ground, and nowhere
+    else.
+
+    Returns the patch of payloads, the greatest size of messages by lane's topic, the longest wait (ms), and
+    whether the lane keeps the order of keys.
     """
     from kodoctl.recall.destinations import family_of, fits
     from kodoctl.recall.payload_patch import Edit

@@ -20,7 +20,7 @@ PATIENCE: Final = 20.0
 
 
 class BrokerEngine(Protocol):
-    """Runs the broker of an instance. Every method raises KodoctlError for what a user can put right."""
+    """Runs the broker of an instance. Every method raises KodoctlError for problems that a user can repair."""
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
         """Finds or fetches everything that a start needs, and returns the start itself."""

@@ -47,7 +47,7 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """Root folders, absolute: `data` for instances, `jars` for what is downloaded once."""
+    """Root folders, absolute: `data` for instances, `jars` for files that are downloaded once."""
 
     data: Path
     jars: Path

@@ -63,9 +63,10 @@ class _DiedError(KodoctlError):
 def up(
     homes: Homes, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
-    """Starts an instance and waits until it is ready, at most `limit` seconds; one that runs is left as it is.
+    """Starts an instance and waits until it is ready, at most `limit` seconds; a running instance is left as it
+    is.
 
-    Raises KodoctlError with what to do, K601 to K623. Whatever it started has ended then, and data is kept.
+    Raises KodoctlError with the remedy, K601 to K623. The started processes have ended then, and data is kept.
     """
     job = _Job(homes, environ, asked, tell, limit)
     with disk_errors(homes.data), record.lock(homes, asked.name, tell):

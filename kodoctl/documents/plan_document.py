@@ -41,7 +41,9 @@ class FieldRow(TypedDict):
 
 
 class ChangeRow(TypedDict):
-    """A change of one object. `before`, `after`: whole resources with their `kind`; `fields` and what follows: of updates."""
+    """A change of one object. `before`, `after`: whole resources with their `kind`; `fields` and the keys after
+    it: of updates.
+    """
 
     action: str
     address: str

@@ -57,9 +57,10 @@ class LetterSample(TypedDict):
 
 
 class RecallSummary(TypedDict):
-    """Counts of letters. `by_cause`: by reason and error without what differs between two letters; `left_out`: by why
-    they are not in the plan; `not_editable`: by why a patch does not fit; `not_landed`: some of those whose payload the
-    landing does not have, by topic and position.
+    """Counts of letters. `by_cause`: by reason and error, without the parts that differ between letters;
+    `left_out`: by the reason for which letters are not in the plan; `not_editable`: by the reason for which a
+    patch does not fit; `not_landed`: samples of letters whose payload the landing does not have, by topic and
+    position.
     """
 
     read: int

@@ -43,8 +43,9 @@ class WaitingFigures(TypedDict):
 
 
 class SimulatedRun(TypedDict):
-    """One file's replay. `all`, `tenants`: of what arrived; `states`: runs of all messages. `moved`: messages by the rule that
-    moved them; `slots`: handlers at once, in all `workers`; `breaker_opened`: times.
+    """One file's replay. `all`, `tenants`: of messages that arrived; `states`: runs of all messages. `moved`:
+    messages by the rule that moved them; `slots`: handlers at once, in all `workers`; `breaker_opened`: number
+    of times.
     """
 
     all: SimulatedFigures

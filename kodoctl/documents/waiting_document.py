@@ -37,8 +37,8 @@ class WaitingGroupRow(TypedDict):
 
 
 class WaitingListDocument(TypedDict):
-    """Waiting messages that meet the condition. `groups`: the largest first; `unread`: what could not be read, a line
-    each.
+    """Waiting messages that meet the condition. `groups`: the largest first; `unread`: entries that could not
+    be read, a line each.
     """
 
     format_version: int

@@ -63,7 +63,7 @@ class Desired:
         return tuple(expansion for expansion in self.expansions if expansion.namespace == namespace)
 
     def formerly(self, name: str) -> frozenset[str]:
-        """Earlier names of a topology: what they own is taken over."""
+        """Earlier names of a topology: the topology takes over the objects that these names own."""
         return frozenset(
             old for expansion in self.expansions if expansion.name == name for old in expansion.topology.spec.formerly
         )
@@ -93,7 +93,9 @@ def desired(
 
 
 def _together(resource: Resource, before: DesiredObject | None) -> Resource:
-    """Several files may need one grant: the role is given what all of them ask for. Nothing else is declared twice (K102)."""
+    """The resource together with its earlier declaration. Several files may declare one grant: the role gets
+    all actions. No other object may be declared twice (K102).
+    """
     if before is None or not isinstance(resource, GrantResource) or not isinstance(before.resource, GrantResource):
         return resource
     return replace(resource, actions=resource.actions | before.resource.actions)

@@ -109,7 +109,7 @@ def _left(change: Change, live: Live) -> Iterator[Change]:
 
 
 def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> Iterator[Change]:
-    """Made by the apply: what is not yet set on it, and its place in the ledger."""
+    """Changes for an object that the apply created: fields that are not set yet, and its place in the ledger."""
     owner = change.about.owner
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")

@@ -164,7 +164,7 @@ def _reached(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ..
 
 
 class _Needs:
-    """Dependencies of objects: what must exist before one can be created, changed or deleted."""
+    """Dependencies of objects: the objects that must exist before one can be created, changed or deleted."""
 
     def __init__(self, desired: Desired, live: Live, known: frozenset[Address]) -> None:
         self._desired, self._live, self._known = desired, live, known
@@ -210,7 +210,7 @@ class _Needs:
             yield address
 
     def _topic(self, name: TopicName) -> Iterator[Address]:
-        """The topic below an object, unless it is there as declared: what hangs on it is made for its partitions."""
+        """The topic below an object, unless it exists as declared: its objects are created for its partitions."""
         address = topic_address(name)
         wanted, found = self._desired.objects.get(address), self._live.objects.get(address)
         there, asked = found.resource if found else None, wanted.resource if wanted else None

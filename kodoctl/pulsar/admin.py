@@ -32,10 +32,10 @@ def no_condition() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its
-    words for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between asking
-    and answer, which were `took` seconds apart; None: it did not say. `foreign`: a body that is no JSON, and not what
-    Pulsar says of its objects. `body` and `headers`: the answer as it came.
+    """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` is its
+    text for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between
+    request and answer, which were `took` seconds apart; None: the answer had none. `foreign`: the body is no
+    JSON and no text of Pulsar about its objects. `body` and `headers`: the answer as it came.
     """
 
     method: str
@@ -113,13 +113,13 @@ class Admin(Protocol):
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """One call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
-        connection breaks, and so is what surely was not sent; a write that was answered is not. Not `patient`: any
-        answer is the answer, for questions that what a sender chose may make fail for good.
+        """Sends one call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
+        connection breaks, and so are requests that certainly were not sent; a write with an answer is not. Not
+        `patient`: any answer is returned, for requests that a sender's data may make fail permanently.
 
-        `condition` is called right before each request on the wire, those that a redirect makes included, after all
-        that a request waits for; what it raises is raised here, and that request is not sent. Raises LostReplyError
-        when a write's fate is unknown, ClusterError when no broker or no valid token is there.
+        `condition` is called right before each request on the wire, after all waiting, and for redirected
+        requests as well; its exception is raised here, and that request is not sent. Raises LostReplyError if
+        the result of a write is unknown, ClusterError if there is no broker or no valid token.
         """
 
 
@@ -144,7 +144,7 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
 
 
 def must(reply: Reply, doing: str) -> Any:
-    """The reply's data. Raises AdminError, which says what we were `doing`."""
+    """The reply's data. Raises AdminError, whose text names the action `doing`."""
     if not reply.ok:
         raise AdminError(reply, doing)
     return reply.data

@@ -23,8 +23,8 @@ OnReceipt = Callable[[Receipt], None]
 
 
 class BundledProducer(DedupProducer):
-    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. What the border cannot
-    build (a NUL in a text, which C would cut) the binding sends, in its turn.
+    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. The
+    binding sends, in order, the messages that the border cannot build (a NUL in a text, which C would cut).
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:

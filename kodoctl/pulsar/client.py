@@ -88,9 +88,9 @@ class BrokerClient:
         late: Callable[[T], object] = lambda _: None,
         patience: Patience | None = None,
     ) -> T:
-        """Result of `work` on the `pulsar.Client`; tried again for `limit` seconds while topics move from a broker
-        to another or cannot be opened, 0: once. Raises what the library raises in the end, UnansweredError where a
-        call does not return, and as `get`.
+        """Result of `work` on the `pulsar.Client`. The call is repeated for `limit` seconds while topics move
+        from a broker to another or cannot be opened; 0: one call. Raises the library's last error,
+        UnansweredError if a call does not return, and as `get`.
         """
         client = self.get()
         waiting = patience or self.patience

@@ -35,7 +35,9 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files. `cert` and `key`: who we are, both or none; `ca`: whom we trust, None: what the system trusts."""
+    """PEM files. `cert` and `key`: this client's identity, both or none; `ca`: the trusted authorities; None:
+    the system's.
+    """
 
     cert: Path | None = None
     key: Path | None = None

@@ -24,7 +24,9 @@ _left_behind: list[threading.Thread] = []
 
 
 class UnansweredError(ClusterError):
-    """A wait came to its limit, or was interrupted: what was waited for may still happen. `seconds`: how long it was."""
+    """A wait reached its limit, or was interrupted: the awaited event may still happen. `seconds`: length of
+    the wait.
+    """
 
     def __init__(self, what: str, seconds: float, *, interrupted: bool = False) -> None:
         self.seconds, self.interrupted = seconds, interrupted

@@ -33,8 +33,8 @@ _READ_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Content of the first entry of an apply. `commit`: of the repository of the files;
-    `plan`: the digest of what they mean.
+    """Content of the first entry of an apply. `commit`: of the repository of the files; `plan`: the digest of
+    the declared objects.
     """
 
     verb: str

@@ -64,8 +64,8 @@ class _Entry:
 
 
 def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Stats, most: int = FEW) -> Backlog:
-    """`sub`: what the stats of the partition say of subscription `name`. `most`: entries to look at. What the broker
-    does not show counts as a message.
+    """Backlog of the subscription `name` in one partition. `sub`: its part of the partition's stats; `most`:
+    number of entries to read. An entry that the broker does not show counts as a message.
     """
     entries = int(sub.get("msgBacklog") or 0)
     oldest = int(sub.get("earliestMsgPublishTimeInBacklog") or 0) or None

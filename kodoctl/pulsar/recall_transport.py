@@ -97,7 +97,9 @@ class DeadLetterConsumer:
         return self._tokens.keys()
 
     def forget(self) -> None:
-        """Drops the tokens of `unacknowledged`: `letters` reads through the subscription again, behind what was held."""
+        """Drops the tokens of `unacknowledged`: `letters` reads through the subscription again, after the
+        messages that had tokens.
+        """
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
@@ -213,12 +215,13 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
 
 
 class DedupProducer:
-    """A producer of a fixed name on one partition. Its broker drops numbers it has stored: so unbatched, and no
-    time-out, because a message whose fate is unknown would be a number whose fate is unknown.
+    """A producer of a fixed name on one partition. Its broker drops numbers it has stored. Therefore it sends
+    without batches and without time-out: a message with an unknown result would be a number with an unknown
+    result.
 
-    `largest`: bytes that the topic takes, 0 where it has no limit of its own. The broker answers a larger one by
-    cutting the connection, the client sends it again for ever, and what is behind it waits, or is stored and takes
-    its number's turn.
+    `largest`: bytes that the topic takes, 0 if it has no limit of its own. The broker answers a larger message
+    by cutting the connection, and the client sends it again for ever. Later messages then wait, or are stored
+    and take its number's turn.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:

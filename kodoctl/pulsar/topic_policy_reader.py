@@ -93,9 +93,12 @@ class PolicyReader:
     def read(
         self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool, checked: bool = True
     ) -> TopicPolicyReading:
-        """The same answer either way; `how` says which way and why. `validates`: what counts for schema validation
-        where a topic says nothing; `checked`: whether single requests, which need more rights, are compared with the
-        bulk. Raises ClusterError where these say for longer that what is set in the bulk is unset.
+        """Reads the policies of topics; the answer is the same in bulk or by single requests, and `how` gives
+        the way and the reason.
+
+        `validates`: the namespace's value of schema validation, for topics without a value; `checked`: whether
+        single requests, which need more rights, are compared with the bulk. Raises ClusterError if these show
+        for longer that a policy is unset that the bulk has set.
         """
         if not topics:
             return TopicPolicyReading({}, frozenset(), "none needed")

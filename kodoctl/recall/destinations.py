@@ -183,8 +183,8 @@ def _listed(names: Mapping[str, object]) -> str:
 def fits(
     family: RecallSource, name: str, dead_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
 ) -> list[str]:
-    """Differences between a plan and the file, in words: what the plan names and the file no longer has. `lanes`:
-    topic, whether ready, partitions.
+    """Differences between a plan and the file, as texts: topics and lanes of the plan that the file no longer
+    has. `lanes`: topic, whether ready, partitions.
     """
     problems = []
     if (family.name, family.dead_topic, family.holder) != (name, dead_topic, holder):

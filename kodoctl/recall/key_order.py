@@ -83,7 +83,9 @@ def _split(keys: list[KeyCount]) -> Diagnostic:
 
 
 def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> set[Position]:
-    """Positions of all messages that leave the lane by a plan: sent, as copies of what is sent, or sent before."""
+    """Positions of all messages that leave the lane by a plan: sent messages, copies of them, and messages that
+    were sent before.
+    """
     found = {one.position for one in letters}
     for one in letters:
         found.update(ref.position for ref in one.repeats)

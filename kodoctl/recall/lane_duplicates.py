@@ -162,9 +162,9 @@ def _until(facts: PartitionFacts, until: Place | None) -> PartitionFacts:
 
 
 def _second_copies(stored: list[ReadMessage], receipt: str, *, exclusive: bool) -> list[ReadMessage]:
-    """Copies of one message beside that of its receipt, or beside the last one where the receipt names no place. Where
-    others read the lane, only the first, and only in front of the receipt: what is behind may have been moved there by
-    a worker, which keeps the recall id.
+    """Copies of one message beside the one of its receipt, or beside the last one if the receipt has no place.
+    If others read the lane, only the first copy before the receipt is returned: a worker, which keeps the
+    recall id, may have moved the message to a place after it.
     """
     if not receipt:
         return stored[:-1]

@@ -50,8 +50,9 @@ class PauseClock:
 
 
 class LanePause:
-    """The pause of a plan's lane. `begin` before anything is sent; then `end` with the result, `give_up` where nothing was
-    sent, or `keep` after a failure: the last three return what people must know of a lane that stays paused, else "".
+    """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `give_up`
+    if nothing was sent, or `keep` after a failure. The last three return a text for the user about a lane that
+    stays paused, else "".
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class LanePause:
         self._is_own = False  # the order is of this run, not of a person or of another run
 
     def begin(self, wait: int, sending: int = 0) -> None:
-        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected. `sending`: ms that
-        the attempt takes after that. Raises RefusedError with their names, LockedError for a lane that another run has
-        paused. After any failure an order that is new is taken back; `tell` gets what people must know if one stays.
+        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected.
+        `sending`: ms that the attempt takes after that. Raises RefusedError with the consumers' names,
+        LockedError for a lane that another run has paused. After any failure a new order is taken back; `tell`
+        gets a text for the user if one stays.
         """
         try:
             self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))
@@ -123,7 +125,9 @@ class LanePause:
         return f"{lane} is paused until {until} by {found.who}: run the same command again before that. {_RESUMED}"
 
     def _give(self, least: int) -> None:
-        """An order that lasts for at least so many ms. Whose it is is decided on what is written over, at each try."""
+        """Gives an order that lasts for at least `least` ms. Each try decides by the present order whether the
+        pause belongs to this plan.
+        """
         self._since = now = self._clock.now()
         order = Override(
             OverrideKind.PAUSE, now, now + max(LASTS_MS, least), self._who, self._why, lane=self._plan.lane

@@ -22,7 +22,9 @@ K433: Final = "a change that stops clients"
 
 
 def stopped_clients(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """One warning a changed policy: the first topic, what becomes of its clients, and how many more."""
+    """One warning for each changed policy: the first topic, the effect on its clients, and the number of
+    further topics.
+    """
     for change in changes:
         if not isinstance(change, Update):
             continue
