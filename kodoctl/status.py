@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) what is in them;
-    `oldest` is when the oldest unacknowledged message was published, ms since the epoch; rates are per second.
-    `blocked`: consumers that the broker sends nothing because too much is unacknowledged. `steered`: the live orders
-    to its workers, as they stand in the subscription's property.
+    """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) the
+    messages in them; `oldest` is the publish time of the oldest unacknowledged message, in ms since the epoch;
+    rates are per second. `blocked`: consumers that the broker sends nothing because too much is unacknowledged.
+    `steered`: the live orders to its workers, as the subscription's property has them.
     """
 
     ground: str

@@ -107,8 +107,8 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
 def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
-    """One lane by its name, with the target that messages can be sent to exactly. `deduplicates`: a topic drops what is
-    sent twice.
+    """One lane by its name, with a target that takes each message exactly once. `deduplicates`: returns whether
+    a topic drops repeated messages.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

@@ -90,8 +90,8 @@ class RecallLedger(Protocol):
 
 
 def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
-    """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first:
-    from there on a lane is read back.
+    """The latest status by recall id: of the run that came furthest, the furthest event. Of several intents the
+    first counts: a recovery reads the lane from there.
     """
     every = list(entries)
     found = {entry.recall_id: entry for entry in every}
@@ -125,7 +125,7 @@ def status_of(entry: RecallEntry) -> LetterStatus:
 
 
 def has_begun(entries: Iterable[RecallEntry], run: str) -> bool:
-    """True if a run may have sent, or has discarded, anything. What a broker never took was not sent."""
+    """True if a run may have sent, or has discarded, anything. A message that the broker refused was not sent."""
     return any(entry.run == run and entry.event is not RecallEvent.REFUSED for entry in entries)
 
 

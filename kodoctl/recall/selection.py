@@ -78,8 +78,8 @@ class _Labels(NamedTuple):
 
 
 class LetterSelection:
-    """`offer` every letter that the holder still has, oldest first in each partition; `finish` once. What is chosen is in a
-    scratch file, the memory needed is that of the counts.
+    """Selection of letters: `offer` every letter that the holder still has, oldest first in each partition;
+    call `finish` once. The chosen letters are in a scratch file; only the counts need memory.
     """
 
     def __init__(self, asked: SelectionRequest) -> None:
@@ -247,8 +247,9 @@ class LetterSelection:
             yield PlanRow(ref, chosen)
 
     def _leave_out_parts(self) -> None:
-        """Keeps of a batch in a waiting lane all messages or none: the broker forgets which messages of a batch were
-        acknowledged when it unloads the partition, so what was sent elsewhere would come to a worker again.
+        """Keeps all messages of a batch in a waiting lane or none. The broker forgets which messages of a batch
+        were acknowledged when it unloads the partition, so messages that were sent elsewhere would come to a
+        worker again.
         """
         if not self._batches:
             return

@@ -149,8 +149,8 @@ class RecallSender:
         return any(one.run == self._plan.run and one.event is not RecallEvent.REFUSED for one in statuses)
 
     def _delegate(self, helpers: ParallelSend) -> None:
-        """Others send while this process holds the subscription: what they recorded is only acknowledged here, what they
-        left is sent here.
+        """Lets other processes send while this process holds the subscription. Messages that they recorded are
+        only acknowledged here; messages that they left are sent here.
         """
         letters = self._segment.letters
         unsettled = {one.position for one in letters if not self._ledger.settled(one)}

@@ -47,7 +47,8 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without partition.
+    """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without
+    partition. `broken`: the parts that cannot be read; see `whole`.
 
     `broken`: what of it cannot be read; see `whole`.
     """

@@ -17,7 +17,7 @@ _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
 
 def history_lines(applies: list[ApplyRow], namespace: str) -> Iterator[Line]:
-    """Two lines for each apply, oldest first: what, when and how it ended; by whom."""
+    """Two lines for each apply, oldest first: its content, its time and its result; its user."""
     if not applies:
         yield Line(f"Nothing was applied in {one_line(namespace)} yet.")
     for one in applies:

@@ -22,8 +22,8 @@ _DETAIL: Final = 2_000
 
 
 def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) -> str:
-    """Head, destructive changes, findings, then details folded by namespace: as much as
-    fits, what is cut is counted.
+    """The plan as Markdown: head, destructive changes, findings, then details folded by namespace. As much as
+    fits is shown, and the number of omitted parts.
     """
     document = gathered(document)
     page = _Page(limit - _ROOM)

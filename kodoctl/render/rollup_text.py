@@ -50,8 +50,8 @@ def lines(document: RollupDocument) -> Iterator[Line]:
 
 
 def _groups(lanes: Sequence[LaneCounts]) -> dict[tuple[str, str | None], list[LaneCounts]]:
-    """Lanes by topic and subscription. What arrived on a ready topic did so for every
-    subscription that worked on it.
+    """Lanes by topic and subscription. Messages that arrived on a ready topic count for every subscription that
+    worked on it.
     """
     readers = {(one["topic"], one["level"], one["state"]) for one in lanes if one["subscription"] is not None}
     everybody = {(one["topic"], one["level"], one["state"]): one for one in lanes if one["subscription"] is None}

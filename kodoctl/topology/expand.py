@@ -206,8 +206,8 @@ def _unacked(consumer: int, together: int) -> Layer:
 
 @cache
 def derived_state(consumer: int, together: int) -> Layer:
-    """Waiting topics take messages of any schema version. Recalls and releases send to them, exactly once by
-    deduplication: without it nobody could release what waits in the night when it has to be released.
+    """Derived policies of waiting topics. They take messages of any schema version. Recalls and releases send
+    to them exactly once by deduplication: without it nobody could release waiting messages in an emergency.
     """
     unacked = _unacked(consumer, together)
     values = {**unacked.values, "schema_validation": False, "deduplication": True}

@@ -184,7 +184,7 @@ class _Family:
                 yield type(limit)
 
     def exhausted(self, level: Level) -> Iterator[Edge]:
-        """Out of the waiting states, draining ones included: their messages go on to what remains."""
+        """Edges out of the waiting states, draining ones included, for messages that used up their attempts."""
         retrying = self.open(level, State.RETRYING)
         for state in WAITING_STATES:
             if (lane := self.lanes.get((level, state))) is not None:

@@ -41,7 +41,9 @@ _NOT_LINEAR: Final = (
 
 
 class UnusableSchemaError(ValueError):
-    """A schema that payloads cannot be held against. The text says where, why, and what to write instead."""
+    """A schema that payloads cannot be validated against. The text gives the place, the reason and the
+    correction.
+    """
 
 
 @dataclass(frozen=True, slots=True)

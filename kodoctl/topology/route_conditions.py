@@ -82,7 +82,9 @@ def taken_values(earlier: Route, later: Route) -> list[str]:
 
 
 def exclude(one: Route, other: Route) -> bool:
-    """True if no message ever matches both routes: they name other values of what no move changes (sure cases only)."""
+    """True if no message ever matches both routes, because they name different values of a property that no
+    move changes. Only certain cases are True.
+    """
     tests = [
         [test for part in _conjuncts(condition_of(route.when)) if isinstance(test := _as_test(part), RouteCondition)]
         for route in (one, other)

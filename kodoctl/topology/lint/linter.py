@@ -49,7 +49,7 @@ def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tupl
 
 
 def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
-    """Expansions and findings of one environment, allow-comments applied: what plan and apply start from."""
+    """Expansions and findings of one environment, with allow-comments applied: the input of plan and apply."""
     expansions, judged = judge(load_set(files, environment))
     return expansions, _allowed(judged, files)
 

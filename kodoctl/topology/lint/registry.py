@@ -82,7 +82,7 @@ class LintScope:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One lint code: what it finds, how bad that is, and the function that looks."""
+    """One lint code: its summary, its severity, and the function that finds violations."""
 
     code: str
     severity: Severity

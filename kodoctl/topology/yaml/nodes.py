@@ -94,7 +94,7 @@ class Node:
         return value
 
     def twin(self) -> Node:
-        """The same value as a node of its own: what an alias becomes, so that an anchored node keeps its key's place."""
+        """The same value as a node of its own, for an alias, so that an anchored node keeps its key's place."""
         return Node(self.value, self.file, self.line, self.column, (self.end_line, self.end_column), self.size)
 
 

@@ -73,7 +73,7 @@ class SchemaHints:
         return [*(["production"] if len(path) == 2 else []), *self.keys(path[2:])]
 
     def advise_on_key(self, path: Path, key: str) -> str:
-        """Advice for an unknown `key` in the map at `path`: what to write instead."""
+        """Advice for an unknown `key` in the map at `path`: the likely correct key."""
         known = sorted(self.keys(path))
         spelled = get_close_matches(key, known, n=1, cutoff=0.8)
         inside = [one for one in known if key in self.keys((*path, one))]

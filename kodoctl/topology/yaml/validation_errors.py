@@ -93,7 +93,7 @@ _BRANCHES = frozenset({"word", "map", "value", "inherit", "rate", "concurrency",
 
 
 def _with_kinds(path: Path, root: Node) -> Path:
-    """The path with the `kind` of each list entry on it that has one: what may stand there depends on it."""
+    """The path with the `kind` of each list entry on it that has one: the allowed keys depend on the kind."""
     steps: list[str | int] = []
     for number, step in enumerate(path, 1):
         steps.append(step)
