@@ -40,7 +40,7 @@ def not_ready(targets: Sequence[ReadinessTarget], patience: float = _PATIENCE) -
     """Returns None if clients can work through each of these brokers, otherwise the missing condition. A
     question takes at most `patience` seconds.
 
-    First whether the right one answers: another broker may have been quicker to take the port. The health check
+    The first check is whether the right broker answers: another one may have taken the port first. The health check
     produces and reads a message; the namespace `public/default` is made last of all.
     """
     for target in targets:

@@ -38,7 +38,7 @@ class Contributors:
 
 def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) -> Contributors:
     """Finds the people who contributed to a merged pull request. `pushes`: activities of its branch, latest
-    first.
+    first. Raises RefusedError if the forge does not list all commits.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     shas = {str(commit["sha"]) for commit in commits}

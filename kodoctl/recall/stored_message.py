@@ -49,8 +49,6 @@ class Position(NamedTuple):
 class DeadLetter:
     """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without
     partition. `broken`: the parts that cannot be read; see `whole`.
-
-    `broken`: what of it cannot be read; see `whole`.
     """
 
     topic: str
