@@ -1,4 +1,4 @@
-"""The edge of both command lines: what is printed, where, and which exit code a command answers."""
+"""Console of both command lines: their output, its streams, and the exit codes of commands."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def paths_or_default(paths: list[str] | None) -> list[str]:
 
 
 class _Streams:
-    """Standard output and error of the command that runs: what becomes of it where one of them can take nothing any
-    more, because its reader left or its disk is full.
+    """Standard output and error of the running command, and the loss of one of them, because its reader left or
+    its disk is full.
 
-    A command that only reads ends there. One that changes something goes on without it: nobody who watches may stop
-    what is half done.
+    A command that only reads ends then. A command that changes something goes on without the stream: a reader
+    must not stop unfinished changes.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def one_line(value: object, limit: int) -> str:
 
 
 def is_terminal() -> bool:
-    """True if a person can be asked: standard input and error are a terminal, and this is no CI."""
+    """True if a person can answer: standard input and error are a terminal, and this is no CI."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
 
 
@@ -138,14 +138,14 @@ def finish(code: int) -> NoReturn:
 def command(function: C) -> C:
     """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback.
 
-    Where nobody takes what it prints, it goes on to its end and then fails; `reading` and `judging` are for what
-    changes nothing.
+    If its output is lost, the command goes on to its end and then fails; `reading` and `judging` are for
+    commands that change nothing.
     """
     return _command(function)
 
 
 def reading(function: C) -> C:
-    """A `command` that changes nothing: it stops as soon as nobody takes what it prints, as filters do."""
+    """A `command` that changes nothing: it stops as soon as its output is lost, as filters do."""
     return _command(function, only_reads=True)
 
 
@@ -210,7 +210,9 @@ def _told_lost(problem: OSError) -> int:
 
 
 def defect(problem: Exception) -> Diagnostic:
-    """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever fixes it."""
+    """A finding for an unexpected exception. The traceback goes to a file, not to the screen, for the people
+    who repair the defect.
+    """
     import tempfile
     import traceback
 
@@ -227,8 +229,8 @@ def defect(problem: Exception) -> Diagnostic:
 
 
 def prepare_streams() -> None:
-    """In the place of standard streams that are closed: what is written there is lost, and told as that, and no file or
-    socket gets their numbers. What an old character set does not have is escaped.
+    """Replaces closed standard streams by ones whose writes fail with an error, so that no file or socket gets
+    their numbers. Characters that the encoding of the screen lacks are escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -257,9 +259,9 @@ def run_application(app: typer.Typer) -> NoReturn:
 
 
 def end_process(code: int, *, at_once: bool = False) -> NoReturn:
-    """Ends the process with an exit code. Where a call into the client library was left behind (or `at_once`),
-    without the interpreter's own end, which that call would turn into SIGABRT: what is registered for the end is
-    called, what was written is flushed.
+    """Ends the process with an exit code. If a call into the client library was abandoned (or `at_once`), the
+    interpreter's own end is skipped, because that call would turn it into SIGABRT: registered exit functions
+    are called, and streams are flushed.
     """
     deadlines = sys.modules.get("kodoctl.pulsar.deadlines")  # loaded by whoever made such a call
     if not at_once and (deadlines is None or not deadlines.any_left_behind()):

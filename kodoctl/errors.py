@@ -1,7 +1,7 @@
-"""One form for everything kodoctl has to say about what is wrong: load, lint, plan and apply all speak in diagnostics.
+"""Diagnostics: one form for all findings and errors of kodoctl. Load, lint, plan and apply report in this form.
 
-A diagnostic's summary never contains a user's names, so that it can be recognised and searched for;
-the detail says what, why and what to do. Errors carry *all* findings, not the first.
+A diagnostic's summary never contains a user's names, so that it can be recognised and searched for; the detail
+names the object, the reason and the action to take. Errors carry *all* findings, not the first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """The flag and its value that allow what a finding refuses; the value is None where the flag takes none."""
+    """The flag and its value that allow an operation which a finding refuses. The value is None if the flag
+    takes none.
+    """
 
     flag: str
     value: str | None = None
@@ -100,7 +102,9 @@ class ExitCode:
 
 
 class KodoctlError(Exception):
-    """Base of every error a user can cause or meet; `diagnostics` holds all findings, `exit_code` what the process answers."""
+    """Base of every error that a user can cause or meet. `diagnostics` holds all findings; `exit_code` is the
+    exit code of the process.
+    """
 
     exit_code = ExitCode.ERROR
 
@@ -110,7 +114,7 @@ class KodoctlError(Exception):
 
 
 class InvalidFileError(KodoctlError):
-    """A file of the user's does not say what it must: all findings with their places."""
+    """A file of the user's is invalid. The error has all findings with their places."""
 
 
 class UsageError(KodoctlError):

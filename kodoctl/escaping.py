@@ -16,8 +16,9 @@ MAX_SHOWN: Final = 500
 
 
 def printable(text: str) -> str:
-    """Controls, line breaks, directional overrides and everything else that prints nothing of its own, as escapes; so is
-    one character of what would be a command to the runner of a CI job, which reads the log.
+    """The text with escapes for all characters that print nothing of their own: controls, line breaks,
+    directional overrides. In a command to the runner of a CI job, which reads the log, one character is escaped
+    too.
     """
     shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
     return _COMMAND.sub(_disarmed, shown) if "::" in shown or "##[" in shown else shown

@@ -56,7 +56,7 @@ def window_text(ms: int, width: int) -> str:
 
 
 def lane_text(level: str | None, state: str | None) -> str:
-    """Name of a lane for people: `L1 pending`, `dead letters`. What the file has no topic for is no lane."""
+    """Name of a lane for people: `L1 pending`, `dead letters`. Without level and state: "not in the file"."""
     if state == "dead":
         return "dead letters"
     return " ".join(part for part in (level, state) if part) or "not in the file"

@@ -1,7 +1,7 @@
-"""HTTP server of metrics and probes, of every process that has one: GET only, a thread for each request.
+"""HTTP server of metrics and probes, for every process that has one: GET only, a thread for each request.
 
-It answers what a WSGI application does. A connection costs no more than its place and its deadline: whoever says
-nothing, says it byte by byte, or does not read its answer is cut off, and holds up nobody meanwhile.
+It serves a WSGI application. A connection costs no more than its thread and its deadline: a client that sends
+nothing, sends slowly, or does not read the answer is cut off, and delays nobody.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """On the connection's thread."""
+        """Answers one connection, on that connection's thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -164,7 +164,7 @@ def probes(metrics: Application, health: Health, readiness: Health) -> Applicati
 
 
 def _headers(application: Application, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-    """What GET is answered, with the length of its body and without it."""
+    """Answers HEAD: the headers of a GET, with the length of its body and without the body."""
     starts: list[tuple[str, list[tuple[str, str]]]] = []
     body = b"".join(application({**environ, "REQUEST_METHOD": "GET"}, lambda *given: starts.append(given)))
     status, fields = starts[0]

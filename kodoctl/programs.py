@@ -1,7 +1,8 @@
-"""Programs that kodoctl starts: where they are, and what a Python of ours may import.
+"""Programs that kodoctl starts: their location, and the modules that a started Python may import.
 
-Nothing is run because it lies in the working folder, which may be a clone of a stranger's repository: a program comes
-from an absolute folder of PATH, and a Python that is started imports nothing of the folder that it is started in.
+Nothing is run because it lies in the working folder, which may be a clone of a stranger's repository: a program
+comes from an absolute folder of PATH, and a Python that is started imports nothing of the folder that it is
+started in.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) what is in them;
-    `oldest` is when the oldest unacknowledged message was published, ms since the epoch; rates are per second.
-    `blocked`: consumers that the broker sends nothing because too much is unacknowledged. `steered`: the live orders
-    to its workers, as they stand in the subscription's property.
+    """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) the
+    messages in them; `oldest` is the publish time of the oldest unacknowledged message, in ms since the epoch;
+    rates are per second. `blocked`: consumers that the broker sends nothing because too much is unacknowledged.
+    `steered`: the live orders to its workers, as the subscription's property has them.
     """
 
     ground: str
@@ -86,7 +86,7 @@ class TopologyStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnreadTopic:
-    """A topic whose lanes could not be read, and why: nothing is known of them."""
+    """A topic whose lanes could not be read, and the reason."""
 
     namespace: str
     ground: str
@@ -96,7 +96,7 @@ class UnreadTopic:
 
 @dataclass(frozen=True, slots=True)
 class StatusReading:
-    """Lanes of topologies as they were at `at` (ms since the epoch), and the topics of which nothing is known."""
+    """Lanes of topologies at the time `at` (ms since the epoch), and the topics that could not be read."""
 
     at: int
     topologies: tuple[TopologyStatus, ...]

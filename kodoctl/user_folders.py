@@ -1,6 +1,6 @@
-"""Folders of the user who runs kodoctl: for configuration, state, data and what was downloaded, as the system's
-conventions say (on Linux XDG). None of them is ever in the working folder: where the conventions give a relative
-path, that path counts from the root.
+"""Folders of the user who runs kodoctl: for configuration, state, data and downloads, by the system's
+conventions (on Linux XDG). None of them is ever in the working folder: if the conventions give a relative path,
+that path counts from the root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def config_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Folder of what has to outlive a command that was killed. Raises UsageError (K020) where the user has no home folder."""
+    """Folder of files that must outlive a killed command. Raises UsageError (K020) if the user has no home
+    folder.
+    """
     return _folder(platformdirs.user_state_path)
 
 
@@ -32,7 +34,7 @@ def data_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Folder of what can be fetched again. Raises UsageError (K020) where the user has no home folder."""
+    """Folder of files that can be fetched again. Raises UsageError (K020) if the user has no home folder."""
     return _folder(platformdirs.user_cache_path)
 
 

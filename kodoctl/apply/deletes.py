@@ -1,8 +1,8 @@
-"""Deletes of topics, subscriptions and namespaces: never half, and never of what nobody has seen.
+"""Deletes of topics, subscriptions and namespaces: never in part, and never of objects that nobody reviewed.
 
-Each DELETE is sent by kodoctl.pulsar.confirmed_write.delete, which calls the look given here before every single one:
-the object must still be the one that the plan saw, and hold and serve nothing but what the plan showed and somebody
-allowed.
+Each DELETE is sent by `kodoctl.pulsar.confirmed_write.delete`, which calls `look` before every single request:
+the object must still be the planned one, and may hold and serve only data and clients that the plan showed and
+a user allowed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Never half: with a client on any partition Pulsar answers 412 *after* dropping the others, so every partition
-    is read before each request; `force` only where the plan showed the clients and somebody allowed it. `marker`:
-    whose it was when the plan was checked.
+    """Deletes a topic, all partitions or none. With a client on any partition Pulsar answers 412 *after* it
+    deleted the other partitions, so every partition is read before each request. `force` is sent only if the
+    plan showed the clients and a user allowed it. `marker`: the owner when the plan was checked.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)
@@ -60,7 +60,9 @@ def _refuse_stranger(marker: str | None, planned: str | None) -> None:
 
 
 def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
-    """Refuses a delete for what the plan did not show: clients that came, messages that arrived."""
+    """Refuses a delete if clients connected or messages arrived that the plan did not show. Raises
+    WriteFailedError.
+    """
     facts = reading.facts
     if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
         where = ", ".join(map(str, facts.busy_partitions))
@@ -75,7 +77,7 @@ def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
 
 
 def what_is_left(admin: Admin, topic: TopicName) -> str:
-    """In words: which partitions of a topic that should be gone are there."""
+    """Describes the partitions that are left of a topic that should be deleted, as text for an error."""
     try:
         reading = read_topic(admin, topic)
     except ClusterError as problem:
@@ -87,7 +89,11 @@ def what_is_left(admin: Admin, topic: TopicName) -> str:
 
 
 def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """With a consumer on any partition Pulsar drops the cursors of the others and answers 412, as with topics."""
+    """Deletes a subscription on all partitions, and with `force` if reviewed consumers are connected.
+
+    Without `force` a consumer on any partition makes Pulsar drop the cursors of the other partitions and answer
+    412. The same is true of topics.
+    """
     subscription = change.before
     assert isinstance(subscription, SubscriptionResource)
 
@@ -113,8 +119,8 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
-    """Only an empty one: Pulsar refuses the rest without force, and force is never sent. And only the one that the plan saw,
-    whose ledger names `topologies` of the plan and nobody else's: another one may have the name by now.
+    """Deletes an empty namespace: Pulsar refuses others without force, and force is never sent. The namespace
+    must be the planned one, with ledgers of `topologies` only: a new namespace may have the name by now.
     """
     path = namespace_path(name)
 

@@ -34,7 +34,9 @@ _UNSURE: Final = "lease lost before the write could be confirmed: whether it was
 
 
 class Executor:
-    """One apply. `stop` ends it after the running calls; what did not begin is reported so."""
+    """Executor of one apply. `stop` ends it after the running calls; the report lists changes that did not
+    begin.
+    """
 
     def __init__(  # what an apply needs
         self,
@@ -147,8 +149,9 @@ class Executor:
         return False
 
     def _bookkeeping(self, write: Callable[[], None], notes: list[str]) -> bool:
-        """Ledger writes: a failure is told, and leaves an intent that the next plan understands. Where a lease was only not
-        answered for, it is asked again: what is done is then written down, though nothing more is done.
+        """Writes ledgers. A failure adds a note, and leaves an intent that the next plan understands. If the
+        broker only did not confirm the lease, it is asked again: finished changes are then recorded, but no
+        further change begins.
         """
         try:
             if self._lost is not None:

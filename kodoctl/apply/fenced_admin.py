@@ -1,4 +1,6 @@
-"""The admin API while a lease is held: nothing is written by who may have lost it meanwhile."""
+"""Fence around the admin API: checks the lease before each request, because a process that lost its lease must
+not write.
+"""
 
 from __future__ import annotations
 

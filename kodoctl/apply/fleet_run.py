@@ -52,8 +52,10 @@ def run_fleet(
     stop: threading.Event,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[ClusterResult, ...]:
-    """Every cluster's end, in the order of the tasks. `absent`: clusters of the plan that could not be planned: what comes
-    first was not done there, so that nothing is deleted anywhere. `listen`: for each context.
+    """Applies a plan to several clusters. Returns each cluster's result, in the order of the tasks.
+
+    `absent`: clusters that could not be planned. Their creates and updates were not made, so nothing is deleted
+    anywhere. `listen`: makes the listener of each context.
     """
     barrier = ClusterBarrier([*(task.context for task in tasks), *absent])
     for name in absent:

@@ -50,7 +50,9 @@ class LedgerWriter:
                 self._rename(live.ledgers[owner.namespace][earlier], (owner.namespace, owner.name))
 
     def _rename(self, earlier: Ledger, key: Key) -> None:
-        """Takes over what the topology owned under an earlier name, with the kind of its ownership."""
+        """Takes over the objects that the topology owned under an earlier name, and keeps the kind of their
+        ownership.
+        """
         entry = self._entries[key]
         owned = {**earlier.owned, **entry.owned}
         self._entries[key] = replace(entry, owned=owned, namespace_keys=entry.namespace_keys | earlier.namespace_keys)
@@ -71,14 +73,14 @@ class LedgerWriter:
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
 
     def record_intents(self, changes: Iterable[Change]) -> None:
-        """Before a level: what will be created, and which policies of a namespace will be set, is named first, so that
-        nothing we made is ever unknown.
+        """Records, before a level runs, the objects that will be created and the namespace policies that will
+        be set. An apply that dies therefore leaves no object that the ledger does not name.
         """
         self._update_ownership([change for change in changes if isinstance(change, Create | Update)], intent=True)
         self._write()
 
     def confirm(self, changes: Iterable[Change]) -> None:
-        """After a level: what was done is held, or no longer."""
+        """Records, after a level ran, which objects the topology now owns and which it no longer owns."""
         settled = list(changes)
         deleted = [one.before for one in settled if isinstance(one, Delete)]
         self._there -= {gone.name for gone in deleted if isinstance(gone, NamespaceResource)}
@@ -86,7 +88,9 @@ class LedgerWriter:
         self._write()
 
     def close(self, *, complete: bool) -> None:
-        """At the end. Digest, consumer settings and the end of earlier names only when everything was done."""
+        """Writes the last version of the entries. If `complete`, the entries also get the digest and the
+        consumer settings, and earlier names of a topology end.
+        """
         if complete:
             for owner in self._plan.owners:
                 key = (owner.namespace, owner.name)
@@ -135,8 +139,8 @@ class LedgerWriter:
         self._entries[key] = replace(entry, grants={**rest, **given})
 
     def _adopted(self, key: Key, change: Adopt) -> OwnershipKind:
-        """Kind of ownership of an adopted object: what we or its former owner created stays created by us; finishing
-        what an intent began makes it so.
+        """Kind of ownership of an adopted object. An object that this topology or its former owner created
+        stays `CREATED`, and an object with an intent becomes `CREATED`; any other is `ADOPTED`.
         """
         known = self._entries[key].owned.get(change.address)
         if known is None and change.taken_from is not None:

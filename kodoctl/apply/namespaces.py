@@ -34,8 +34,8 @@ def create_tenant(admin: Admin, tenant: TenantResource) -> None:
 
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
-    """Complete in one PUT: policies and ledger are there from the first moment. No validation happens in that request, so
-    what lint did not see is found by reading back.
+    """Creates a namespace in one PUT, with policies and ledger from the first moment. Pulsar does not validate
+    that request, so the policies are read back: lint may have missed an error.
     """
     body: dict[str, Any] = {**new_namespace(namespace.policies, cluster), "properties": dict(properties)}
     path = namespace_path(namespace.name)
@@ -100,7 +100,9 @@ class GrantGuard:
         self._read: dict[NamespaceName, tuple[float, Mapping[Address, frozenset[str]]]] = {}
 
     def check(self, grant: GrantResource, planned: frozenset[str], wanted: frozenset[str]) -> None:
-        """Raises WriteFailedError where a role has neither what the plan saw nor what it shall have."""
+        """Raises WriteFailedError if a role has neither the actions in the plan (`planned`) nor the actions to
+        be set (`wanted`).
+        """
         namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
         at, shown = self._read.get(namespace, (float("-inf"), {}))
         if time.monotonic() - at > _FRESH_S:
@@ -133,8 +135,8 @@ def set_grant(admin: Admin, grant: GrantResource) -> None:
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
-    """Takes all actions of a role away, as long as they are what the plan saw; one that has none any more is fine (Pulsar
-    answers 412).
+    """Takes all actions of a role away, if the role still has the actions that the plan saw. A role without
+    actions is no error (Pulsar answers 412).
     """
 
     def look() -> Mapping[str, str] | None:

@@ -1,4 +1,6 @@
-"""Requests of one policy of a topic or namespace, each sent only while the broker shows what the plan saw."""
+"""Requests that write one policy of a topic or namespace. Each is sent only while the broker shows the planned
+value.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 def write_policy(
     admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
 ) -> None:
-    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something
-    goes out only while nothing but what was planned to go is there.
+    """Sends the requests that write one policy of the object at `path`; `now` reads the policy. A request that
+    unsets a value is sent only while the policy has its planned value.
     """
 
     def done() -> bool:

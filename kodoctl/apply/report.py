@@ -24,7 +24,9 @@ class ChangeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """One change and how it ended; `detail` says why not, or what was found on the way."""
+    """One change and how it ended. `detail` is the reason for a change that was not made, or a note about one
+    that was.
+    """
 
     change: Change
     status: ChangeStatus

@@ -59,10 +59,11 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     party: BarrierParty = ALONE,
 ) -> ApplyReport:
-    """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another
-    apply runs, StoppedError when it is interrupted while it waits for that one, ClusterError when the groundwork
-    fails. Once writing has begun, failures are in the report. `party`: where this apply waits for those of other
-    clusters.
+    """Carries out a plan. Failures are in the report once writing has begun.
+
+    Raises RefusedError if the cluster changed since the plan (then nothing was written), LockedError if another
+    apply runs, StoppedError if this one is interrupted while it waits for the other, and ClusterError if the
+    groundwork fails. `party`: the barrier at which this apply waits for the applies of other clusters.
     """
     refuse_reduced(plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))
@@ -111,7 +112,9 @@ def _ended(journal: Journal, report: ApplyReport, *, journaled: bool) -> ApplyRe
 
 @contextlib.contextmanager
 def _naming_earlier_apply(session: Session, plan: Plan, spaces: Iterable[NamespaceName]) -> Iterator[None]:
-    """Refuses a plan that was applied already as that, where it would be refused for what that apply itself changed."""
+    """Replaces the refusal of a plan that was applied already by one that names the earlier apply. Otherwise
+    the plan would be refused for the changes of that apply itself.
+    """
     try:
         yield
     except RefusedError as refusal:
@@ -181,7 +184,9 @@ def _tenants(plan: Plan) -> list[str]:
 
 
 def _checked(session: Session, plan: Plan, live: Live) -> Plan:
-    """The plan with its dangers judged on what is there now. Raises RefusedError for anything that was not planned."""
+    """The plan with its dangers judged again on the live cluster. Raises RefusedError for anything that was not
+    planned.
+    """
     findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live)]
     if findings:
         raise RefusedError(*findings)
@@ -193,8 +198,9 @@ def _checked(session: Session, plan: Plan, live: Live) -> Plan:
 
 
 def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
-    """Writes the namespaces of each topology into the index, so that a later apply finds what it left behind: more
-    before, less after.
+    """Writes the namespaces of each topology into the index, so that a later apply finds the objects left in
+    them. With `before` (the apply begins) namespaces are only added; at its end those that are no longer used
+    are removed.
     """
     living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
     ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living

@@ -52,8 +52,8 @@ class StepWriter:
         return levels_of(namespace, self._live, self._namespace_changes)
 
     def write(self, step: Step) -> None:
-        """Does what a step says. Raises WriteFailedError or ClusterError where it is not done, LockedError where the lease is
-        lost.
+        """Carries out one step. Raises WriteFailedError or ClusterError if the step was not done, LockedError
+        if the lease was lost.
         """
         change = step.change
         match change:

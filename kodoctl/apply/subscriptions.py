@@ -24,7 +24,9 @@ _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex":
 
 
 def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
-    """On every partition, where the plan saw none: one that another client made since then is not ours."""
+    """Creates a subscription on every partition, starting at the earliest message. Raises WriteFailedError if
+    another client created the subscription since the plan.
+    """
     if _put(admin, subscription, owner):
         return
     topic = read_topic(admin, subscription.topic)
@@ -37,8 +39,9 @@ def create_subscription(admin: Admin, subscription: SubscriptionResource, owner:
 def heal_subscription(
     admin: Admin, subscription: SubscriptionResource, owner: str | None, lacking: Collection[int]
 ) -> None:
-    """On every partition, of which `lacking` had none: there it begins with the first message, and elsewhere it stays where it
-    is. `owner`: whose marker it gets there; None: nobody's.
+    """Creates the subscription on the partitions in `lacking`, starting at the earliest message. Partitions
+    that have the subscription keep their position. `owner`: the owner in its marker; None: the subscription
+    gets no marker.
     """
     if not _put(admin, subscription, owner):
         _move_to_start(admin, subscription, lacking)
@@ -76,7 +79,9 @@ def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) ->
 
 
 def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions: Collection[int]) -> None:
-    """Moves it to the first message of these partitions. What was read there meanwhile is read once more."""
+    """Moves the subscription to the first message of these partitions. Messages that were read there meanwhile
+    are read once more.
+    """
     if subscription.start == "latest":
         return
     for index in partitions:
@@ -88,7 +93,9 @@ def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions:
 
 
 def _unknown_start(subscription: SubscriptionResource, problem: str) -> WriteFailedError:
-    """The error of a subscription that may be there and begin at the end: what is wrong, and the command that moves it."""
+    """The error for a subscription that may begin at the end: the problem, and the command that moves the
+    subscription.
+    """
     if subscription.start == "latest":
         return WriteFailedError(problem)
     command = f"pulsar-admin topics reset-cursor {subscription.topic}-partition-0 -s {subscription.name} -m earliest"

@@ -1,4 +1,4 @@
-"""Writes to topics and what hangs on them: create, grow, heal, policies, markers, subscriptions, schemas.
+"""Writes to topics and their objects: create, grow, heal, policies, markers, subscriptions, schemas.
 
 Every function carries out one change and raises WriteFailedError with a reason for people. None decides what to do.
 """
@@ -49,8 +49,8 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyL
 
 
 def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) -> bool:
-    """True if the topic that came since the plan is what replication makes of another cluster's topic, between this
-    cluster's namespace and its topics: as many partitions, no marker, no message and no subscription.
+    """True if the topic that appeared since the plan is an empty replica of another cluster's topic: as many
+    partitions, no marker, no message and no subscription, in a namespace that replicates.
     """
     clusters = levels.effective("replication", topic.policies.get("replication"), after=True).value
     found = read_topic(admin, topic.name)
@@ -66,7 +66,9 @@ def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) 
 def update_topic(
     admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
-    """Only what differs is written, and only if it is still what the plan saw."""
+    """Writes the fields of a topic that differ, and only if each still has the planned value. Raises
+    WriteFailedError otherwise.
+    """
     names = {field.name for field in fields}
     if names & {"partitions", "missing_partitions"}:
         _set_partitions(admin, before, max(after.partitions, before.partitions))
@@ -114,8 +116,9 @@ def _delayed(admin: Admin, topic: TopicName) -> bool:
 
 
 def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
-    """Grows, or with the same number makes missing partitions anew; then every subscription is put on all of them, because
-    both copy only what partition 0 has.
+    """Sets the number of partitions; with the present number, creates missing partitions again. Then creates
+    each subscription on the partitions that lack it, because Pulsar copies only the subscriptions of partition
+    0.
     """
 
     def all_there() -> bool:

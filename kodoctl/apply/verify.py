@@ -1,5 +1,5 @@
-"""Reads back what a level wrote: policies in bulk, subscriptions by one GET a topic, grants by one a namespace, deleted
-topics by the namespace's lists.
+"""Verification of the writes of a level: reads policies in bulk, subscriptions by one GET a topic, grants by
+one GET a namespace, and deleted topics by the lists of the namespace.
 
 Many wrong bodies answer 204, and parallel writers can undo each other: a change is done when the broker shows it.
 """
@@ -35,13 +35,13 @@ Problem = tuple[Step, str]
 
 
 class Verifier:
-    """Compares what is live with what was written."""
+    """Compares the live cluster with the writes of a level."""
 
     def __init__(self, admin: Admin, client: BrokerClient, levels: Callable[[NamespaceName], PolicyLevels]) -> None:
         self._admin, self._client, self._levels = admin, client, levels
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
-        """Steps that the broker does not show as done, with what it shows instead."""
+        """Returns the steps that the broker does not show as done, each with a text of the difference."""
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:
             with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify") as pool:

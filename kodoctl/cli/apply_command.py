@@ -96,7 +96,9 @@ def _apply_paths(  # one for each thing that flags say
     approval: Approval,
     approved: str | None,
 ) -> None:
-    """Plans, shows, asks, and carries out what was shown; `approved`: the plan file that stands for an answer."""
+    """Plans, prints the plan, asks for confirmation, and carries the plan out. `approved`: the plan file that
+    replaces the confirmation; None: the user confirms.
+    """
     from kodoctl.plan.ledger_plan import ledger_pending
 
     reviewed = read_plan(approved) if approved is not None else None
@@ -115,7 +117,9 @@ def _apply_paths(  # one for each thing that flags say
 
 
 def _check_planned(given: PlanFlags) -> None:
-    """Raises UsageError where flags would allow, or name a part of, what is planned already."""
+    """Raises UsageError if a flag is given together with a plan file: the plan file already contains its
+    choice.
+    """
     flags = {
         "--adopt": given.adopt,
         "--allow-destroy": given.destroy,
@@ -130,7 +134,9 @@ def _check_planned(given: PlanFlags) -> None:
 
 
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
-    """The plan made now, if all of it was approved: the file says what may be done, never what is done."""
+    """The plan made now, if the approved plan contains all of it. The approved file limits the changes; it is
+    not carried out itself.
+    """
     from kodoctl.plan.approval import unapproved_changes, with_reviewed_evidence
     from kodoctl.plan.partial_access import refuse_reduced
 

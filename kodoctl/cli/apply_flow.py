@@ -39,7 +39,7 @@ class Approval:
 
     @property
     def approved(self) -> Approval:
-        """The same for a plan approved before: only protected contexts are asked about."""
+        """The approval for a plan that was approved before: confirms protected contexts only."""
         return replace(self, auto_approve=True)
 
 
@@ -55,8 +55,8 @@ def approval_of(
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
-    """Asks `yes`; a protected context asks for its name, also with --auto-approve. Raises UsageError where nobody can
-    be asked, RefusedError when the answer is no.
+    """Requests the answer `yes`. A protected context requires its name, also with --auto-approve. Raises
+    UsageError if no terminal can answer, RefusedError if the user declines.
     """
     context = connection.context
     if context is not None and context.protected:
@@ -95,7 +95,7 @@ def ask(question: str) -> str:
 
 @contextmanager
 def before_writes() -> Iterator[None]:
-    """Surrounds what a command that writes does before its first write: an interrupt says that nothing was applied."""
+    """Context of the work before the first write of a command: an interrupt prints that nothing was applied."""
     try:
         yield
     except (KeyboardInterrupt, typer.Abort):
@@ -104,7 +104,8 @@ def before_writes() -> Iterator[None]:
 
 
 def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "apply") -> None:
-    """Runs the apply and prints its report; the exit code tells whether everything was done.
+    """Runs the apply and prints its report. The exit code is 0 only if everything was done.
+
     `verb`: for the journal.
     """
     from kodoctl.apply.run import RunOptions, run
@@ -135,7 +136,7 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
 
 
 def tell_without_port(session: Session) -> None:
-    """Prints a note on what an apply lacks if it cannot reach the binary port of the broker."""
+    """Prints the limits of an apply that cannot reach the binary port of the broker."""
     if not session.client.available:
         tell(
             "Note: without the broker's binary port (--broker-url) there is no journal, and an apply that dies leaves its lock."
@@ -152,7 +153,7 @@ def interruptible_apply() -> AbstractContextManager[threading.Event]:
 
 
 def lock_seconds(text: str) -> float:
-    """`--lock-timeout` in seconds, read before any question is asked. Raises UsageError."""
+    """Seconds of `--lock-timeout`, parsed before any confirmation. Raises UsageError."""
     from kodoctl.topology.units import Duration, UnitError
 
     try:
@@ -162,8 +163,9 @@ def lock_seconds(text: str) -> float:
 
 
 def check_files(plan: Plan) -> None:
-    """A plan whose files are here must still be what they mean.
-    Files that are not here are not compared, and that is said.
+    """Raises RefusedError if the plan's files are present and their meaning changed since the plan.
+
+    Files that are missing are not compared; a note names them.
     """
     if not plan.paths or plan.destroying:
         return

@@ -25,10 +25,10 @@ _DOING: Final = {
 
 
 class ApplyProgress:
-    """Lines of what is over; on a terminal, below them, a table of what is being done, for as long as the block
-    lasts.
+    """Progress of an apply: prints a line for each finished change. On a terminal a table below these lines
+    shows the running changes, until the block ends.
 
-    An event comes from any thread. Several clusters are told of side by side (`of`).
+    Events come from any thread. Several clusters are shown side by side (`of`).
     """
 
     def __init__(self, *, stream_json: bool = False) -> None:
@@ -108,7 +108,7 @@ class ApplyProgress:
 
 
 def _tail(address: str, width: int) -> str:
-    """Its end, which is what tells it from others."""
+    """The end of an address, at most `width` columns wide: the end distinguishes one address from another."""
     from kodoctl.escaping import one_line
 
     text = one_line(address)
@@ -122,8 +122,8 @@ def _verb(event: ApplyEvent) -> str:
 
 
 def event_lines(event: ApplyEvent) -> list[str]:
-    """`[12/40] created topic.…`; what was not done says so, and below it why.
-    The address ends its line: it may be long.
+    """Lines of one event, such as `[12/40] created topic.…`. For a change that was not made they name its state
+    and, below it, the reason.
     """
     from kodoctl.escaping import one_line
     from kodoctl.render.plan_words import DONE

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
-    """The last line of what `apply --format json` streams."""
+    """The report of an apply: the last line that `apply --format json` prints."""
     from kodoctl.apply.report import ChangeStatus
 
     return {
@@ -57,8 +57,8 @@ def show_report(report: ApplyReport) -> None:
 
 
 def _for_one_reason(report: ApplyReport, status: ChangeStatus) -> Iterator[tuple[ChangeOutcome, int]]:
-    """Outcomes to show: each, and how many others it stands for. What was not started is so for one reason, seldom two; told
-    one by one it would bury what failed.
+    """Outcomes to show, each with the number of others that it represents. Changes that were not started have
+    one reason, seldom two; one line for each would bury the failures.
     """
     from kodoctl.apply.report import ChangeStatus
 

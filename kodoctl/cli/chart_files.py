@@ -19,7 +19,7 @@ def check_drawable() -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """With those above it. Raises UsageError."""
+    """Creates a folder and its parent folders. Raises UsageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

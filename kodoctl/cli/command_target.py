@@ -147,7 +147,7 @@ def traffic_text(session: Session, seconds: float, how: str) -> str:
 
 
 def tell_total(session: Session) -> None:
-    """`-v`: requests and time of the whole command, what was written included."""
+    """Prints, for `-v`, the requests and the time of the whole command, writes included."""
     tell(f"In all: {_requests(session)}, {session.seconds:.2f} s")
 
 
@@ -156,8 +156,8 @@ def _requests(session: Session) -> str:
 
 
 def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
-    """Raises UsageError with every namespace that the cluster does not have: what a line names and nobody has is a
-    mistake in the line, and no empty answer. One that this role may not see is taken for there.
+    """Raises UsageError with every namespace that the cluster does not have: such a name in the command line is
+    a mistake, and no reason for an empty answer. A namespace that this role may not see counts as existing.
     """
     from kodoctl.pulsar.admin import namespace_path
 

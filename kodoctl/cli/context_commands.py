@@ -110,8 +110,9 @@ def _add(name: str, given: dict[str, Any], *, project: bool, replace: bool) -> N
 
 
 def _path(given: str, project: Path | None) -> str:
-    """As typed if it begins at home, else from the root: relative ones would begin at the configuration, as those do that lie
-    in a project's folder and are written into its file.
+    """A path as a configuration file stores it. A path below the home folder (`~`) stays as typed; a path
+    inside the project's folder becomes relative to that folder; any other becomes absolute, because relative
+    paths are resolved against the configuration file.
     """
     whole = Path(given).absolute()
     if project is not None and whole.is_relative_to(project.parent):

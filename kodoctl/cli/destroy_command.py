@@ -45,7 +45,7 @@ def destroy(
     *,
     approval: Approval,
 ) -> None:
-    """Delete everything a topology created. What it adopted is forgotten, not deleted."""
+    """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
     with target.session() as session:
         with before_writes():
             planned = _prepared(session, paths, name, namespace, env, allow_destroy)

@@ -35,7 +35,7 @@ class AskedEngine(StrEnum):
 
     @property
     def chosen(self) -> EngineName | None:
-        """The engine that was asked for; None: kodoctl chooses."""
+        """The engine that the user chose; None: kodoctl chooses."""
         return None if self is AskedEngine.AUTO else EngineName(self.value)
 
 

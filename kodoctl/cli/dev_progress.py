@@ -50,7 +50,7 @@ class _Living:
 
 
 class _Lines:
-    """A step at once; what goes on, every 10 seconds."""
+    """Progress as lines: prints a new step at once and a running step every 10 seconds."""
 
     def __init__(self) -> None:
         self._last_line = time.monotonic()

@@ -31,7 +31,7 @@ def started(document: Mapping[str, Any]) -> str:
 
 
 def listed(documents: Sequence[Mapping[str, Any]]) -> str:
-    """A table of instances, then what is wrong with those that do not run."""
+    """A table of instances, followed by the problems of those that do not run."""
     rows = [
         (
             one["name"],

@@ -1,4 +1,4 @@
-"""drift: what somebody changed on a cluster, or on several, since the last apply."""
+"""drift: manual changes on a cluster, or on several, since the last apply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drift(
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
     verbose: plan_options.Verbose = False,
 ) -> None:
-    """Compare the live cluster with what was applied.
+    """Compare the live cluster with the last apply.
 
     Exits 3 when somebody changed it by hand.
     """

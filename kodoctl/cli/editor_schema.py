@@ -22,7 +22,9 @@ class EditorSchema:
     missing: Path | None = None
 
     def write(self) -> None:
-        """Puts the schema where the line points, if none is there. What cannot be written is left to `kodoctl schema`."""
+        """Writes the schema to its place, if none is there. If the file cannot be written, the user may run
+        `kodoctl schema`.
+        """
         from kodoctl.topology.json_schema.file_schema import schema_text
 
         if self.missing is not None:

@@ -1,4 +1,4 @@
-"""Commands that show what the file means: expand, graph. They need no cluster."""
+"""Commands that show the meaning of a topology file: expand, graph. They need no cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def expand(
         bool, typer.Option("--explain", help="Where each value comes from: its line, or why it is derived.")
     ] = False,
 ) -> None:
-    """Show what files become on Pulsar.
+    """Show the Pulsar objects that files declare.
 
     Topics with their partitions and policies, subscriptions, grants, payload schemas. Nothing is read from a cluster:
     `kodoctl plan` compares with one.

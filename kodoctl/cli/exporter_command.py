@@ -170,7 +170,9 @@ def _publish(registry: CollectorRegistry, textfile: Path | None) -> None:
 
 
 def _tell_unread(unread: tuple[UnreadTopic, ...], before: tuple[UnreadTopic, ...]) -> None:
-    """Only what is new: one line a topic that cannot be read, one when all can."""
+    """Prints only changes: one line for each topic that can no longer be read, and one line when all topics can
+    be read again.
+    """
     names = {topic.topic for topic in before}
     for topic in unread:
         if topic.topic not in names:

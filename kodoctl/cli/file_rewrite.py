@@ -41,7 +41,9 @@ class Formatted:
 
 
 def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
-    """The canonical text of a file that loads in every environment; for any other, what is wrong with it."""
+    """Returns the canonical text of a file that loads in every environment, and for any other file its
+    findings.
+    """
     sets = [load_set([file], environment) for environment in (None, *file.environments)]
     findings = {finding: None for loaded in sets for finding in loaded.findings}
     if findings:

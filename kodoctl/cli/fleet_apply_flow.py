@@ -169,7 +169,9 @@ def _tell_unreached(fleet: FleetPlan, approval: Approval) -> None:
 
 
 def _finish(ended: Sequence[ClusterResult], fleet: FleetPlan) -> None:
-    """A refusal or a lease that is held wins: then nothing was written anywhere."""
+    """Exits with the code of the fleet's results. A refusal or a held lease comes first: then nothing was
+    written anywhere.
+    """
     for one in ended:
         if one.problem is not None and one.problem.exit_code != ExitCode.ERROR and not _held_back(one.problem):
             finish(one.problem.exit_code)

@@ -1,4 +1,4 @@
-"""plan and drift over several clusters (`--context a --context b`): read side by side, told together."""
+"""plan and drift over several clusters (`--context a --context b`): read side by side, printed together."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def open_all(targets: Sequence[TargetOptions]) -> Iterator[dict[str, Session]]:
 def plan_all(
     sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: PlanFlags, *, verbose: bool
 ) -> FleetRun:
-    """The clusters side by side. One that cannot be read is told of in the plan; what is wrong with files or flags raises."""
+    """Plans all clusters side by side. A cluster that cannot be read is reported in the plan. Errors of files
+    or flags raise.
+    """
     from kodoctl.plan.fleet import FleetPlan, Member, same_cluster
 
     environments = {name: command_target.environment_of(session.connection, env) for name, session in sessions.items()}

@@ -52,8 +52,8 @@ class Revision:
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
-        """The file as it was, also where its folder is gone since; None if there was none. Raises UsageError where
-        this clone does not have it: what is not known is not absent.
+        """The file at this commit, also if its folder is gone since; None if there was none. Raises UsageError
+        if this clone does not have the content: unknown is not absent.
         """
         place = path.parent.resolve() / path.name
         blob = dict(self._listed(place)).get(self._inside(place))

@@ -1,4 +1,4 @@
-"""history, undo, unlock: what was applied in a namespace, how to take it back, and who may write there now."""
+"""history, undo, unlock: applies of a namespace, how to undo them, and the lease for writing there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def history(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
 ) -> None:
-    """Show what was applied in a namespace, when and by whom.
+    """Show the applies of a namespace: changes, time and user.
 
     Says at which commit, and how each apply ended. Oldest first.
     """

@@ -1,4 +1,6 @@
-"""import: what people made becomes files, which adopt it without touching data."""
+"""import: writes topology files for existing objects. An apply of the files adopts the objects without touching
+data.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Commands that are listed by name and summary, and whose modules are imported when they run.
 
-Help, usage errors and shell completion of a group need the names and summaries of its commands, which its table holds.
-The modules of commands import what the commands work with, so building all of them took longer than most commands.
+Help, usage errors and shell completion of a group need only the names and summaries in its table. The modules
+of commands import many libraries, so building all of them took longer than most commands.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class _Command(TyperCommand):
     """A command as it runs, and as a shell completes its options."""
 
     def _by_habit(self, args: list[str]) -> list[str]:
-        """The line with our spelling of what this command has, and does not call so itself."""
+        """Replaces kodoctl's usual option names by the names of this command, if the command has the option
+        under another name only.
+        """
         own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         end = args.index("--") if "--" in args else len(args)
         ours = {habit: name for habit, name in _HABITS.items() if name in own and habit not in own}

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LostChoice:
-    """Which messages: `landing` has them; `unproved`: also those that are not proved done; `lane`: None, each that
-    lost any.
+    """Selection of lost messages. `landing`: the landing that has them; `unproved`: also select messages that
+    are not proved done; `lane`: the lane; None: every lane that lost messages.
     """
 
     landing: str

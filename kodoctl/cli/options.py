@@ -41,8 +41,8 @@ class Format(StrEnum):
 
 
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:
-    """A decorator of commands: their one `parameter` becomes these options, the last ones, and is what `gather` makes of
-    them.
+    """A decorator of commands: their `parameter` is replaced by these options, at the end, and receives the
+    result of `gather`.
     """
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in options.items()]

@@ -47,7 +47,7 @@ def peek(
     scan: Annotated[int, typer.Option("--scan", min=1, help="Read at most so many messages.", metavar="N")] = 100_000,
     json_output: Annotated[bool, typer.Option("--json", help="One document for machines.")] = False,
 ) -> None:
-    """Look at what topics store, oldest first; consumes nothing.
+    """Look at stored messages, oldest first; consumes nothing.
 
     Reads up to what is there now. Consumes nothing, moves no subscription.
 

@@ -1,4 +1,4 @@
-"""pipeline audit: did anything get lost or doubled? Judges what was landed; reads no message of the cluster's."""
+"""pipeline audit: was any message lost or doubled? Judges landed tables; reads no message from the cluster."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ def convert(
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Convert what an older kodoctl landed: into Delta tables, with all columns. Repeated after a kill, it goes on."""
+    """Convert a landing of an older kodoctl into Delta tables with all columns. Repeat the command after a
+    kill: it continues.
+    """
     view = _View(output, new_run())
     view.line("begin", f"Run {view.run}: conversion of a landing of an older kodoctl.", command="convert")
     spark_settings(None, None)  # the same extra has what it needs

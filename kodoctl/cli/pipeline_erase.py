@@ -92,10 +92,10 @@ def _confirm(found: PayloadSelection, tenant: str, *, yes: bool) -> None:
 
 
 class _View(PipelineProgress):
-    """The plan, and what was done."""
+    """Progress of `pipeline erase`: the plan and the result."""
 
     def plan(self, found: PayloadSelection, tenant: str) -> None:
-        """Prints what would go."""
+        """Prints the payloads that would be erased."""
         facts: dict[str, Any] = {"messages": found.messages, "bytes": found.bytes, "files": len(found.files)}
         times = {"since": found.since, "until": found.until}
         if self.json:
@@ -107,7 +107,7 @@ class _View(PipelineProgress):
             say_folded(f"  {name}: {messages:,}")
 
     def end(self, messages: int, removed: int, *, shown: int, alone: bool) -> None:
-        """Prints what is gone. `shown`: payloads that the plan had."""
+        """Prints the payloads that were erased. `shown`: the number of payloads in the plan."""
         if self.json:
             self.line("end", "", messages=messages, removed=removed, alone=alone)
             return

@@ -1,5 +1,5 @@
-"""pipeline ingest: what the topics of a topology hold, landed as tables. Spark is imported when a command runs, never
-before.
+"""pipeline ingest: lands the messages of a topology's topics as tables. Spark is imported when a command runs,
+never before.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class IngestProgress(PipelineProgress):
         self.line("batch", f"Batch {landed.batch}: {what} in {landed.seconds:.1f} s{rate}{holes}", **asdict(landed))
 
     def end(self, done: list[LandingResult], where: str) -> None:
-        """Prints what was landed by all batches of the run, and what could not be read."""
+        """Prints the numbers of landed messages and audit records in all batches of the run, and of unreadable
+        ones.
+        """
         events, records = sum(one.events for one in done), sum(one.transitions for one in done)
         holes, unreadable = sum(len(one.holes) for one in done), sum(one.unreadable for one in done)
         if self.json:

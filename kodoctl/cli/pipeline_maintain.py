@@ -1,4 +1,4 @@
-"""pipeline maintain: small files of a landing become large ones, and what nothing names goes. Starts no Spark."""
+"""pipeline maintain: merges small files of a landing and removes files that no table names. Starts no Spark."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _age(text: str) -> int:
 
 
 class _View(PipelineProgress):
-    """Each table, and what was removed."""
+    """Progress of `pipeline maintain`: each table and its removed rows and files."""
 
     def removal(self, plan: RemovalPlan, *, dry: bool) -> None:
         """Prints which rows go, or are gone, and which stay."""

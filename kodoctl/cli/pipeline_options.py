@@ -63,7 +63,7 @@ def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class LandedFlags:
-    """Arguments and options of the commands that read what was landed."""
+    """Arguments and options of the commands that read a landing."""
 
     topology: File
     landing: LandingOption = LANDING
@@ -103,7 +103,7 @@ def page_stem(expansion: Expansion) -> str:
 
 
 def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
-    """The same for a session that reads what has landed there."""
+    """The settings for a session that reads the landing `place`: a light session if the landing is small."""
     return replace(settings, light=place.is_small())
 
 
@@ -122,7 +122,9 @@ def one_expansion(path: str, environment: str | None) -> Expansion:
 
 
 def tell_warnings(paths: Sequence[str], warnings: Sequence[Diagnostic]) -> None:
-    """How many there are, and the command that shows them: who asks for data did not ask about the file."""
+    """Prints the number of warnings and the command that shows them: a user who requests data did not ask about
+    the file.
+    """
     if warnings:
         tell(f"{many(len(warnings), 'warning')} about the file: {shlex.join(['kodoctl', 'lint', *paths])}")
 

@@ -1,4 +1,4 @@
-"""pipeline report: what was landed as one page to read and send around, and as pictures for a chat."""
+"""pipeline report: a landing as one page to read and send around, and as pictures for a chat."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def report(
     ledger: LedgerOption = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."""
+    """Make one page about a landing: lost or not, what waits, who is slow, failing or noisy, what to do."""
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "report on what was landed")

@@ -1,4 +1,4 @@
-"""pipeline rollup: counts what was landed by windows of time, for whatever asks about tenants, lanes and latencies."""
+"""pipeline rollup: counts landed messages by windows of time, for questions about tenants, lanes and latencies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rollup(
     window: Window = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Count what was landed by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
+    """Count landed messages by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
     view = _View(output, new_run())
     view.begin("rollup")
     settings = asked.settings()

@@ -1,4 +1,4 @@
-"""Runs of `pipeline run`: its options, its lines, and what one run of one topology does and writes."""
+"""Runs of `pipeline run`: options, output, and the work of one run of one topology."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RunProgressView(IngestProgress):
         self._brief, self._landed, self._got_on = brief, landed, got_on
 
     def line(self, event: str, text: str, **facts: Any) -> None:
-        """As PipelineProgress.line; lines of JSON name the topology."""
+        """Prints a line as `PipelineProgress.line` does. JSON lines also name the topology."""
         super().line(event, text, **self._facts, **facts)
 
     def stage(self, name: str) -> None:
@@ -101,7 +101,7 @@ class RunProgressView(IngestProgress):
             self.line("stage", "", stage=name)
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """What is going to be read."""
+        """Prints the topics that the run will read. A brief view prints only missing topics."""
         if topics and self._brief:
             return
         super().topics(expansion, topics, absent)
@@ -149,7 +149,7 @@ class Runner:
     reported_warnings: set[tuple[str, ...]] = field(default_factory=set)
 
     def expansions(self) -> list[Expansion]:
-        """Of the files as they are now. Raises UsageError, InvalidFileError."""
+        """Expands the topology files as they are now. Raises UsageError, InvalidFileError."""
         env = command_target.environment_of(self.connection, self.asked.env)
         return list(command_target.load_desired(self.asked.topologies, env, self._warn).expansions)
 
@@ -167,7 +167,9 @@ class Runner:
         return Landing(self.asked.landing, expansion.name, expansion.topology.environment)
 
     def check(self, expansions: list[Expansion]) -> None:
-        """Raises KodoctlError for what cannot work, before Spark takes its time."""
+        """Raises KodoctlError if the run cannot succeed: missing broker, report libraries or folder. This check
+        costs less time than a start of Spark.
+        """
         must_name_broker(self.connection)
         if not self.asked.no_report:
             check_drawable()
@@ -179,13 +181,13 @@ class Runner:
             self.landing(one).check()
 
     def width(self) -> int | None:
-        """Of windows, in ms. Raises UsageError."""
+        """The width of the windows, in ms; None: the default. Raises UsageError."""
         from kodoctl.pipeline.rollup.report import parse_window
 
         return None if self.asked.window is None else parse_window(self.asked.window)
 
     def pictures(self, expansion: Expansion) -> Path | None:
-        """Their folder; None where none are wanted."""
+        """The folder of a topology's pictures; None if no pictures are wanted."""
         wanted = self.asked.png if not self.asked.no_report else None
         return None if wanted is None else Path(wanted).absolute() / page_stem(expansion)
 
@@ -198,7 +200,7 @@ class Runner:
             yield
 
     def settings_for(self, expansions: list[Expansion]) -> SparkSettings:
-        """Of a session that ends with this run."""
+        """Settings of a Spark session that ends with this run: light if all landings are small."""
         return replace(self.settings, light=all(self.landing(one).is_small() for one in expansions))
 
     def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
@@ -264,15 +266,15 @@ class Runner:
 
     @property
     def _ledger(self) -> str:
-        """As commands to copy have it: "" where it is where they look for it."""
+        """The ledger as printed in commands to copy: "" for the default ledger."""
         return "" if self._book == LEDGER else self._book
 
     def _typed(self, expansion: Expansion, landing: str) -> str:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
 
     def page(self, result: RunResult, expansion: Expansion) -> str | None:
-        """Writes the page, and pictures: its path. None where none is wanted. Raises UsageError, and what gathering its facts
-        failed with.
+        """Writes the page and the pictures, and returns the page's path; None if no page is wanted. Raises
+        UsageError, and the error that gathering the facts raised.
         """
         if result.failure is not None:
             raise result.failure

@@ -41,8 +41,8 @@ def serve(
     address: tuple[str, int | None],
     timeout: int = RUN_TIMEOUT,
 ) -> None:
-    """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for what cannot work from the beginning; a run that
-    fails later is reported, and the next one tries again.
+    """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for errors that exist from the
+    beginning; a run that fails later is reported, and the next one tries again.
     """
     from kodoctl.pipeline.audit.audit_evidence import MessageStatus
 
@@ -71,8 +71,8 @@ class PipelineService:
     _reasons: dict[Labels, object] = field(default_factory=dict)  # of the last verdict, as it was printed in full
 
     def run(self) -> None:
-        """Until a signal. A session whose Java process ends is replaced by another, and a light one where more has landed than
-        it is for.
+        """Runs the topologies in a loop until a signal. Replaces a session whose Java process ended, and a
+        light session for which a landing has become too large.
         """
         is_stopped, has_begun = False, False
         while not is_stopped:
@@ -95,7 +95,9 @@ class PipelineService:
         tell_folded("Stopped; what is complete stays, and the next run goes on behind it.")
 
     def _runs(self, spark: Session, stop: threading.Event, settings: SparkSettings) -> None:
-        """Until a signal, or until Spark has ended, or is too light."""
+        """Runs the topologies in one session until a signal, or until Spark ended, or until a light session is
+        too small.
+        """
         from kodoctl.pipeline.spark.spark_session import has_ended
 
         while not stop.is_set():
@@ -109,7 +111,7 @@ class PipelineService:
                 return
 
     def _are_small(self) -> bool:
-        """True if little has landed, or if that cannot be known now."""
+        """True if the landings are small, or if their size cannot be read now."""
         try:
             return self.runner.settings_for(self.expansions).light
         except KodoctlError:
@@ -163,7 +165,7 @@ class PipelineService:
         self._reasons[labels] = why
 
     def _view(self, labels: Labels, name: str, deadline: RunDeadline) -> RunProgressView:
-        """Lines of one run; what it gets on by is known to the metrics and the deadline."""
+        """The view of one run. It reports each step of progress to the metrics and to `deadline`."""
 
         def landed(messages: int) -> None:
             self.collector.landed(labels, messages)
@@ -191,7 +193,9 @@ class PipelineService:
         )
 
     def _end_process(self, labels: Labels, last: str) -> None:
-        """What hangs cannot be ended otherwise: whoever supervises this process starts another."""
+        """Ends this process, because a hanging run cannot be ended otherwise. A supervisor starts another
+        process.
+        """
         self._failed(
             [labels],
             self._timed_out(last, "cancelling its Spark jobs did not end it, so this process ends: start it again"),

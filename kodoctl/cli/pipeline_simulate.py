@@ -143,7 +143,7 @@ def lab(
 
 
 def _read(file: str) -> tuple[bytes, str]:
-    """(what it holds, its name)."""
+    """Returns the content of `file` and its name for messages. "-" is standard input. Raises UsageError."""
     if file == "-":
         return sys.stdin.buffer.read(), "standard input"
     try:

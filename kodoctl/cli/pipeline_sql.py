@@ -85,7 +85,9 @@ def sql(
 
 
 def _statements(statement: str | None, file: str | None) -> str | None:
-    """What is to be answered; None: a person will say."""
+    """Returns the statements to answer, from the argument, the file or standard input. None: a person types
+    them. Raises UsageError.
+    """
     if statement is not None and file is not None:
         raise UsageError(error("K813", "the statement cannot be answered", "name a statement or a --file, not both"))
     if file is not None:
@@ -173,7 +175,9 @@ def _try(database: LandingDatabase, text: str, output: QueryFormat) -> None:
 
 
 def _typed() -> Iterator[str]:
-    """Statements and commands as they are typed; Ctrl-C forgets what is not complete, the end of input ends."""
+    """Yields statements and commands as a person types them. Ctrl-C discards an incomplete statement; the end
+    of input ends the iteration.
+    """
     from kodoctl.pipeline.sql.landing_database import is_complete
 
     text = ""

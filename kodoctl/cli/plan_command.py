@@ -1,4 +1,4 @@
-"""plan: what would change on a cluster, or on several, and what data is at stake."""
+"""plan: the changes that an apply would make on a cluster, or on several, and the data at stake."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plan(
     excludes: plan_options.Excludes = None,
     verbose: plan_options.Verbose = False,
 ) -> None:
-    """Show what would change on the cluster, and data at stake.
+    """Show the changes an apply would make, and data at stake.
 
     Writes nothing.
     """

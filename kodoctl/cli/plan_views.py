@@ -46,7 +46,7 @@ def show(
         typer.Option("--context", help="Of a plan over several clusters, this one.", metavar="NAME"),
     ] = None,
 ) -> None:
-    """Show a plan file again, in any view. Asks no cluster: what was planned, not what is live now."""
+    """Show a plan file again, in any view. Reads no cluster: the view is the plan as made, not the live state."""
     from kodoctl.plan.plan import Plan
 
     found = read_any_plan(file)

@@ -1,4 +1,4 @@
-"""From what a command line says to a plan, for one cluster or for several."""
+"""Planning for a command line: reads files and flags and makes a plan for one cluster or for several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags:
-    """Flags of a command that plans: what they allow, what they compare with, and the part that they name."""
+    """Flags of a command that plans: their allowances, the revision to compare with, and the selected part of
+    the objects.
+    """
 
     adopt: list[str] | None = None
     destroy: list[str] | None = None
@@ -33,7 +35,7 @@ class PlanFlags:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFiles:
-    """The files in one environment: what they declare, and what they declared before."""
+    """The files in one environment: their declared objects, now and at an earlier revision."""
 
     paths: list[str]
     desired: Desired

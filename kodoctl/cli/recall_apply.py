@@ -65,8 +65,9 @@ class ApplyFlags:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What carrying out needs, however it is done. `per_second`: letters; `largest`: bytes that the file lets
-    a letter have, by lane's topic; `stack`: closes what was opened for the attempt.
+    """Everything that carrying out a plan needs. `per_second`: letters per second; `largest`: greatest size of
+    a letter in bytes that the file allows, by the topic of its lane; `stack`: closes the resources of the
+    attempt.
     """
 
     session: Session
@@ -98,8 +99,10 @@ def apply_plan(
     helped: Callable[[Attempt], ParallelSend] | None = None,
     paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
 ) -> None:
-    """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier;
-    `paused`: see `attempt_plan`.
+    """Checks, confirms, carries out and reports a plan; exits with the code of the report.
+
+    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: see
+    `attempt_plan`.
     """
     found = attempt_plan(target, asked, output, helped, paused)
     if found is not None:
@@ -113,9 +116,12 @@ def attempt_plan(
     helped: Callable[[Attempt], ParallelSend] | None = None,
     paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
 ) -> tuple[SendReport, RecallPlan, float] | None:
-    """Checks, confirms and carries out: the report, the plan, and the seconds it took; None: there was nothing to do.
-    `paused` surrounds the attempt and is told its report: it is there for plans of waiting messages, which alone are
-    carried out then.
+    """Checks, confirms and carries out a plan. Returns the report, the plan and the seconds it took; None:
+    there was nothing to do.
+
+    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: context around the
+    attempt, for plans of waiting messages; the report is appended to its list. With `paused` only such plans
+    are accepted.
     """
     from kodoctl.recall import recall_plan_file
     from kodoctl.recall.cluster import RecallCluster
@@ -220,9 +226,11 @@ def _read(file: str, *, waiting: bool) -> RecallPlan:
 def _check_files(
     session: Session, plan: RecallPlan, topology: str | None
 ) -> tuple[Edit | None, dict[str, int], int, bool]:
-    """The file must still stand for the plan's topics: messages go to lanes of their own ground, and nowhere else. What
-    it says of payloads to be patched, how large messages may be, by lane's topic, how long they may wait (ms), and
-    whether their lane keeps the order of keys.
+    """Checks that the file still has the plan's topics: messages go to lanes of their own ground, and nowhere
+    else.
+
+    Returns the patch of payloads, the greatest size of messages by lane's topic, the longest wait (ms), and
+    whether the lane keeps the order of keys.
     """
     from kodoctl.recall.destinations import family_of, fits
     from kodoctl.recall.payload_patch import Edit
@@ -340,7 +348,7 @@ def _landed(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> 
 
 
 def _after_the_end(plan: RecallPlan) -> str:
-    """What is to be known after a second Ctrl-C."""
+    """The hint after a second Ctrl-C: how to continue, and which lane stays paused."""
     paused = f" {plan.lane} stays paused until then." if plan.lane else ""
     return f"The same command again goes on, and sends nothing twice.{paused}"
 

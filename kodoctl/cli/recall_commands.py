@@ -101,8 +101,8 @@ def prepare_plan(
     fill: Fill | None = None,
     run: str | None = None,
 ) -> RecallPlan:
-    """The plan of what was asked for, made now; `fill`: see kodoctl.recall.recall_planner. `run`: its id, where that
-    was told.
+    """Makes a plan for the command's flags. `fill`: see `kodoctl.recall.recall_planner`; `run`: the id of the
+    run; None: a new id.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
@@ -133,8 +133,10 @@ def run_id(now: int) -> str:
 
 @contextmanager
 def remembered(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker
-    cannot be asked. Raises KodoctlError.
+    """Yields a function that returns which letters are done by the workers' deduplication store.
+
+    None: no store is named, `again` is set, or the workers' store is their own memory, which nobody else can
+    read. Raises KodoctlError.
     """
     from kodoctl.pulsar.secret import Secret
     from kodoctl.recall.done_store import DoneStoreClient

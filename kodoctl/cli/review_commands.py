@@ -124,7 +124,7 @@ def _approved(
 
 
 def _place() -> Repository:
-    """The forge of this job. Raises UsageError for what is missing, all at once."""
+    """The forge of this job. Raises UsageError with all missing settings."""
     from kodoctl.forge.github import Repository
     from kodoctl.pulsar.secret import Secret
 

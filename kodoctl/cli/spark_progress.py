@@ -60,7 +60,9 @@ class Bar:
 
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:
-        """As kodoctl.pipeline.spark.spark_session.spark_session; where a cluster has no room for it, that is told."""
+        """Starts a session as `kodoctl.pipeline.spark.spark_session.spark_session` does, and prints a line
+        while a cluster has no room for it.
+        """
         from kodoctl.pipeline.spark.executor_wait import report_executor_wait
         from kodoctl.pipeline.spark.spark_session import spark_session
 

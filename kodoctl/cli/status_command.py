@@ -49,7 +49,7 @@ def status(
         StatusFormat.TEXT
     ),
 ) -> None:
-    """Show levels and states with what waits in them.
+    """Show levels and states and their waiting messages.
 
     Exits 1 when a declared lane is missing (0 with --watch). Marks of producers, which are no messages, are left out.
     """
@@ -86,10 +86,11 @@ def _show(document: StatusDocument, shown: str) -> None:
 def _watch(
     document: StatusDocument, look: Callable[[], StatusDocument], every: float, shown: str, output: StatusFormat
 ) -> None:
-    """Until Ctrl-C. On a terminal in place; elsewhere a block, or with json a line, at every look.
+    """Shows the status every `every` seconds until Ctrl-C: in place on a terminal, otherwise as a block, or as
+    a line of JSON.
 
-    A look that fails is told, and the next one is taken all the same: a broker that restarts is what one wants to
-    watch.
+    A failed reading is reported, and the next one follows all the same: a user may want to watch a broker that
+    restarts.
     """
     from kodoctl.render.status_text import status_lines
 

@@ -82,9 +82,9 @@ def say_folded(text: str, hang: int | None = None) -> None:
 
 @contextmanager
 def interruptible(first: str, second: str) -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets; a second Ctrl-C ends the process.
+    """Context whose event Ctrl-C sets; a second Ctrl-C ends the process.
 
-    `first`: what is still done after the first one; `second`: what is to be known after the second.
+    `first`: text about the work that is still done after the first Ctrl-C; `second`: text after the second.
     """
     stop = threading.Event()
 

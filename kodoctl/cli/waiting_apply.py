@@ -73,7 +73,7 @@ class SendPace(NamedTuple):
 
     @classmethod
     def of(cls, wait: str, rate: str) -> SendPace:
-        """As the options --wait and --rate say. Raises UsageError."""
+        """The durations in the options --wait and --rate. Raises UsageError."""
         return cls(_milliseconds(wait), rate_of(rate))
 
     def sending(self, plan: RecallPlan) -> int:
@@ -85,8 +85,9 @@ class SendPace(NamedTuple):
 def paused_while_sending(
     session: Session, plan: RecallPlan, pace: SendPace, ledger: str, failures: list[KodoctlError]
 ) -> Iterator[list[SendReport]]:
-    """Pauses the lane; the attempt's report goes into the list, and decides whether the pause ends. Why it could not be
-    ended goes to `failures`: what was sent is to be reported all the same.
+    """Context of an attempt: pauses the lane before, and ends the pause by the attempt's report, which the
+    caller appends to the list. An error while ending the pause goes to `failures`: the sent messages are
+    reported in any case.
     """
     from kodoctl.pulsar.override_store import OverrideStore
     from kodoctl.recall.delta_ledger import DeltaLedger

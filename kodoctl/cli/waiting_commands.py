@@ -66,7 +66,7 @@ Out = Annotated[
 
 
 class WaitingAction(StrEnum):
-    """What a plan does with waiting messages."""
+    """Action of a plan on waiting messages."""
 
     RELEASE = "release"
     MOVE = "move"
@@ -90,7 +90,7 @@ def list_(
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show what waits, by lane, cause, tenant and due time.
+    """Show waiting messages by lane, cause, tenant and due time.
 
     Looks into RETRYING, PENDING, BLOCKING and backup lanes.
 

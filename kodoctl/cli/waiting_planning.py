@@ -26,7 +26,9 @@ def plan_lane(
     because: str,
     ledger: str,
 ) -> RecallPlan:
-    """The plan of what meets `where` in a lane, which has its target. Warns of what cannot be read. Raises KodoctlError."""
+    """Makes a plan for the messages of a lane that meet `where`; the lane has its target. Prints a warning for
+    messages that cannot be read. Raises KodoctlError.
+    """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
     from kodoctl.recall.filter.condition import parse

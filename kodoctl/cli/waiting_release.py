@@ -1,8 +1,8 @@
-"""waiting release: what waits in some lanes is planned and released in one run, each message exactly once.
+"""waiting release: plans and releases the waiting messages of some lanes in one run, each message exactly once.
 
-The plan is stored before the lane is paused and removed when nothing of it is left to do, so that the same command
-goes on with it after a kill: a lane that another plan has paused is left alone by all others. Plans lie in the user's
-state folder, never in the working folder, and only one that does what this run was asked for is carried out.
+The plan is stored before the lane is paused, and removed when all of it is done, so that the same command
+continues after a kill: other plans leave a paused lane alone. Plans are in the user's state folder, never in
+the working folder, and a plan is carried out only if it matches this run's options.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def release(
     confirm_name: plan_options.Confirm = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Release in one run what waits in some lanes.
+    """Release the waiting messages of some lanes in one run.
 
     Plans it, pauses each lane, sends each message once, and ends the pause.
 
@@ -140,8 +140,8 @@ class _LaneRelease:
         self.interrupted = False
 
     def run(self, loaded: LoadedTopology, lane: WaitingLane) -> Iterator[LaneReleaseRow]:
-        """First what an earlier run left, a row of its own; then whatever waits now, as often as there are more than one plan
-        takes.
+        """Carries out the plan that an earlier run left, and yields a row for it. Then releases the messages
+        that wait now, with as many plans as they need, and yields one row for them.
         """
         with self._target.session() as session:
             file = self._file(session, lane)
@@ -158,7 +158,7 @@ class _LaneRelease:
         yield row
 
     def _left(self, file: Path, loaded: LoadedTopology, lane: WaitingLane) -> str:
-        """The run that left a plan. Raises RefusedError for a plan that does anything else than this run was asked for."""
+        """The id of the run that left a plan. Raises RefusedError if the plan differs from this run's options."""
         from kodoctl.recall import recall_plan_file
 
         found = recall_plan_file.loads(read_plan_text(str(file), "kodoctl waiting release"), str(file))
@@ -211,7 +211,9 @@ class _LaneRelease:
         write_plan_text(recall_plan_file.dumps(made), str(file))
 
     def _forget_unsent(self, made: RecallPlan, file: Path) -> None:
-        """Of a plan that nothing was sent of the next run has to know nothing: it may choose other messages."""
+        """Deletes the plan's file if nothing was sent: the next run starts afresh and may choose other
+        messages.
+        """
         from kodoctl.recall.delta_ledger import DeltaLedger
 
         if file.exists() and not may_have_sent(made, DeltaLedger(self._ledger)):
@@ -245,8 +247,8 @@ def _row(lane: WaitingLane, earlier_run: str = "") -> LaneReleaseRow:
 def _differences(
     plan: RecallPlan, loaded: LoadedTopology, lane: WaitingLane, where: str
 ) -> list[tuple[str, object, object]]:
-    """What a plan does otherwise than a release of a lane: names, what the plan has, and what the release has. Its cluster is
-    compared when it is carried out.
+    """Compares a plan with a release of a lane. Returns for each difference its name, the plan's value and the
+    release's value. The cluster is not compared here: that happens when the plan is carried out.
     """
     from kodoctl.recall.recall_plan import RecallAction
 
@@ -272,7 +274,7 @@ def _goes_on(report: SendReport) -> bool:
 
 
 def _stays(made: RecallPlan) -> dict[str, int]:
-    """Why messages of the lane wait on -> how many."""
+    """Numbers of messages that stay in the lane, by reason."""
     summary = made.summary
     found = Counter(summary["left_out"])
     found["other"] = summary["read"] - summary["matched"]

@@ -1,5 +1,5 @@
-"""Configuration of a broker, a bookie and ZooKeeper: the part all have in common from the package, and what is
-particular to an instance or a node.
+"""Configuration of a broker, a bookie and ZooKeeper: a packaged part that all have in common, and the values of
+one instance or node.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ def packaged(name: str) -> str:
 
 
 def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | None = None) -> str:
-    """`standalone.conf`. `bind` is the address listened on; clients always get 127.0.0.1.
+    """`standalone.conf`. `bind` is the address on which the broker listens; clients always get 127.0.0.1.
 
-    The storage has no authentication: it listens where the broker does, for else it would listen on every interface.
-    In a container (another `bind`) that is the container's own.
-
-    `mark` goes where archives would be unpacked, and tells this broker from any other that might answer on its port.
+    The storage has no authentication and listens where the broker does; by default it would listen on every
+    interface. In a container (another `bind`) that is the container's own address. `mark` replaces the folder
+    for unpacked archives, and distinguishes this broker from any other that answers on its port.
     """
     return _text(
         _packaged("broker.conf", "bookie.conf", "standalone.conf"),

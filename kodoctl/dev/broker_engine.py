@@ -1,4 +1,4 @@
-"""The port between an instance and what runs it."""
+"""Engine of a development broker: the port between an instance and the program that runs the broker."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PATIENCE: Final = 20.0
 
 
 class BrokerEngine(Protocol):
-    """Runs the broker of an instance. Every method raises KodoctlError for what a user can put right."""
+    """Runs the broker of an instance. Every method raises KodoctlError for problems that a user can repair."""
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Finds or fetches everything needed; the start itself is what comes back."""
+        """Finds or fetches everything that a start needs, and returns the start itself."""
         ...
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class BrokerEngine(Protocol):
         ...
 
     def died(self, instance: Instance) -> bool:
-        """True if it ended without being asked to."""
+        """True if the broker ended by itself, without `dev down`."""
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:

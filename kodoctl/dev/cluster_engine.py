@@ -126,7 +126,7 @@ class ClusterEngine:
         self._start(instance, tools, [node], tell)
 
     def nodes(self, instance: Instance) -> tuple[ClusterNode, ...]:
-        """Of that cluster, in the order of a start."""
+        """The nodes of the instance's cluster, in the order of a start."""
         return nodes.of(_ports(instance))
 
     def folder(self, instance: Instance, node: ClusterNode) -> Folder:
@@ -138,28 +138,32 @@ class ClusterEngine:
         return [(node, nodes.state(self.folder(instance, node))) for node in self.nodes(instance)]
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """Of each node that died, else of the first broker."""
+        """The last log lines of each node that died, or of the first broker if none died."""
         dead = [node for node, state in self.states(instance) if state is NodeState.DIED]
         first = next(node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return [line for node in dead or [first] for line in self.node_lines(instance, node, count)]
 
     def node_lines(self, instance: Instance, node: ClusterNode, count: int) -> list[str]:
-        """The end of a node's log; when it ended, what Java said outside of it comes last, for that may be why."""
+        """The last lines of a node's log. If the node has ended, the lines that Java printed outside of the log
+        come last, because they may name the reason.
+        """
         folder = self.folder(instance, node)
         outside = [] if self._runs(instance, node) else logs.tail(folder.logs / "console.log", count)
         return [*logs.tail(folder.logs / node.log, count), *outside][-count:] if count else []
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Of the first broker."""
+        """Yields new log lines of the first broker."""
         first = next(node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return self.follow_node(instance, first)
 
     def follow_node(self, instance: Instance, node: ClusterNode) -> Iterator[str]:
-        """Over restarts of the node, until the reader stops."""
+        """Yields new log lines of a node, also after it restarts, until the reader stops."""
         return logs.follow(self.folder(instance, node).logs / node.log)
 
     def leftover(self, instance: Instance) -> str | None:
-        """Its record may have been removed by hand."""
+        """The data of an instance whose record is gone, as text; None if there is none. Someone may have
+        removed the record by hand.
+        """
         data = self._data(instance)
         return f"the folder {data}" if data.exists() else None
 
@@ -186,7 +190,9 @@ class ClusterEngine:
                 self._set_up(instance, tools, tell)
 
     def _start(self, instance: Instance, tools: _Tools, group: Sequence[ClusterNode], tell: Tell) -> None:
-        """Nodes of one kind, at once. Brokers are asked whether they are ready by whoever called."""
+        """Starts all nodes of one kind at once. The caller waits for brokers; other nodes listen when this
+        returns.
+        """
         if not group:
             return
         tell(ProgressStep(f"Starting {', '.join(node.name for node in group)}"))

@@ -1,4 +1,4 @@
-"""Nodes of a cluster: their names, the process of each, and what was last done to it on purpose."""
+"""Nodes of a cluster: their names, their processes, and the last deliberate action on each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ClusterNode:
 
     @property
     def name(self) -> str:
-        """As commands take it: `zookeeper`, `bookie-2`, `broker-1`."""
+        """The name in commands: `zookeeper`, `bookie-2`, `broker-1`."""
         return self.kind.value if self.kind is NodeKind.ZOOKEEPER else f"{self.kind.value}-{self.number}"
 
     @property

@@ -29,7 +29,7 @@ def check_usable(file: Path, name: str) -> None:
 
 
 def write(file: Path, instance: Instance, folder: Folder, *, use: bool) -> None:
-    """Adds or replaces the instance's context, and makes it the current one if asked."""
+    """Adds or replaces the instance's context. `use`: also makes it the current one."""
     values = {"admin_url": instance.admin_url, "broker_url": instance.broker_url}
     if instance.auth is Auth.TOKEN:
         values["token_file"] = str(token_file(folder, TOKEN_ROLE))

@@ -15,7 +15,7 @@ _MEGABYTE = 1_000_000
 
 
 def failure(code: str, summary: str, detail: str, where: Path | None = None) -> KodoctlError:
-    """An error of this room; `where` is the file that tells more."""
+    """An error of `kodoctl dev`. `where`: a file with more details."""
     return KodoctlError(error(code, summary, detail, Where(str(where)) if where else None))
 
 
@@ -39,7 +39,7 @@ def too_little_room(where: Path, free: int, needed: int, purpose: str) -> Kodoct
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turns what the file system refuses into an error that names the place; `folder` serves when it names none."""
+    """Turns an error of the file system into one that names its path, or `folder` if the system names no path."""
     try:
         yield
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""The engine that runs Pulsar's image in Docker. What is asked of `docker` is built by pure functions."""
+"""The engine that runs Pulsar's image in Docker. Pure functions build the commands for `docker`."""
 
 from __future__ import annotations
 
@@ -164,7 +164,9 @@ class DockerEngine(BrokerEngine):
             self._do(["rm", "--force", container(instance.name)], _WORK_SECONDS)
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """As `docker logs` has them."""
+        """The last lines of `docker logs`, without control characters. Empty if Docker has no logs of the
+        container.
+        """
         if count <= 0:
             return []
         answer = self._try(["logs", "--tail", str(count), container(instance.name)])
@@ -175,7 +177,7 @@ class DockerEngine(BrokerEngine):
         )
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Until the container ends or the reader stops."""
+        """Yields new log lines until the container ends or the reader stops."""
         command = [self._program(), "logs", "--follow", "--tail", "0", container(instance.name)]
         with subprocess.Popen(  # noqa: S603 - the user's own docker
             command,

@@ -52,7 +52,8 @@ def carry_out(
     *,
     limit: float = readiness.DEADLINE,
 ) -> NodeState:
-    """Does that to a node and answers what it is doing then; returns when it is done, a start when the node is ready.
+    """Carries out `action` on a node and returns the node's state afterwards. A start returns when the node is
+    ready.
 
     Raises KodoctlError: K615, K625, K626 (the node is not in a state for it), those of a start.
     """

@@ -47,7 +47,7 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """Root folders, absolute: `data` for instances, `jars` for what is downloaded once."""
+    """Root folders, absolute: `data` for instances, `jars` for files that are downloaded once."""
 
     data: Path
     jars: Path
@@ -83,7 +83,9 @@ class Folder:
 
     @property
     def logs(self) -> Path:
-        """`broker.log` (the broker's own) and `console.log` (what Java says outside of it)."""
+        """The folder of logs: `broker.log` (the broker's own log) and `console.log` (output of Java outside of
+        that log).
+        """
         return self.path / "logs"
 
     @property
@@ -123,7 +125,7 @@ class Instance:
 
     @property
     def cluster_name(self) -> str:
-        """As the brokers call their cluster."""
+        """The name that the brokers have for their cluster."""
         return self.name if self.cluster else STANDALONE
 
     @property

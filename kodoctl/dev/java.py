@@ -45,7 +45,7 @@ the bookie ended there ("Unable to allocate memory"), and the broker stood still
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A `java` that was asked for its version; `feature` is 17 for 17.0.15."""
+    """A `java` program and its version; `feature` is 17 for 17.0.15."""
 
     program: Path
     feature: int

@@ -51,11 +51,11 @@ class JavaEngine(BrokerEngine):
         return launch
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """Its own scratch folder."""
+        """The mark of the broker: the path of the instance's scratch folder."""
         return (str(self.homes.folder(instance.name).scratch),)
 
     def alive(self, instance: Instance) -> bool:
-        """By pid and start time together."""
+        """True if the broker's process runs. Its pid and its start time must both match."""
         return instance.process is not None and process.alive(instance.process)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
@@ -72,17 +72,21 @@ class JavaEngine(BrokerEngine):
             raise failure("K620", "cannot stop the broker", detail)
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """Of the broker's own log; when it ended, what Java said outside of it comes last, for that may be why."""
+        """The last lines of the broker's own log. If the broker has ended, the lines that Java printed outside
+        of the log come last, because they may name the reason.
+        """
         folder = self.homes.folder(instance.name)
         console = [] if self.alive(instance) else logs.tail(folder.logs / "console.log", count)
         return [*logs.tail(log_file(folder), count), *console][-count:] if count else []
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Over restarts, until the reader stops."""
+        """Yields new log lines, also after a restart, until the reader stops."""
         return logs.follow(log_file(self.homes.folder(instance.name)))
 
     def leftover(self, instance: Instance) -> str | None:
-        """Its record may have been removed by hand."""
+        """The data of an instance whose record is gone, as text; None if there is none. Someone may have
+        removed the record by hand.
+        """
         data = self.homes.folder(instance.name).data
         return f"the folder {data}" if data.exists() else None
 

@@ -41,7 +41,7 @@ _HINTS: Final = (
 
 
 def printable(line: str) -> str:
-    """The line without what could move a terminal's cursor: a log repeats what strangers sent."""
+    """The line without characters that could move a terminal's cursor: logs repeat text from outside."""
     return one_line(line.rstrip("\r\n").replace("\t", "    "), _LONGEST)
 
 
@@ -96,7 +96,9 @@ def _replaced(file: Path, source: TextIO) -> bool:
 
 
 def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:
-    """At most `limit` lines that say why: errors and causes, each once, then the last ones of all. No stack frames."""
+    """Returns at most `limit` lines that explain a failure: errors and causes, each once, then the last lines
+    of the log. Stack frames are left out.
+    """
     readable = [line for line in lines if line.strip() and not _FRAME.match(line) and not _HARMLESS.search(line)]
     errors = _once(line for line in readable if _MATTERS.search(line))
     if len(errors) >= limit:

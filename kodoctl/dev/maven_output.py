@@ -1,6 +1,7 @@
-"""Reading what Maven says: how far a download is, and why it failed. Pure.
+"""Output of Maven: parses the progress of a download and the reason of a failure. Pure.
 
-Maven's lines name hosts, some of them private: nothing of it is shown unread, and what is shown has no addresses.
+Maven's lines name hosts, some of them private: a line is printed only after it was parsed, and without
+addresses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LINE_LENGTH: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class MavenFailure:
-    """Why Maven failed, in our words; `pattern` is how its own words are recognised."""
+    """A reason for which Maven fails; `pattern` recognises Maven's own text."""
 
     pattern: re.Pattern[str]
     why: str
@@ -90,7 +91,9 @@ def downloaded(line: str) -> float:
 
 
 def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
-    """Why Maven failed, and the line of its output that says so, without addresses (empty when there is none)."""
+    """Finds the reason for which Maven failed, and the line of its output about it, without addresses ("" if
+    there is none).
+    """
     plain = [_COLOUR.sub("", line).strip() for line in lines]
     errors = [line for line in plain if re.search(r"ERROR|Exception|JAVA_HOME|[Nn]o space", line)] or plain[-5:]
     for cause in _CAUSES:

@@ -1,4 +1,4 @@
-"""Files that a Java node reads at its start, and empty places for what it writes."""
+"""Files that a Java node reads at its start, and empty folders for its output."""
 
 from __future__ import annotations
 

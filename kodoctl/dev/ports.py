@@ -68,7 +68,7 @@ class AskedPorts:
     bookie: int | None = None
 
     def of(self, role: Role) -> int | None:
-        """The port asked for one role."""
+        """The port that the user chose for one role; None: kodoctl chooses."""
         return {"admin": self.admin, "broker": self.broker, "bookie": self.bookie}[role]
 
 
@@ -86,9 +86,9 @@ def is_free(port: int) -> bool:
 
 
 def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) -> Ports:
-    """Ports of a new instance: what was asked, else the preferred one, else the next free one above it.
+    """Ports of a new instance: the port in `asked`, else the preferred one, else the next free one above it.
 
-    Raises UsageError (K605) for ports that can never serve, KodoctlError (K604) when an asked one is taken.
+    Raises UsageError (K605) for ports that can never serve, KodoctlError (K604) if a port in `asked` is taken.
     """
     _check(asked)
     chosen: dict[Role, int] = {}
@@ -126,9 +126,8 @@ def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, fre
 
 
 def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Claims, free: IsFree) -> None:
-    """Checks that a cluster with data can have its ports again: its nodes know each other by them, so that none may change.
-
-    Raises KodoctlError: K613 when one is asked to change, K604 when one is taken.
+    """Checks that a cluster with data can have its ports again: its nodes know each other by their ports, so
+    that none may change. Raises KodoctlError: K613 if `asked` changes a port, K604 if a port is taken.
     """
     first = {"admin": known.brokers[0][0], "broker": known.brokers[0][1], "bookie": known.bookies[0]}
     moved = [role for role in _ROLES if asked.of(role) not in (None, first[role])]
@@ -142,9 +141,10 @@ def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Cla
 
 
 def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
-    """Ports of an instance with data: the same again. Admin and broker may be asked to move, the bookie cannot.
+    """Ports of an instance with data: the same ports again. The admin and broker port may change, the bookie
+    port may not.
 
-    Raises like `choose`, and KodoctlError (K613) when the bookie is asked to move.
+    Raises like `choose`, and KodoctlError (K613) if `asked` changes the bookie port.
     """
     _check(asked)
     if asked.bookie not in (None, known.bookie):

@@ -1,6 +1,7 @@
-"""A process that outlives us, told apart from any later process with its number.
+"""A process that outlives kodoctl, identified by its pid and start time.
 
-A pid alone is no identity: numbers are used again. Pid and start time together are, within one boot of the machine.
+A pid alone is no identity, because numbers are used again. Pid and start time together are one, within one boot
+of the machine.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def wait_gone(process: Process, seconds: float) -> bool:
 
 
 def _started(process: psutil.Process) -> str:
-    """On Linux ticks since boot, with the boot's own number: psutil counts from a clock that may be set meanwhile, and after a
-    reboot both pid and ticks may come again.
+    """A text that identifies the start of a process. On Linux it has the ticks since boot and the id of the
+    boot: psutil counts from a clock that may be changed, and pids and ticks can repeat after a reboot.
     """
     if not psutil.LINUX:
         return repr(process.create_time())

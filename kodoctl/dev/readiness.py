@@ -27,7 +27,9 @@ _NO_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})) 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessTarget:
-    """Whom to ask, with a token that may do everything (None without authentication); `mark` tells it from others."""
+    """A broker to check, with a token that may do everything (None without authentication). `mark`
+    distinguishes this broker from others.
+    """
 
     admin_url: str
     token: Secret | None
@@ -35,10 +37,10 @@ class ReadinessTarget:
 
 
 def not_ready(targets: Sequence[ReadinessTarget], patience: float = _PATIENCE) -> str | None:
-    """None when clients can work through each of these brokers; otherwise what is missing. Asks at most `patience` seconds a
-    question.
+    """Returns None if clients can work through each of these brokers, otherwise the missing condition. A
+    question takes at most `patience` seconds.
 
-    First whether the right one answers: another broker may have been quicker to take the port. The health check
+    The first check is whether the right broker answers: another one may have taken the port first. The health check
     produces and reads a message; the namespace `public/default` is made last of all.
     """
     for target in targets:

@@ -1,4 +1,6 @@
-"""Resolver of the instance that `up` starts, from the request and what exists already. Pure: probes are passed in."""
+"""Resolver of the instance that `up` starts, from the request and the existing instances. Pure: probes are
+passed in.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,10 @@ class MachineFacts:
 
 
 def settle(asked: UpFlags, known: Instance | None, around: MachineFacts) -> Instance:
-    """The instance to start: `known` again where it holds data, else a new one.
+    """The instance to start: `known` again if it holds data, else a new one.
 
-    Version, engine and bookie port belong to the data and stay; admin and broker port and authentication may be
-    asked to change. Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data says otherwise).
+    Version, engine and bookie port belong to the data and stay; admin port, broker port and authentication may
+    change. Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data does not allow it).
     """
     if known is None or not known.ready_once:
         return _new(asked, around)
@@ -77,7 +79,7 @@ def _new(asked: UpFlags, around: MachineFacts) -> Instance:
 
 
 def check_running(asked: UpFlags, running: Instance) -> None:
-    """Raises KodoctlError (K614) when what runs is not what was asked for."""
+    """Raises KodoctlError (K614) if the running instance differs from the flags of `up`."""
     if asked.version is not None:
         versions.exact(asked.version)
     differs = [f"{what} {have}, asked {want}" for what, have, want in _compared(asked, running)]
@@ -101,7 +103,7 @@ def _compared(asked: UpFlags, running: Instance) -> list[tuple[str, object, obje
 
 
 def _sizes(asked: UpFlags, known: Instance) -> list[tuple[str, int, int | None]]:
-    """Brokers and bookies: what it has (a standalone: none of its own), what was asked."""
+    """Numbers of brokers and bookies: name, present number (0 for a standalone), and the number in `asked`."""
     have = (len(known.cluster.brokers), len(known.cluster.bookies)) if known.cluster else (0, 0)
     return [("brokers", have[0], asked.brokers), ("bookies", have[1], asked.bookies)]
 

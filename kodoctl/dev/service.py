@@ -1,6 +1,7 @@
-"""Start, stop, look at and remove instances: the programmatic face of `kodoctl dev`, for the command line and for tests.
+"""Service of `kodoctl dev`: starts, stops, shows and removes instances, for the command line and for tests.
 
-Everything is passed in: folders, environment, whom to tell. One command at a time works on an instance.
+Everything is passed in: folders, environment, and a function for progress. One command at a time works on an
+instance.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """An instance and its state; `problem` says what is missing when it is not ready. `nodes`: those of a cluster."""
+    """An instance and its state. `problem`: the missing condition of an instance that is not ready; `nodes`:
+    the nodes of a cluster.
+    """
 
     instance: Instance
     state: InstanceState
@@ -79,7 +82,7 @@ def known(homes: Homes, name: str) -> Instance:
 
 
 def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
-    """Whom to ask whether an instance is ready: each of its brokers."""
+    """The brokers that decide whether an instance is ready."""
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)
@@ -143,7 +146,9 @@ def _stop(homes: Homes, environ: Mapping[str, str], instance: Instance) -> bool:
 
 
 def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> Instance:
-    """Stops a broker and removes it with all its data; what it was. Jars stay. Raises like `down`."""
+    """Stops a broker, removes it with all its data, and returns the removed instance. Jars stay. Raises like
+    `down`.
+    """
     instance = known(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
         _stop(homes, environ, instance)

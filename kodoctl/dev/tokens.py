@@ -29,7 +29,7 @@ _ROLE_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class TokenRole:
-    """A role that `up` makes a token for, and what it may do."""
+    """A role that `up` makes a token for, and its permissions."""
 
     name: str
     may: str

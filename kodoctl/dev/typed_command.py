@@ -1,4 +1,4 @@
-"""Commands as we tell people to type them."""
+"""Commands in the form in which messages show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`up`: from what was asked to a broker that is ready, or to the reason why not."""
+"""`up`: starts a broker and waits until it is ready, or raises the reason."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One `up`, as it was asked."""
+    """One run of `up`, with its flags."""
 
     homes: Homes
     environ: Mapping[str, str]
@@ -55,7 +55,7 @@ class _Job:
 
 
 class _DiedError(KodoctlError):
-    """It ended before it was ready; `port_taken` when another program was quicker to one of its ports."""
+    """The broker ended before it was ready. `port_taken`: another program took one of its ports first."""
 
     port_taken = False
 
@@ -63,9 +63,10 @@ class _DiedError(KodoctlError):
 def up(
     homes: Homes, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
-    """Starts an instance and waits until it is ready, at most `limit` seconds; one that runs is left as it is.
+    """Starts an instance and waits until it is ready, at most `limit` seconds; a running instance is left as it
+    is.
 
-    Raises KodoctlError with what to do, K601 to K623. Whatever it started has ended then, and data is kept.
+    Raises KodoctlError with the remedy, K601 to K623. The started processes have ended then, and data is kept.
     """
     job = _Job(homes, environ, asked, tell, limit)
     with disk_errors(homes.data), record.lock(homes, asked.name, tell):

@@ -1,4 +1,4 @@
-"""Code of a finding or an error: its summary, and what to do about it."""
+"""Code of a finding or an error: its summary and its remedy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`title` is the summary of its findings, `todo` what to do about one; `also` are summaries that tell the same more
-    closely.
+    """One diagnostic code. `title`: the summary of its findings; `todo`: the action against a finding; `also`:
+    other summaries that describe the same finding more closely.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Codes K0 to K3: the topology file and what lint finds in it."""
+"""Codes K0 to K3: the topology file and findings of lint."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 
 
 class AuditReason(TypedDict):
-    """Why the verdict is what it is. `proves`: the verdict that this reason alone would give."""
+    """One reason of the verdict. `proves`: the verdict that this reason alone would give."""
 
     kind: str
     proves: str
@@ -38,7 +38,7 @@ class AuditCoverage(TypedDict):
 
 
 class AuditFinding(TypedDict):
-    """A message to be looked at: `id` on `msg_topic`. `cause`: empty where none is known."""
+    """A message that needs attention: `id` on `msg_topic`. `cause`: empty if there is none."""
 
     fate: str
     cause: str
@@ -49,9 +49,9 @@ class AuditFinding(TypedDict):
 
 
 class AuditBasis(TypedDict):
-    """What was judged. `all_rows`: everything that landed, and `why`; else what is new and what is open, and
-    `settled_before` messages were settled by earlier audits, `reopened` of which are judged again. `unsaved`: why the
-    next audit cannot begin with this one.
+    """The rows that the audit judged. `all_rows`: everything that landed, and `why` gives the reason; otherwise
+    only new and open messages. Earlier audits settled `settled_before` messages, of which `reopened` are judged
+    again. `unsaved`: why the next audit cannot build on this one.
     """
 
     all_rows: bool
@@ -71,8 +71,8 @@ class LostLaneRow(TypedDict):
 
 
 class AuditDocument(TypedDict):
-    """`judged`, `run`, `read_at` and `commands` (what to do, to be copied) are there in what the command writes; an audit
-    inside of a report has none of them.
+    """An audit as JSON. The command `pipeline audit` also writes `judged`, `run`, `read_at` and `commands`
+    (commands to copy); an audit inside a report has none of these four.
     """
 
     format_version: int

@@ -41,7 +41,9 @@ class FieldRow(TypedDict):
 
 
 class ChangeRow(TypedDict):
-    """A change of one object. `before`, `after`: whole resources with their `kind`; `fields` and what follows: of updates."""
+    """A change of one object. `before`, `after`: whole resources with their `kind`; `fields` and the keys after
+    it: of updates.
+    """
 
     action: str
     address: str
@@ -143,7 +145,7 @@ class PlanOwner(TypedDict):
 
 
 class PlanDocument(TypedDict):
-    """A plan. `seal`: SHA-256 of everything else. `part`, `against`: null where neither was asked for."""
+    """A plan. `seal`: SHA-256 of everything else. `part`, `against`: null if their options were not given."""
 
     format_version: int
     kodoctl_version: str

@@ -57,9 +57,10 @@ class LetterSample(TypedDict):
 
 
 class RecallSummary(TypedDict):
-    """Counts of letters. `by_cause`: by reason and error without what differs between two letters; `left_out`: by why
-    they are not in the plan; `not_editable`: by why a patch does not fit; `not_landed`: some of those whose payload the
-    landing does not have, by topic and position.
+    """Counts of letters. `by_cause`: by reason and error, without the parts that differ between letters;
+    `left_out`: by the reason for which letters are not in the plan; `not_editable`: by the reason for which a
+    patch does not fit; `not_landed`: samples of letters whose payload the landing does not have, by topic and
+    position.
     """
 
     read: int
@@ -161,9 +162,10 @@ class PeekedMessage(TypedDict):
 
 
 class PeekDocument(TypedDict):
-    """`read` and `matched` count messages, `marks` what producers left beside them to say how far they have counted.
-    `complete`: all is read and all that matched is shown; `read_all`: the first of both. `by_cause`: messages that meet
-    the condition by cause, those with none left out; `unread`: what could not be read, a line each.
+    """Messages that `kodoctl peek` shows. `read` and `matched` count messages; `marks` counts the markers that
+    producers left between them. `complete`: everything was read and all matches are shown; `read_all`:
+    everything was read. `by_cause`: number of matches by cause, without causes that have none; `unread`:
+    entries that could not be read, a line each.
     """
 
     format_version: int

@@ -64,7 +64,9 @@ property of a limit. `who` had `busy_slots` of the `total_slots` of a worker in 
 
 
 class TenantShare(TypedDict):
-    """What a tenant brought for one subscription in the newest windows; shares 0 to 1, `late` null without runs."""
+    """Load of a tenant on one subscription in the newest windows. Shares are from 0 to 1; `late` is null
+    without runs.
+    """
 
     subscription: str
     runs: int
@@ -74,7 +76,7 @@ class TenantShare(TypedDict):
 
 
 class RecommendedLevel(TypedDict):
-    """An exclusive level that was asked for, with what its tenant brings."""
+    """An exclusive level for a TOPIC/TENANT that the user named, with the load of this tenant."""
 
     topic: str
     tenant: str

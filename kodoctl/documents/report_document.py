@@ -37,8 +37,8 @@ class LaneLatency(TypedDict):
 
 
 class FailureCount(TypedDict):
-    """Failed runs of a handler with one cause (kodoctl.protocol.error_causes), and one of their reasons. `rule`: what
-    decided about the message; "(others)": all other causes.
+    """Failed runs of a handler with one cause (`kodoctl.protocol.error_causes`), and one of their reasons.
+    `rule`: the rule that decided about the message; "(others)": all other causes.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class FailureCount(TypedDict):
 
 
 class ReportTenant(TenantCounts):
-    """`share`: of what arrived on the topic, 0 to 1."""
+    """Counts of a tenant. `share`: of the messages that arrived on the topic, 0 to 1."""
 
     share: float
     noisy: bool
@@ -76,7 +76,7 @@ class TopicFairness(TypedDict):
 
 
 class TrafficCounts(TypedDict):
-    """What arrived, and what workers did with it."""
+    """Messages that arrived, and their results in the workers."""
 
     arrivals: int
     done: int
@@ -91,8 +91,8 @@ class TrafficPoint(TrafficCounts):
 
 
 class TrafficOverTime(TypedDict):
-    """Windows of equal width without a gap. `past`, `future`: what has a time at which nothing can have been stored or done
-    yet, so that no window is drawn for it.
+    """Windows of equal width without a gap. `past`, `future`: counts of messages with a time at which nothing
+    can have been stored or done, so that no window is drawn for them.
     """
 
     width_ms: int

@@ -16,7 +16,9 @@ class SimulatedFigures(TypedDict):
 
 
 class SimulatedTenant(SimulatedFigures):
-    """`tenant` is null for all tenants that have no row of their own; `tenants` tells then how many they are."""
+    """Figures of a tenant. A null `tenant` stands for all tenants without a row of their own; `tenants` is
+    their number.
+    """
 
     tenant: str | None
     tenants: NotRequired[int]
@@ -41,8 +43,9 @@ class WaitingFigures(TypedDict):
 
 
 class SimulatedRun(TypedDict):
-    """One file's replay. `all`, `tenants`: of what arrived; `states`: runs of all messages. `moved`: messages by the rule that
-    moved them; `slots`: handlers at once, in all `workers`; `breaker_opened`: times.
+    """One file's replay. `all`, `tenants`: of messages that arrived; `states`: runs of all messages. `moved`:
+    messages by the rule that moved them; `slots`: handlers at once, in all `workers`; `breaker_opened`: number
+    of times.
     """
 
     all: SimulatedFigures
@@ -94,7 +97,7 @@ class SimulationTrial(TypedDict):
 
 
 class SimulationDocument(TypedDict):
-    """All trials, and notes about what was not replayed."""
+    """All trials, and notes about messages that were not replayed."""
 
     format_version: int
     trials: list[SimulationTrial]

@@ -1,4 +1,6 @@
-"""The JSON of `kodoctl status`: levels and states of topologies with what waits in them; fields as in kodoctl.status."""
+"""The JSON of `kodoctl status`: levels and states of topologies and their waiting messages. Fields as in
+`kodoctl.status`.
+"""
 
 from __future__ import annotations
 

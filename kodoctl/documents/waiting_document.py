@@ -20,8 +20,8 @@ class WaitingLaneRow(TypedDict):
 
 
 class WaitingGroupRow(TypedDict):
-    """Messages with the same facts; null: a fact that was not asked for. `due`: `now`, `in 1 min`, `in 1 h`, `in 1 d`
-    or `later`.
+    """Messages with the same facts; null: the request did not include that fact. `due`: `now`, `in 1 min`, `in
+    1 h`, `in 1 d` or `later`.
     """
 
     topic: str
@@ -37,8 +37,8 @@ class WaitingGroupRow(TypedDict):
 
 
 class WaitingListDocument(TypedDict):
-    """Waiting messages that meet the condition. `groups`: the largest first; `unread`: what could not be read, a line
-    each.
+    """Waiting messages that meet the condition. `groups`: the largest first; `unread`: entries that could not
+    be read, a line each.
     """
 
     format_version: int

@@ -143,7 +143,7 @@ Node = (
 
 
 def references(node: Node) -> frozenset[Field | Property | Json]:
-    """What a condition reads of a message."""
+    """The fields, properties and JSON paths of a message that a condition reads."""
     match node:
         case Field() | Property() | Json():
             return frozenset({node})

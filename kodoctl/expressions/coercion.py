@@ -1,4 +1,4 @@
-"""Values read from texts: what does not read as the kind is NULL."""
+"""Values parsed from texts: a text that is not of the kind becomes NULL."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def number(text: str) -> float | None:
 
 
 def finite(value: float) -> float | None:
-    """NULL for what is no finite number."""
+    """The value, or None (NULL) if it is not a finite number."""
     return value if math.isfinite(value) else None
 
 

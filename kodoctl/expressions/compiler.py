@@ -1,4 +1,6 @@
-"""Syntax tree -> condition. An allow-list: what is not named here is refused, at its place. All findings at once."""
+"""Compiler from a syntax tree to a condition, by an allow-list: other syntax is refused, at its place. All
+findings at once.
+"""
 
 from __future__ import annotations
 

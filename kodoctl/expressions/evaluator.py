@@ -84,7 +84,7 @@ def _arithmetic(node: ast.Arithmetic, left: Any, right: Any) -> Value | None:
 
 
 def _remainder(left: float, right: float) -> float:
-    """As SQL has it: the sign of the dividend."""
+    """The remainder of a division by SQL's rule: it has the sign of the dividend."""
     found = abs(left) % abs(right)
     return -found if left < 0 else found
 
@@ -134,8 +134,8 @@ def json_text(document: Any, path: tuple[str | int, ...]) -> str | None:
 
 
 def like(text: str, pattern: str, *, fold: bool) -> bool:
-    """In time that grows with text × pattern at worst: pieces between `%` have a fixed length, the first place is
-    taken.
+    """True if `text` matches the LIKE pattern. The time is at worst proportional to text × pattern: the pieces
+    between `%` have a fixed length, and each is matched at its first place.
     """
     if fold:
         text, pattern = text.lower(), pattern.lower()

@@ -39,7 +39,9 @@ class FaultList:
         return POISON
 
     def _operator(self, tree: Any) -> tuple[int, str] | None:
-        """Place and text of what stands between the sides of a tree that has two."""
+        """The place and the text of the operator between the two sides of `tree`; None if `tree` has no two
+        sides.
+        """
         if not isinstance(tree, exp.Binary):
             return None
         left, right = _places(tree.this), _places(tree.expression)

@@ -1,4 +1,4 @@
-"""Leaves of a condition: literals, durations, and references to what a message has."""
+"""Leaves of a condition: literals, durations, and references to parts of a message."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _place_intervals(tree: Any, tokens: list[Any]) -> None:
 
 
 def check_text(text: str) -> None:
-    """Not empty, not too long. Raises ConditionError."""
+    """Checks that a text is neither empty nor too long. Raises ConditionError."""
     if not text.strip():
         detail = "a condition is needed; `true` chooses every message"
         raise ConditionError(*diagnostics("", [_syntax(0, 0, detail)]))

@@ -1,4 +1,4 @@
-"""Vocabulary of a condition: the facts that it may name, and what a message has to offer to be asked for them."""
+"""Vocabulary of a condition: the facts that it may name, and the interface of a message that has these facts."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ class Subject(Protocol):
 
     @property
     def document(self) -> Any:
-        """Its payload as JSON; None where it is none."""
+        """The payload as JSON; None if the payload is no JSON."""

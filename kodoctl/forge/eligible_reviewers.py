@@ -27,10 +27,9 @@ _WEB: Final = "web-flow"
 
 @dataclass(frozen=True, slots=True)
 class Contributors:
-    """Accounts that opened a pull request, pushed to its branch, wrote or committed of it; and those that have no
-    name.
+    """Accounts that opened a pull request, pushed to its branch, or wrote or committed one of its commits.
 
-    `unnamed`: one text for each who contributed and has no account that is known; several may be the same person.
+    `unnamed`: one text for each contributor without a known account; several may be the same person.
     """
 
     accounts: frozenset[str]
@@ -38,8 +37,8 @@ class Contributors:
 
 
 def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) -> Contributors:
-    """Of a merged pull request; `pushes`: activities of its branch, latest first.
-    Raises RefusedError for what is missing.
+    """Finds the people who contributed to a merged pull request. `pushes`: activities of its branch, latest
+    first. Raises RefusedError if the forge does not list all commits.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     shas = {str(commit["sha"]) for commit in commits}
@@ -62,9 +61,9 @@ def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) ->
 def check_review(
     reviews: Iterable[Json], comment: Json, pull: Json, known: Contributors, permission: Callable[[str], str]
 ) -> None:
-    """Checks that a person who may write here, and contributed nothing, approved the merged head with this plan in view.
-
-    `permission` of a login on the repository is asked for approvals that count otherwise. Raises RefusedError.
+    """Checks that a person who may write to the repository, and contributed nothing, approved the merged head
+    with this plan in view. `permission` returns the rights of a login; it is called only for approvals without
+    another objection. Raises RefusedError.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     why = {login: _objection(login, review, comment, head, known) for login, review in _approvals(reviews).items()}
@@ -137,5 +136,5 @@ def _commit(commit: Json, role: str, accounts: set[str], unnamed: dict[str, str]
 
 
 def _login(user: Json | None) -> str | None:
-    """As the forge compares them; None for accounts that were deleted."""
+    """The login as the forge compares logins: in lower case; None for an account that was deleted."""
     return str(user["login"]).lower() if user and user.get("login") else None

@@ -73,7 +73,9 @@ class Forge:
         return list(self._all(f"pulls/{number}/commits"))
 
     def pushes(self, branch: str) -> Iterator[Json]:
-        """Events of a branch with their actors, the latest first: the forge's own record, unlike what commits say."""
+        """Events of a branch with their actors, the latest first: the forge's own record, while names in
+        commits can be chosen.
+        """
         query = {"ref": f"refs/heads/{branch}", "per_page": str(_PAGE)}
         for _ in range(_MAX_PAGES):
             answer = self._call("GET", "activity", query=query)
@@ -85,7 +87,7 @@ class Forge:
         raise self._failed("GET", "activity", f"more than {_MAX_PAGES} pages")
 
     def permission(self, login: str) -> str:
-        """`admin`, `write`, `read` or `none`: what an account may do in the repository."""
+        """The rights of an account in the repository: `admin`, `write`, `read` or `none`."""
         path = f"collaborators/{quote(login, safe='')}/permission"
         answer = self._call("GET", path, well=frozenset({404}))  # 404: no account of a person
         return "none" if answer.status_code == 404 else str(answer.json()["permission"])

@@ -1,7 +1,8 @@
-"""The sticky comment of a plan, and what must be true of it after the merge. Pure: what the forge answered is passed in.
+"""Review of a plan: the sticky comment of a pull request, and the conditions on it after the merge. Pure:
+answers of the forge are passed in.
 
-What makes a plan an approved one: it is the artifact of a run whose workflow stands on the protected branch (no pull
-request can change that), made for the head that was merged; and the comment, as it is, shows exactly that plan.
+A plan is approved if it is the artifact of a run for the merged head, whose workflow is on the protected branch
+(no pull request can change that), and if the present comment shows exactly that plan.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class CommentHeader:
 
 
 def refused(detail: str, *more: str) -> RefusedError:
-    """Why there is no plan to apply; `more`: lines below it."""
+    """An error with the reason for which there is no plan to apply. `more`: further lines."""
     return RefusedError(error("K545", "no approved plan", "\n".join([f"{detail}; nothing was written", *more])))
 
 
@@ -178,5 +179,5 @@ def _unpacked(archive: bytes) -> str:
 
 
 def _plain(body: str) -> str:
-    """As forges keep it: line ends and the ends of the text are theirs."""
+    """The body as forges keep it: they change line ends, and strip the end of the text."""
     return body.replace("\r\n", "\n").strip()

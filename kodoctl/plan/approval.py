@@ -23,11 +23,11 @@ _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 
 
 def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
-    """Everything `fresh` would do, or put at stake, that `approved` does not have; () if it may be carried out.
+    """Findings for all changes and risks of `fresh` that `approved` does not have; () if `fresh` may be carried
+    out.
 
-    A change counts as approved with the very values it had then, before and after. What is done already may be
-    missing. A Pulsar tenant that had no UUID yet may have one by now: a first apply, cut off, gave it and is run
-    again.
+    A change is approved if its values before and after are the approved ones. Finished changes may be missing.
+    A Pulsar tenant that had no UUID may have one now: a first apply, cut off, gave it and is run again.
     """
     now = {tenant: uuid for tenant, uuid in fresh.identity.uuids.items() if approved.identity.uuids.get(tenant)}
     known = replace(approved.identity, uuids={tenant: uuid for tenant, uuid in approved.identity.uuids.items() if uuid})
@@ -50,7 +50,7 @@ def with_reviewed_evidence(fresh: Plan, approved: Plan) -> Plan:
 
 
 def _key(change: Change) -> tuple[Address, Action]:
-    """An address alone would not do: what is adopted may be updated as well."""
+    """Key of a change: address and action, because an adopted object may be updated as well."""
     return change.address, action_of(change)
 
 
@@ -88,7 +88,7 @@ def _done(change: Change) -> dict[str, Any]:
 
 
 def _in_words(change: Change) -> str:
-    """The verb, and what would become of the object."""
+    """The verb of a change, and the object's description after it."""
     verb = action_of(change).value
     match change:
         case Create(after=after):

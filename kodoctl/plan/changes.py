@@ -69,8 +69,8 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """One changed policy of a topic or a namespace; None is "not set". `effective_before` and `effective_after` are the
-    values that count then, where they are known.
+    """One changed policy of a topic or a namespace; None is "not set". `effective_before` and `effective_after`
+    are the values that apply then; None: unknown.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""Drift among the changes of a plan: manual changes on the cluster, apart from what the file changed since."""
+"""Drift among the changes of a plan: separates manual changes on the cluster from later changes of the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Drift:
 
 
 def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:
-    """By ledger: it knows what was applied (addresses) and whether the file has changed since (digest)."""
+    """Sorts the changes of a plan into drift and edits. The ledger knows the addresses that were applied, and
+    its digest shows whether the file has changed since.
+    """
     applied: set[Address] = set()
     digests: dict[str, str] = {}
     for ledger in live.entries:

@@ -158,7 +158,9 @@ def unsupported_changes(wanted: DesiredObject, found: LiveObject) -> Iterator[Di
 def namespace_fields(
     after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
 ) -> tuple[PolicyChange, ...]:
-    """Only what the file names, and what we set earlier and the file no longer names."""
+    """Changes of a namespace's policies: those that the file names, and those that an earlier apply set and the
+    file no longer names.
+    """
     fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
         old, new = before.policies.get(name), after.policies.get(name)

@@ -1,4 +1,5 @@
-"""One plan over several clusters: a plan each, what could not be reached, and where they differ. Pure.
+"""One plan over several clusters: a plan for each, the clusters that could not be reached, and differences.
+Pure.
 
 Its file holds the whole plan of each cluster, bound to that cluster as ever, under the name of its context.
 """

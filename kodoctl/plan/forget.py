@@ -45,7 +45,9 @@ def _forget(owner: str, address: Address, live: Live) -> Forget:
 
 
 def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
-    """The entry as it stays: an empty digest, because what is applied is no longer what the file says."""
+    """The entry that stays after objects are forgotten. Its digest is empty, because the applied objects no
+    longer match the file.
+    """
     if whole:
         return leaving(entry)
     grants = {address: actions for address, actions in entry.grants.items() if address not in going}

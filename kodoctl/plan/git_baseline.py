@@ -1,6 +1,7 @@
-"""Comparison of a plan with a git revision (K407): changes by the edits under review, and manual ones on the cluster.
+"""Comparison of a plan with a git revision (K407): changes by the edits under review, and manual ones on the
+cluster.
 
-Three sides: the files as they are, the files as they were at the git revision, and what is live.
+Three sides: the files now, the files at the git revision, and the live cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SHOWN = 3  # addresses named, the plan shows all
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The revision as it was named, its commit, and what the files declared there."""
+    """A revision of the files: `ref` as typed, its commit, and the declared objects at that commit."""
 
     ref: str
     commit: str
@@ -85,8 +86,9 @@ def _origin(change: Change, now: DesiredObject | None, then: DesiredObject | Non
 def _of_fields(
     fields: tuple[FieldUpdate, ...], now: DesiredObject | None, then: DesiredObject | None
 ) -> tuple[Origin, tuple[str, ...]]:
-    """By field: edited, and live is what the file said before: the edit. Not edited: drift.
-    Edited, and live is neither: both.
+    """The origin of a change, and its fields that drifted, judged field by field. An edited field whose live
+    value is the file's earlier value is an edit. A field that was not edited is drift. An edited field with a
+    third live value is both.
     """
     if then is None and now is not None:
         return Origin.EDIT, ()

@@ -33,8 +33,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Applied:
-    """One apply as a journal tells it; times are ms since the epoch. `done` are its changes that were carried out, in
-    the order of their ends; `broken` those that failed or have no end in the journal: they may have happened.
+    """One apply from a journal; times are ms since the epoch. `done` are its changes that were carried out, in
+    the order of their ends; `broken` are changes that failed or have no end in the journal: they may have
+    happened.
     """
 
     id: str
@@ -126,8 +127,9 @@ class _Open:
 
 
 def read(entries: Iterable[Json]) -> History:
-    """Every apply of the entries; what several namespaces' journals tell of one is put together. In the order of the
-    journal, which the lease makes the true one: the clocks of those who applied may differ.
+    """Every apply in the journal's entries. Entries of several namespaces about the same apply are put
+    together. The result keeps the order of the journal, which the lease makes the true one: the clocks of the
+    users who applied may differ.
     """
     found: dict[str, _Open] = {}
     foreign = []
@@ -147,7 +149,9 @@ def _why(problem: Exception) -> str:
 
 
 def _take(found: dict[str, _Open], entry: Json) -> None:
-    """Raises ValueError, or what a damaged change raises, for an entry that is not as this kodoctl writes it."""
+    """Adds one entry to `found`. Raises ValueError, or an error of a damaged change, if this kodoctl did not
+    write the entry.
+    """
     name, kind = entry.get("apply"), entry.get("kind")
     if kind == "begin" and entry.get("v") == FORMAT_VERSION:
         begin = _Begin.model_validate(entry)

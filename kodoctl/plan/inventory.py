@@ -1,4 +1,4 @@
-"""Both sides of a plan in one type: what files declare, what is live, and what is known about each object."""
+"""Both sides of a plan in one type: the declared objects, the live objects, and facts about each object."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Desired:
 
     @cached_property
     def all_names(self) -> frozenset[str]:
-        """Those names, and the ones the topologies had before: all whose ledger entries are ours."""
+        """The names of the topologies now and earlier: all names whose ledger entries belong to these files."""
         return self.names.union(*(self.formerly(name) for name in self.names))
 
     @property
@@ -63,7 +63,7 @@ class Desired:
         return tuple(expansion for expansion in self.expansions if expansion.namespace == namespace)
 
     def formerly(self, name: str) -> frozenset[str]:
-        """Earlier names of a topology: what they own is taken over."""
+        """Earlier names of a topology: the topology takes over the objects that these names own."""
         return frozenset(
             old for expansion in self.expansions if expansion.name == name for old in expansion.topology.spec.formerly
         )
@@ -93,7 +93,9 @@ def desired(
 
 
 def _together(resource: Resource, before: DesiredObject | None) -> Resource:
-    """Several files may need one grant: the role is given what all of them ask for. Nothing else is declared twice (K102)."""
+    """The resource together with its earlier declaration. Several files may declare one grant: the role gets
+    all actions. No other object may be declared twice (K102).
+    """
     if before is None or not isinstance(resource, GrantResource) or not isinstance(before.resource, GrantResource):
         return resource
     return replace(resource, actions=resource.actions | before.resource.actions)
@@ -137,7 +139,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class LiveObject:
-    """A live object: its marker (the owner's name on it), and what is known of its use."""
+    """A live object: its marker (the owner's name on it), and the facts about its use."""
 
     resource: Resource
     marker: str | None = None

@@ -193,8 +193,8 @@ def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
 
 
 def expansion_digest(expansion: Expansion) -> str:
-    """Digest of one topology's resources: drift compares it with the ledger's, to tell *not
-    applied yet* from drift.
+    """Digest of one topology's resources. Drift compares it with the ledger's, to separate *not applied yet*
+    from drift.
     """
     return serialization.digest(
         {address: resource_to_json(resource) for address, resource in expansion.resources.items()}
@@ -222,7 +222,7 @@ _DRAINING: Final = "draining"  # lanes, levels included, that consumers still re
 
 
 def consumer_settings(expansion: Expansion) -> dict[str, Any]:
-    """`topic/subscription` -> what the file says that only consumers read."""
+    """Settings in the file that only consumers read, by `topic/subscription`."""
     found: dict[str, Any] = {}
     for ground, spec in expansion.topology.spec.topics.items():
         for name, subscription in spec.subscriptions.items():
@@ -257,7 +257,9 @@ def _setting(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 
 def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> Iterator[Diagnostic]:
-    """All entries of a namespace stay below what metadata stores can hold: said before anything is written."""
+    """Yields an error (K420) for each namespace whose ledger entries together exceed the size that metadata
+    stores can hold. The check comes before the first write.
+    """
     entries = {(entry.namespace, entry.name): entry for entry in live.entries}
     for owner in owners:
         owned = {

@@ -1,5 +1,5 @@
-"""Ownership decision: what becomes of an object by three answers: who declares it, whether it is live, who owns it. Pure;
-knows nothing of fields.
+"""Ownership decision: the action on an object, by three answers: who declares it, whether it is live, who owns
+it. Pure; independent of fields.
 """
 
 from __future__ import annotations

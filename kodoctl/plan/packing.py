@@ -1,5 +1,5 @@
-"""Documents packed into text, for properties and messages of the cluster, where others may write: what comes out is
-bounded.
+"""Documents packed into text, for properties and messages of the cluster. Others may write there, so the
+unpacked size is bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def pack(document: bytes, level: int) -> str:
 
 
 def unpack(packed: str) -> bytes:
-    """The inverse of pack. Raises ValueError for anything else, and for what is larger than MAX_UNPACKED."""
+    """The inverse of `pack`. Raises ValueError for anything else, and for a document larger than MAX_UNPACKED."""
     unpacker = zlib.decompressobj()
     try:
         document = unpacker.decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)

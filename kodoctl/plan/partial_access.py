@@ -25,7 +25,9 @@ K429: Final = "not all could be seen"
 
 
 def reduced(desired: Desired, live: Live) -> tuple[Desired, Live]:
-    """Both sides without what could not be read in `live.unseen`; there the markers stand for the ledgers."""
+    """Removes the parts that could not be read in the namespaces `live.unseen`, from both the declared and the
+    live side. The markers of topics replace the ledgers there.
+    """
     bare = {namespace: NamespaceResource(namespace, {}, managed=None) for namespace in live.unseen}
     objects = {
         address: replace(wanted, resource=bare[wanted.resource.name])

@@ -1,4 +1,4 @@
-"""A plan: everything that would change, what stands in the way, and what it is bound to. Pure."""
+"""A plan: all changes, all findings against them, and the state of the cluster that it is bound to. Pure."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def make_plan(  # the parts of a plan are what they are
     now: int,
     against: Baseline | None = None,
 ) -> Plan:
-    """The plan with its dangers judged; `now` is ms since the epoch; `against`: what the files declared before."""
+    """The plan with its dangers judged. `now`: ms since the epoch; `against`: the declared objects at an
+    earlier revision.
+    """
     judged = DangerRules(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
     judged = with_lanes(judged, desired, live, allowances.destroy)
     if against is not None:

@@ -155,7 +155,9 @@ def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
 
 
 def from_json(document: Json) -> Plan:
-    """The inverse of `to_json`. Raises what its parts raise for anything else, and ValueError for what says more than a plan."""
+    """The inverse of `to_json`. Raises the errors of its parts for anything else, and ValueError for a document
+    with more keys than a plan.
+    """
     plan = Plan(
         identity=ClusterIdentity(document["cluster"]["name"], document["cluster"]["uuids"]),
         environment=document["environment"],

@@ -1,7 +1,7 @@
-"""The rest of an apply that was cut off: its own plan, without what is done by now. Pure.
+"""The rest of an apply that was cut off: its own plan, without the finished changes. Pure.
 
-Every object is either as the plan saw it, or what the apply makes of it, whole or in part. Any other state is a change
-from outside, and refuses all of it.
+Every object has either its planned state, or the state that the apply makes, whole or in part. Any other state
+is a change from outside, and refuses all of the plan.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ if TYPE_CHECKING:
 
 
 class _ForeignError(Exception):
-    """An object is neither what the plan saw nor what the apply makes of it; the text says what it is."""
+    """An object has neither the planned state nor the state that the apply makes. The text describes its state."""
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """The plan with only what is left to do, bound to what is live now; objects that were changed from outside are findings."""
+    """The plan with only the changes that are left to do, bound to the live cluster of now. Objects that were
+    changed from outside are findings.
+    """
     left: list[Change] = []
     foreign: list[Diagnostic] = []
     for change in plan.changes:
@@ -107,7 +109,7 @@ def _left(change: Change, live: Live) -> Iterator[Change]:
 
 
 def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> Iterator[Change]:
-    """Made by the apply: what is not yet set on it, and its place in the ledger."""
+    """Changes for an object that the apply created: fields that are not set yet, and its place in the ledger."""
     owner = change.about.owner
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")

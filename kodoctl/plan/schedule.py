@@ -1,8 +1,8 @@
-"""In which order a plan's changes may run: a graph, so that everything independent runs side by side.
+"""Order of a plan's changes, as a graph: changes that do not depend on each other run side by side.
 
-Tenant, namespace, topics with their policies, then subscriptions, schemas and grants; what lowers a namespace's
-retention waits for the topics (they may have taken the old value over); deletes last and in reverse; what is only
-forgotten first, because it writes no more than ledger and marker.
+The order is tenant, namespace, topics with their policies, then subscriptions, schemas and grants. A lower
+retention of a namespace waits for the topics, because they may have copied the old value. Deletes come last and
+in reverse. Objects that are only forgotten come first, because only ledger and marker are written.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def schedule(changes: Iterable[Change]) -> Schedule:
 
 
 def _levels(graph: _Graph, by_key: Mapping[StepKey, Step]) -> tuple[Level, ...]:
-    """By the standard library: loading networkx takes longer than planning a hundred topics."""
+    """Sorts the steps into levels with the standard library: loading networkx takes longer than planning a
+    hundred topics.
+    """
     sorter = TopologicalSorter(graph)
     sorter.prepare()
     levels = []
@@ -177,7 +179,9 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
 
 
 def _policy_changes(change: Update, part: UpdatePhase) -> tuple[PolicyChange, ...]:
-    """All policies of a change, or what one part writes: up to the value between, and from there."""
+    """The policy changes that `part` of a change writes: all of them, those up to an intermediate value, or
+    those from it.
+    """
     policies = change.policy_changes
     match part:
         case UpdatePhase.ALL:

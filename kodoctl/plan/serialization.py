@@ -133,7 +133,7 @@ def _remedy_from_json(document: Json) -> Remedy:
 
 
 def change_to_json(change: Change) -> ChangeRow:
-    """One change: `action` tells which; `before` and `after` are whole resources or null."""
+    """One change as JSON. `action` is its kind; `before` and `after` are whole resources or null."""
     about = change.about
     document: ChangeRow = {
         "action": action_of(change).value,
@@ -194,7 +194,7 @@ def change_from_json(document: Json) -> Change:
 
 
 def describe(resource: Resource) -> str:
-    """A resource in a few words, for messages about what was and is."""
+    """A resource in a few words, for messages that compare an earlier with a present state."""
     document = resource_to_json(resource)
     hidden = {"kind", "name", "topic", "target", "role", "start", "managed"}
     shown = [f"{key} {_plain(value)}" for key, value in document.items() if key not in hidden and value not in ([], {})]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """One object that is not what the plan saw: planned, was, now, in words."""
+    """One object that changed since the plan, with texts of its planned, its earlier and its present state."""
 
     address: Address
     planned: str
@@ -98,7 +98,9 @@ def _without(topic: TopicResource, names: set[str]) -> TopicResource:
 
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
-    """Every object and ledger entry that is not what the plan saw; () if the plan may be carried out."""
+    """Findings for every object and ledger entry that changed since the plan; () if the plan may be carried
+    out.
+    """
     findings = []
     if objects := list(stale_objects(plan, live)):
         lines = shortened([f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects])

@@ -164,19 +164,19 @@ def _reached(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ..
 
 
 class _Needs:
-    """Dependencies of objects: what must exist before one can be created, changed or deleted."""
+    """Dependencies of objects: the objects that must exist before one can be created, changed or deleted."""
 
     def __init__(self, desired: Desired, live: Live, known: frozenset[Address]) -> None:
         self._desired, self._live, self._known = desired, live, known
 
     @cached_property
     def forwards(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Address -> what it needs."""
+        """The addresses that each address needs."""
         return {a: found for a in sorted(self._known) if (found := tuple(n for n in self._of(a) if n in self._known))}
 
     @cached_property
     def backwards(self) -> Mapping[Address, tuple[Address, ...]]:
-        """Address -> what needs it."""
+        """The addresses that need each address."""
         found: dict[Address, list[Address]] = {}
         for address, needed in self.forwards.items():
             for one in needed:
@@ -210,7 +210,7 @@ class _Needs:
             yield address
 
     def _topic(self, name: TopicName) -> Iterator[Address]:
-        """The topic below an object, unless it is there as declared: what hangs on it is made for its partitions."""
+        """The topic below an object, unless it exists as declared: its objects are created for its partitions."""
         address = topic_address(name)
         wanted, found = self._desired.objects.get(address), self._live.objects.get(address)
         there, asked = found.resource if found else None, wanted.resource if wanted else None
@@ -232,7 +232,7 @@ class _Needs:
 
     @cached_property
     def _hanging(self) -> Mapping[str, list[Address]]:
-        """Topic's full name -> what hangs on it and is no longer declared either."""
+        """Subscriptions and grants that are no longer declared, by the full name of their topic."""
         found: dict[str, list[Address]] = {}
         for address in sorted(self._known - self._desired.objects.keys()):
             kind, _, name = address.partition(".")

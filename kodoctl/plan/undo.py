@@ -1,7 +1,7 @@
-"""An apply backwards: an ordinary plan from what its journal says it did, against what is live now. Pure.
+"""An apply in reverse: an ordinary plan from the changes in its journal, against the live cluster. Pure.
 
-What was made is deleted, what was changed gets its value back, what was deleted is made again, empty. What changed
-since is refused, what no plan can take back is named.
+Created objects are deleted, changed values are restored, deleted objects are created again, empty. Objects that
+changed since are refused, and changes that no plan can undo are listed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class _Backwards:
 
 
 def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
-    """The changes that undo what an apply did, and what to know of them; dangers are not judged yet."""
+    """The changes that undo an apply, and findings about changes that cannot be undone. Dangers are not judged
+    yet.
+    """
     way = _Backwards(live, f"undoes {applied.id}")
     for change in applied.done:
         match change:
@@ -153,7 +155,9 @@ def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, h
 
 
 def _differs(after: TopicResource, now: Resource) -> bool:
-    """Other partitions or policies; what this broker has no place for was never written."""
+    """True if partitions or policies differ. Policies that this broker does not support were never written and
+    are not compared.
+    """
     assert isinstance(now, TopicResource)
     names = {*after.policies, *now.policies}
     return after.partitions != now.partitions or any(

@@ -1,1 +1,3 @@
-"""From files and a live cluster to a plan: reads both sides, and asks the pure planner for the difference."""
+"""Planning: makes a plan from files and a live cluster. The package reads both sides and asks the pure planner
+for the difference.
+"""

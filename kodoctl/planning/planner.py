@@ -1,4 +1,6 @@
-"""From files to a plan against a live cluster: read, compare, gather evidence, judge. Used by every command that plans."""
+"""Planner against a live cluster, for every command that plans: reads files and cluster, compares them, gathers
+evidence and judges dangers.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +82,9 @@ def plan_live(
     selection: TargetFlags | None = None,
     may_reduce: bool = False,
 ) -> PlannedRun:
-    """The plan for what the files declare; `namespaces`: further ones to look at (destroy by name); `selection`: a part of
-    it only; `may_reduce`: a role that may see topics alone gets a plan that cannot be applied.
+    """Makes the plan for the declared objects. `namespaces`: further namespaces to read (destroy by name);
+    `selection`: plans a part only; `may_reduce`: a role that may read topics only gets a plan that cannot be
+    applied.
     """
     scope = replace(scope_of(desired, namespaces), reduced=may_reduce)
     live = read_live(session.admin, session.client, scope)
@@ -117,8 +120,8 @@ def topic_of(resource: Resource | None) -> TopicName | None:
 
 
 def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
-    """The plan with the dangers that its changes have on what is live now. The evidence stays the one that was reviewed:
-    clients that it does not name may not be cut off.
+    """The plan with the dangers of its changes judged on the live cluster of now. Its evidence stays the
+    reviewed one: clients that the evidence does not name must not be cut off.
     """
     evidence = evidence_for(admin, plan.changes, live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
@@ -127,7 +130,7 @@ def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
-    """Figures about what these changes put at stake."""
+    """Figures about data and clients that these changes put at risk."""
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}

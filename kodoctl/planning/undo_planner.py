@@ -1,4 +1,6 @@
-"""From a journal to a plan: backwards what was done, or forwards what was not. Used by undo and by apply --resume."""
+"""Planner from a journal: reverses the changes of an apply (undo), or continues those that were not made (apply
+--resume).
+"""
 
 from __future__ import annotations
 

@@ -163,8 +163,8 @@ _COLUMNS: Final = (
 
 
 def decode(payload: bytes) -> list[Record]:
-    """The records of a message. Raises BrokenAuditError with what is wrong: whoever may produce to the topic writes there
-    what he likes, and nobody who reads a record looks at the types of its values again.
+    """The records of a message. Raises BrokenAuditError with the fault: anyone who may produce to the topic can
+    write any content, and readers of records do not check the types of values again.
     """
     try:
         found = json.loads(payload)

@@ -1,8 +1,8 @@
-"""JSON payloads: what counts as one, for senders and receivers alike.
+"""JSON payloads: which payloads are valid, for senders and receivers alike.
 
-A payload is refused where readers in other languages would disagree about it or stop at it (RFC 7493): NaN and
-Infinity, a key twice in an object, a number that no double holds. Errors name the rule, never the value: reasons travel
-with dead letters.
+A payload is refused if readers in other languages would disagree about it or stop at it (RFC 7493): NaN and
+Infinity, a key twice in an object, a number that no double holds. Errors name the rule, never the value:
+reasons travel with dead letters.
 """
 
 from __future__ import annotations

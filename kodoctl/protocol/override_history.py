@@ -62,7 +62,7 @@ def _change(row: object, order: Override) -> OverrideChange:
 
 
 def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
-    """As the property's value: the last ones."""
+    """The value of the property that holds the history: the last `MAX_CHANGES` changes."""
     kept = [*known, *more][-MAX_CHANGES:]
     orders = json.loads(printed(change.order for change in kept))["orders"]
     rows = [[change.at, change.who, change.back] for change in kept]

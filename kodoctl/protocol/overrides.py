@@ -1,8 +1,8 @@
-"""Live orders to the workers of a subscription: what an on-call engineer changes without touching the file, for a
-while.
+"""Live orders to the workers of a subscription: changes that an on-call engineer makes for a while without
+touching the file.
 
-They stand as JSON in the property `kodo-steer` of the subscription on the ground topic, each with who gave it and
-when it ends. Workers read them with the stats; apply keeps them; plan and status show them.
+They are JSON in the property `kodo-steer` of the subscription on the ground topic, each with its author and its
+end. Workers read them with the stats; apply keeps them; plan and status show them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OverrideKind(StrEnum):
 
 
 class InvalidOverridesError(ValueError):
-    """The property holds no orders; the message says what is wrong."""
+    """The property does not hold valid orders; the message gives the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +104,15 @@ def parse(text: str) -> tuple[Override, ...]:
 
 
 def printed(orders: Iterable[Override]) -> str:
-    """As the property's value."""
+    """The value of the property that holds these orders."""
     unsaid = {field.name: field.default for field in fields(Override)}
     kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]
     return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
 
 
 def active_overrides(orders: Iterable[Override], now: int) -> tuple[Override, ...]:
-    """Those that have not ended. `now`: ms since the epoch. One that begins later than clocks differ is none: it would
-    last longer than any order may, and nobody would remember it.
+    """The orders that have not ended. `now`: ms since the epoch. An order that begins later than clocks can
+    differ is left out: it would last longer than any order may.
     """
     return tuple(order for order in orders if order.until > now and not begins_late(order, now))
 
@@ -123,7 +123,7 @@ def begins_late(order: Override, now: int) -> bool:
 
 
 def with_override(orders: Iterable[Override], new: Override) -> tuple[Override, ...]:
-    """With a new order in the place of the one about the same."""
+    """The orders with a new one, which replaces an order with the same subject (`concerns`)."""
     return (*(order for order in orders if order.concerns != new.concerns), new)
 
 

@@ -34,7 +34,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class BrokenNumberError(ValueError):
-    """A `kodo-seq` is not what a producer would have written."""
+    """The property `kodo-seq` has a value that no producer writes."""
 
 
 class Number(NamedTuple):

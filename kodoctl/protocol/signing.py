@@ -1,9 +1,9 @@
 """Signed headers: attempts, due time and identity of a message that only holders of a key can write.
 
-Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox, recalls)
-signs what it writes, and a worker ignores unsigned headers. The signature covers the
-topic, the payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another
-topic or payload.
+Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox,
+recalls) signs its properties, and a worker ignores unsigned headers. The signature covers the topic, the
+payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another topic
+or payload.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Signer:
 
     @classmethod
     def parse(cls, value: Any) -> Signer:
-        """From a list of texts, or a text with a key between commas. Raises ValueError."""
+        """Parses a list of texts, or one text with commas between keys. Raises ValueError."""
         keys = [key.strip() for key in value.split(",")] if isinstance(value, str) else value
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise ValueError("write a list of texts; as a variable, keys with commas between them")
@@ -70,13 +70,13 @@ def unmarked(properties: Mapping[str, str]) -> bool:
 
 
 def stripped(properties: Mapping[str, str]) -> dict[str, str]:
-    """Without any property of the platform's that could be believed."""
+    """The properties without those of the platform that a reader could believe."""
     return {name: value for name, value in properties.items() if not _claims(name)}
 
 
 def _claims(name: str) -> bool:
-    """Nothing is decided by what an encrypted payload's owner needs to read it; without it
-    the payload would be lost.
+    """True if a property makes a claim that a reader could believe. The encryption property is none: nothing is
+    decided by it, and without it the owner could no longer read an encrypted payload.
     """
     return name.startswith(PREFIX) and name != ENCRYPTION
 

@@ -10,7 +10,9 @@ _FORM: Final = re.compile(r"(?:max (\d{1,6}))?(?: ?min (\d{1,6}))?", re.ASCII)
 
 
 class SlotBounds(NamedTuple):
-    """At most `most` slots run messages of some lanes, and `least` are kept for them; None: as the file says."""
+    """Bounds of the slots of some lanes: at most `most` slots run their messages, and `least` slots are kept
+    for them. None: the value in the file applies.
+    """
 
     most: int | None
     least: int | None

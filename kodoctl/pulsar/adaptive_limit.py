@@ -7,8 +7,11 @@ from types import TracebackType
 
 
 class AdaptiveConcurrencyLimit:
-    """Enter with `with`, around one request; then say how it went. Safe to use from several threads. A thread that
-    has room asks what it must know before its request goes out without waiting again: else one would wait for itself.
+    """Limit of concurrent requests. Enter it with `with`, around one request; then report the result. Safe to
+    use from several threads.
+
+    A thread that has room makes its preparatory requests without waiting again: otherwise it would wait for
+    itself.
     """
 
     def __init__(self, most: int) -> None:

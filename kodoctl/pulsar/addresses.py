@@ -90,7 +90,7 @@ def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:
 
 
 def readable_by_all(text: str) -> bool:
-    """True if what is sent to one of the addresses crosses a network without TLS."""
+    """True if requests or messages to one of the addresses cross a network without TLS."""
     found = [urlsplit(address) for address in split(text)]
     return any(parts.scheme in (ADMIN[0], BROKER[0]) and not _here(parts.hostname) for parts in found)
 

@@ -1,4 +1,4 @@
-"""The port to Pulsar's admin API: one call, one reply. What a call means is the caller's business."""
+"""The port to Pulsar's admin API: one call, one reply. The caller knows the meaning of a call."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def no_condition() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its
-    words for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between asking
-    and answer, which were `took` seconds apart; None: it did not say. `foreign`: a body that is no JSON, and not what
-    Pulsar says of its objects. `body` and `headers`: the answer as it came.
+    """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` is its
+    text for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between
+    request and answer, which were `took` seconds apart; None: the answer had none. `foreign`: the body is no
+    JSON and no text of Pulsar about its objects. `body` and `headers`: the answer as it came.
     """
 
     method: str
@@ -56,8 +56,9 @@ class Reply:
 
     @property
     def missing(self) -> bool:
-        """The object, or something around it, does not exist, as Pulsar says. A web page that says 404 is of a server before
-        it, or about a path that it does not have: of objects it tells nothing.
+        """True if the object, or something around it, does not exist by Pulsar's answer. A web page with status
+        404 comes from a server before Pulsar, or concerns a path that Pulsar lacks: that says nothing about
+        objects.
         """
         return self.status == 404 and not self.foreign
 
@@ -68,9 +69,11 @@ class Reply:
 
     @property
     def transient(self) -> bool:
-        """Not now: a broker without time, a subscription whose cursor is being moved, or a topic between two brokers,
-        as in an unload, a split and a fail-over. A 412 about the topic itself, such as one with clients, is not among
-        them; nor is a 409, of which only the caller knows whether it means another's change at the same time.
+        """True if the same request may succeed later: a broker without time, a subscription whose cursor is
+        being moved, or a topic between two brokers, as in an unload, a split and a fail-over.
+
+        A 412 about the topic itself, such as one with clients, is not transient. Nor is a 409: only the caller
+        knows whether it means another's change at the same time.
         """
         passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _UNSETTLED)
         return self.status in _BUSY or (self.status == 412 and passing)
@@ -110,13 +113,13 @@ class Admin(Protocol):
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """One call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
-        connection breaks, and so is what surely was not sent; a write that was answered is not. Not `patient`: any
-        answer is the answer, for questions that what a sender chose may make fail for good.
+        """Sends one call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
+        connection breaks, and so are requests that certainly were not sent; a write with an answer is not. Not
+        `patient`: any answer is returned, for requests that a sender's data may make fail permanently.
 
-        `condition` is called right before each request on the wire, those that a redirect makes included, after all
-        that a request waits for; what it raises is raised here, and that request is not sent. Raises LostReplyError
-        when a write's fate is unknown, ClusterError when no broker or no valid token is there.
+        `condition` is called right before each request on the wire, after all waiting, and for redirected
+        requests as well; its exception is raised here, and that request is not sent. Raises LostReplyError if
+        the result of a write is unknown, ClusterError if there is no broker or no valid token.
         """
 
 
@@ -141,7 +144,7 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
 
 
 def must(reply: Reply, doing: str) -> Any:
-    """The reply's data. Raises AdminError, which says what we were `doing`."""
+    """The reply's data. Raises AdminError, whose text names the action `doing`."""
     if not reply.ok:
         raise AdminError(reply, doing)
     return reply.data

@@ -1,4 +1,6 @@
-"""Errors for an admin address that does not answer or accepts no token: which host, what is there, and the remedy."""
+"""Errors for an admin address that does not answer or accepts no token: the host, the server there, and the
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -100,8 +102,8 @@ def _redirected(silence: Silence) -> str:
 
 
 def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[str, str]:
-    """Code and detail of the error about one address. `look`: the host may be asked by the other of HTTP and HTTPS, for
-    advice.
+    """Code and detail of the error about one address. `look`: the host may be tried over the other of HTTP and
+    HTTPS, for advice.
     """
     reason, problem = why(silence.problem), silence.problem
     if (look or isinstance(problem, SSLError)) and (advice := _other_protocol(silence)):

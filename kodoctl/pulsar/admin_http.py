@@ -74,9 +74,9 @@ class HttpAdmin:
         limit: float = FAIL_OVER_S,
         timeout: tuple[float, float] | None = None,
     ) -> None:
-        """`waits`: limits and reports waits; without it one is made that reports nothing, of `limit` seconds a call:
-        0 for callers that ask again soon anyway. `timeout`: seconds to connect, seconds to answer, TIMEOUT where
-        nothing is said.
+        """Prepares the calls; none is made. `waits`: limits and reports waits; None: waits of at most `limit`
+        seconds a call are not reported (0 for callers that call again soon anyway). `timeout`: seconds to
+        connect, seconds to answer; None: TIMEOUT.
         """
         self._connection = connection
         self._waits = waits or WaitMonitor(limit=limit, pause=pause)
@@ -267,7 +267,9 @@ def _origin(url: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """The line that tells why: of a failure within the broker the one of its message, where the first is the same for all."""
+    """The line of an error text that gives the reason. For a failure within the broker that is the line of its
+    message: the first line is the same for all failures.
+    """
     lines = [line.strip() for line in text.strip().splitlines()]
     first = next(iter(lines), "")
     if first.startswith("--- An unexpected error occurred"):

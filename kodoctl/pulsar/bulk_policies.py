@@ -74,9 +74,9 @@ def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> B
 
 
 def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
-    """True if the system topic is there by the namespace's list, which is read from metadata: schemas are known to the
-    owner of the topic alone. It may be there without an event, and then without a schema: any topic that is loaded
-    makes it.
+    """True if the namespace's list, which is read from metadata, has the system topic; only the owner of the
+    topic knows its schemas. The topic may exist without an event, and then without a schema: any topic that is
+    loaded creates it.
     """
     reply = admin.call("GET", f"persistent/{namespace}", query={"includeSystemTopic": "true"})
     if not reply.ok or not isinstance(reply.data, list):
@@ -102,10 +102,12 @@ def _writer_schemas(admin: Admin, namespace: NamespaceName) -> list[Any]:
 
 
 def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tuple[int, bytes]]:
-    """Key -> (schema version, payload) of the last event of each key. The end is exact: the broker is asked for it.
+    """Key -> (schema version, payload) of the last event of each key. The end is exact, because the broker
+    reports it.
 
-    Partition by partition, where auto-creation made the system topic a partitioned one: a reader over several may end
-    before a last message without payload (seen with pulsar-client 3.13), and "all policies deleted" is such an event.
+    Partitions are read one by one if auto-creation made the system topic a partitioned one: a reader over
+    several may end before a last message without payload (seen with pulsar-client 3.13), and "all policies
+    deleted" is such an event.
     """
     import pulsar
 

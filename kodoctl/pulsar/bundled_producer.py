@@ -23,8 +23,8 @@ OnReceipt = Callable[[Receipt], None]
 
 
 class BundledProducer(DedupProducer):
-    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. What the border cannot
-    build (a NUL in a text, which C would cut) the binding sends, in its turn.
+    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. The
+    binding sends, in order, the messages that the border cannot build (a NUL in a text, which C would cut).
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:
@@ -44,7 +44,7 @@ class BundledProducer(DedupProducer):
         self._thread.start()
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
-        """It waits for `flush`. Raises RejectedError."""
+        """Queues the message until `flush`. Raises RejectedError."""
         self._check_size(message)
         size = len(message.payload or b"")
         self._unanswered[number] = on_receipt, size
@@ -57,7 +57,7 @@ class BundledProducer(DedupProducer):
         return len(self._queue) >= _MOST or self._bytes >= _MOST_BYTES
 
     def flush(self) -> bool:
-        """As DedupProducer. Raises ClusterError."""
+        """Sends the waiting messages, as `DedupProducer.flush` does. Raises ClusterError."""
         while self._queue:
             tried, result = self._publish()
             waiting, self._queue = self._queue, self._queue[tried:]
@@ -85,7 +85,7 @@ class BundledProducer(DedupProducer):
         return True
 
     def close(self) -> None:
-        """As DedupProducer; the thread ends."""
+        """Closes the producer as `DedupProducer.close` does, and ends its thread."""
         super().close()
         self._over = True
         self._sender.wake()
@@ -109,7 +109,7 @@ class BundledProducer(DedupProducer):
 
 
 def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0) -> DedupProducer:
-    """By the native border, where it can be used."""
+    """Opens a producer: a `BundledProducer` if the native border can be used, otherwise a `DedupProducer`."""
     if (border := client.border) is not None:
         with contextlib.suppress(RuntimeError, TypeError, AttributeError):
             return BundledProducer(client, part, name, largest, border)

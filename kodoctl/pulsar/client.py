@@ -33,7 +33,9 @@ _BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class BrokerClient:
-    """Holds at most one client; closing twice is fine. The client library's own log goes nowhere: errors are ours to tell."""
+    """Holder of at most one client; closing twice is fine. The client library's own log is not shown: kodoctl
+    reports errors itself.
+    """
 
     def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
         self._connection = connection
@@ -54,7 +56,7 @@ class BrokerClient:
 
     @property
     def available(self) -> bool:
-        """True if an address of the binary port is known."""
+        """True if the connection has an address of the binary port."""
         return self._connection.broker_url is not None
 
     @property
@@ -86,9 +88,9 @@ class BrokerClient:
         late: Callable[[T], object] = lambda _: None,
         patience: Patience | None = None,
     ) -> T:
-        """Result of `work` on the `pulsar.Client`; tried again for `limit` seconds while topics move from a broker
-        to another or cannot be opened, 0: once. Raises what the library raises in the end, UnansweredError where a
-        call does not return, and as `get`.
+        """Result of `work` on the `pulsar.Client`. The call is repeated for `limit` seconds while topics move
+        from a broker to another or cannot be opened; 0: one call. Raises the library's last error,
+        UnansweredError if a call does not return, and as `get`.
         """
         client = self.get()
         waiting = patience or self.patience
@@ -163,10 +165,11 @@ class BoundedReader:
                 self._take = partial(_take_bundle, reader, native)
 
     def take(self, seconds: float) -> list[Any] | None:
-        """The next messages (of the client library's; NativeMessage by the border), some at once; none where none came
-        within so many seconds, None at the end of what is stored. The client says that there are more also where it
-        gives out nothing of them. While its broker is away, up to the limit is waited for another one. Raises as
-        BrokerClient.ask.
+        """Returns the next stored messages (of the client library, or NativeMessage with a border). The list is
+        empty if no message came within `seconds`; None is the end of the stored messages.
+
+        The client may report more messages without returning any. While its broker is away, the reader waits up
+        to its limit for another broker. Raises as BrokerClient.ask.
         """
         what, is_away = f"messages of {self._what}", False
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:

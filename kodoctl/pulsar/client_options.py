@@ -27,10 +27,10 @@ _TLS: Final = "pulsar+ssl"
 
 
 def knock(connection: Connection) -> None:
-    """Returns when a broker answers at the binary port's address, one of them where it names several; after WITHIN_S
-    seconds of silence at each it is said not to.
+    """Returns when a broker answers at one of the binary port's addresses. Raises PortError after WITHIN_S
+    seconds of silence at each.
 
-    Raises PortError that says what is there instead, at each address, and where the addresses come from.
+    The error describes the server at each address, and the origin of the addresses.
     """
     if connection.broker_url is None:
         return  # create_client says so
@@ -90,10 +90,11 @@ def _advice(scheme: str, host: str, found: Peer) -> str:
 
 
 def create_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
-    """A `pulsar.Client`. `operation_timeout`: seconds after which it gives up to open a producer or a consumer. Its
-    library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
+    """A `pulsar.Client`. `operation_timeout`: seconds after which the client stops trying to open a producer or
+    a consumer.
 
-    Raises ClusterError without an address of the binary port, or when the issuer gives no token.
+    The library's own log is read for lost messages and not shown: kodoctl's errors report all that matters.
+    Raises ClusterError without an address of the binary port, or if the issuer gives no token.
     """
     import pulsar
 

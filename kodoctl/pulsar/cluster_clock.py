@@ -16,25 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterClock:
-    """`ahead`: ms by which this machine's clock is ahead of the cluster's for certain; negative: behind; 0: they may agree;
-    None: the cluster does not tell its time, and this machine's is taken.
+    """Clock of the cluster. `ahead`: ms by which this machine's clock is certainly ahead of the cluster's;
+    negative: behind; 0: they may agree; None: the cluster does not report its time, and this machine's clock is
+    used.
     """
 
     ahead: int | None
 
     @classmethod
     def of(cls, reply: Reply, wall: int) -> Self:
-        """By one answer. `wall`: ms since the epoch by this machine's clock, right after it."""
+        """Compares the clocks by one reply. `wall`: time of this machine's clock right after the reply, in ms
+        since the epoch.
+        """
         if reply.server_time is None:
             return cls(None)
         return cls(round(clock_ahead(wall, reply.server_time, reply.took)))
 
     def now(self) -> int:
-        """Ms since the epoch, by the cluster's clock where it is known."""
+        """Ms since the epoch, by the cluster's clock if the cluster reports its time."""
         return int(time.time() * 1000) - (self.ahead or 0)
 
 
 def read_clock(admin: Admin) -> ClusterClock:
-    """One request that every role may make; a refusal tells the time as well."""
+    """Reads the cluster's clock by a request that every role may make; a refusal has the time as well."""
     reply = admin.call("GET", "clusters")
     return ClusterClock.of(reply, int(time.time() * 1000))

@@ -1,7 +1,8 @@
-"""A write that survives the broker: sent once, sent again only after reading showed that it did not happen.
+"""A write that survives the broker: sent once, and again only after a reading showed that the first had no
+effect.
 
-A DELETE is the one write that what came meanwhile makes worse: it is sent by `delete` alone, which looks before every
-try.
+A DELETE is the only write that does more harm if the object changed meanwhile: only `delete` sends it, and
+looks before every try.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
     content_type: str = "application/json",
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
-    """Sends one write and makes sure of it. Returns the last reply, None when the effect was seen without one.
+    """Sends one write and makes sure of its effect. Returns the last reply, None if the effect was seen without
+    a reply.
 
-    `done` reads back whether the effect is there; it is asked after a lost reply or a transient one, before anything
-    is sent again. Statuses in `final` are answers that trying again would not change; one to a request that was sent
-    again may be about what the first of them did, which a broker may show late. Tries for as long as `admin.waits`
-    allows. Raises WriteFailedError.
+    `done` reads whether the effect is there; it is called after a lost or transient reply, before the write is
+    sent again. Statuses in `final` are answers that another try would not change; such an answer to a repeated
+    request may be caused by the first request, whose effect a broker may show late. Tries as long as
+    `admin.waits` allows. Raises WriteFailedError.
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0
@@ -68,8 +70,8 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
 
 
 def limit_of(reply: Reply) -> float | None:
-    """For how many seconds a write is tried again that got this reply; None: for as long as any. Raises
-    WriteFailedError for one that stays.
+    """The number of seconds for which a write with this reply is tried again; None: the limit of all writes.
+    Raises WriteFailedError if the reply will not change.
     """
     if reply.status == CONFLICT:
         return CONFLICT_S
@@ -85,12 +87,12 @@ def delete(
     *,
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
-    """Looks, then sends one DELETE, as often as a busy broker or a lost reply makes it necessary. Returns the last
-    reply, None when a look found it gone.
+    """Looks, then sends one DELETE; repeats both while a busy broker or a lost reply makes it necessary.
+    Returns the last reply, None if a look found the object gone.
 
-    Seconds to minutes lie between two tries, and a broker that restarts is when clients and messages come back: what
-    may be deleted, and with which query, is asked anew each time, and nothing is sent where it cannot be asked.
-    Statuses in `final` are answers that trying again would not change. Raises WriteFailedError.
+    Seconds to minutes lie between two tries, and clients and messages come back when a broker restarts.
+    Therefore `look` decides before each try whether to delete, and with which query; nothing is sent if the
+    look fails. Statuses in `final` are answers that another try would not change. Raises WriteFailedError.
     """
     problem, limit, sent = "", cast("float | None", None), 0
     with admin.waits.during(f"DELETE {path}: no answer yet") as wait:
@@ -120,7 +122,9 @@ def delete(
 
 
 def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
-    """A look whose refusal says what was sent before it. `problem`: what came of that, "" where nothing was sent."""
+    """Calls `look`. If it refuses, the error also names the earlier requests. `problem`: the result of the
+    earlier request; "": none was sent.
+    """
     try:
         return look()
     except WriteFailedError as refusal:

@@ -171,8 +171,8 @@ def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
 
 
 def _of_project(context: Context, own: Mapping[str, Context]) -> Iterator[Diagnostic]:
-    """Errors for what a project file may not contain: the location of a secret outside of its folder, or the name of
-    a context that the user protects.
+    """Errors for forbidden content of a project file: the location of a secret outside its folder, or the name
+    of a context that the user protects.
     """
     where = Where(str(context.file))
     folder = context.file.parent.resolve()

@@ -70,8 +70,9 @@ def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
 
 
 def _own(name: str, tenant: str) -> NamespaceName:
-    """A namespace of this tenant. Whoever administers it writes here what he likes, and what a topology no longer declares in
-    one of its namespaces is deleted. Raises ValueError for another's.
+    """A namespace of this tenant. Raises ValueError for a namespace of another tenant. The check matters
+    because the tenant's administrators can write any name here, and a topology's undeclared objects in its
+    namespaces are deleted.
     """
     found = NamespaceName.parse(name)
     if found.tenant != tenant:
@@ -125,9 +126,9 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
 def write_index(
     admin: Admin, tenant: str, name: str, *, more: Collection[NamespaceName], less: Collection[NamespaceName]
 ) -> None:
-    """Updates the index of the namespaces of a topology. Each place is a property of its own, which others do not write:
-    applies of one topology in two namespaces hold two leases, and of a list that both write, one would lose what the
-    other wrote.
+    """Updates the index of the namespaces of a topology. Each place is a property of its own, which others do
+    not write: applies of one topology in two namespaces hold two leases, and would overwrite each other's
+    entries in a common list.
     """
     before = read_control_namespace(admin, tenant)
     known = set(before.index.get(name, ()))

@@ -35,7 +35,9 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files. `cert` and `key`: who we are, both or none; `ca`: whom we trust, None: what the system trusts."""
+    """PEM files. `cert` and `key`: this client's identity, both or none; `ca`: the trusted authorities; None:
+    the system's.
+    """
 
     cert: Path | None = None
     key: Path | None = None
@@ -44,7 +46,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class OAuth2:
-    """Client credentials (RFC 6749, 4.4). `issuer` is asked where it gives tokens."""
+    """Client credentials (RFC 6749, 4.4). `issuer`: its metadata name the address that gives tokens."""
 
     issuer: str
     client_id: str

@@ -24,7 +24,9 @@ _left_behind: list[threading.Thread] = []
 
 
 class UnansweredError(ClusterError):
-    """A wait came to its limit, or was interrupted: what was waited for may still happen. `seconds`: how long it was."""
+    """A wait reached its limit, or was interrupted: the awaited event may still happen. `seconds`: length of
+    the wait.
+    """
 
     def __init__(self, what: str, seconds: float, *, interrupted: bool = False) -> None:
         self.seconds, self.interrupted = seconds, interrupted
@@ -63,8 +65,9 @@ class Patience:
         return self._clock() - since
 
     def call(self, work: Callable[[], T], what: str, limit: float, late: Callable[[T], object] = lambda _: None) -> T:
-        """Runs `work` in a thread of its own; returns or raises what it does. Raises UnansweredError after `limit` seconds, and
-        the call is left behind: what it returns after that is given to `late`.
+        """Runs `work` in a thread of its own, and returns its result or raises its exception. Raises
+        UnansweredError after `limit` seconds; the call is then abandoned, and its later result is passed to
+        `late`.
         """
         changed = threading.Condition()
         returned: list[T] = []

@@ -58,7 +58,7 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
-    """Unacknowledged messages of a subscription: what is in the entries of its backlog, marks of producers left out."""
+    """Number of unacknowledged messages in the entries of a subscription's backlog, without marks of producers."""
     parts = _subscription_parts(stats, subscription)
     counted = sum(count for count, _ in _counts(admin, topic, subscription, parts))
     return max(0, counted - sum(one.marks for one in _backlogs(admin, topic, subscription, parts)))

@@ -33,7 +33,7 @@ _SENDS: Final = 3  # of one entry
 
 
 class UnconfirmedError(LockedError):
-    """It is unknown if the lease is still ours: no other holder is known."""
+    """The broker did not confirm that the lease is still ours, and no other holder is known."""
 
     exit_code = ExitCode.ERROR
 
@@ -104,7 +104,7 @@ class ExclusiveProducer:
         return self._wait(lambda: one.stored)
 
     def _wait(self, done: Callable[[], object]) -> float:
-        """Seconds until `done`; sends again what was not stored."""
+        """Waits until `done`, and sends entries again that were not stored. Returns the seconds that it took."""
         took = 0.0
         what = f"the journal of {self._namespace} to store an entry"
         while True:

@@ -33,8 +33,8 @@ _READ_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Content of the first entry of an apply. `commit`: of the repository of the files;
-    `plan`: the digest of what they mean.
+    """Content of the first entry of an apply. `commit`: of the repository of the files; `plan`: the digest of
+    the declared objects.
     """
 
     verb: str
@@ -54,7 +54,9 @@ class Journal:
         self.id = secrets.token_hex(4)
 
     def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
-        """In every namespace held: who, what, and the whole plan, so that it can be continued and undone."""
+        """Writes the begin of an apply into the journal of every held namespace: user, verb and the whole plan,
+        so that the apply can be continued and undone.
+        """
         entry = {
             "v": history.FORMAT_VERSION,
             "verb": heading.verb,

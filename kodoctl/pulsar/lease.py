@@ -96,7 +96,9 @@ class Lease:
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
-        """As `check`, but asks in any case: for callers that got no answer before and need one now."""
+        """Checks the lease as `check` does, but always asks the broker: for callers that had no answer before
+        and need one now.
+        """
         with self._lock:
             self._confirmed, self._lost = float("-inf"), None
         self.check()
@@ -212,7 +214,9 @@ class _Taking:
                     raise StoppedError(error("K538", "interrupted", detail))
 
     def _try(self, namespace: NamespaceName, topic: str) -> Hold | None:
-        """Its own kind first, then a look for the other: of two who do so at once at least one sees the other."""
+        """Takes the lease of its own kind first, then looks for the other kind: if two processes do so at once,
+        at least one sees the other.
+        """
         ours = self.client.available
         taken_hold = self._exclusive(namespace, topic) if ours else take_lock(self.admin, namespace, self.who)
         if taken_hold is None:

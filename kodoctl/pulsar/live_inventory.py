@@ -50,9 +50,9 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
-    """Scope of a read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are ours;
-    `everything`: also the topics that other topologies own (import). `only`: of the topics of `namespaces` just
-    these, what is to be known before a plan is carried out.
+    """Scope of a read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are
+    ours; `everything`: also the topics that other topologies own (import). `only`: of the topics of
+    `namespaces` just these, whose state is needed before a plan is carried out.
     """
 
     namespaces: tuple[NamespaceName, ...]
@@ -162,7 +162,7 @@ def _read_grants(
 def _read_tenant(
     admin: Admin, tenant: str, scope: ReadScope, reading: _Reading
 ) -> dict[str, tuple[NamespaceName, ...]]:
-    """The tenant and what its control namespace holds; returns the index: topology name -> its namespaces."""
+    """Reads the tenant and its control namespace, and returns the index: topology name -> its namespaces."""
     reply = admin.call("GET", f"tenants/{tenant}")
     if reply.missing:
         reading.absent_tenants.add(tenant)
@@ -254,7 +254,9 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
 
 
 def _submit(reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool) -> Future[TopicReading | None]:
-    """Only an import waits for a topic that is not ours: it would adopt it."""
+    """Submits the read of one topic. Partitions of a topic that is not ours are awaited for an import only: it
+    would adopt the topic.
+    """
     of = None if is_ours or scope.everything else scope.names
     return reader.pool.submit(read_topic, reader.admin, topic, of=of)
 
@@ -293,9 +295,9 @@ def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Addres
 
 
 def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
-    """(partitioned, plain) topics of a namespace in order, without system topics; plain ones that a partitioned topic
-    of the same name hides are left out, and partitioned ones that nobody can be asked about count as plain: their
-    name is all there is to know. Raises ClusterError.
+    """(partitioned, plain) topics of a namespace in order, without system topics. Plain topics that a
+    partitioned topic of the same name hides are left out. Partitioned topics with a name that no request can
+    contain count as plain: nothing but their name can be read. Raises ClusterError.
     """
     doing = f"listing topics of {namespace}"
     names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)

@@ -55,7 +55,9 @@ class MessageBorderChoice(NamedTuple):
 
 
 def native_setting(environ: Mapping[str, str]) -> bool:
-    """Whether the environment leaves the border on. Raises UsageError for what is neither true nor false."""
+    """True if the environment leaves the border on. Raises UsageError for a value that is neither true nor
+    false.
+    """
     text = environ.get(NATIVE_VARIABLE, "").strip().lower() or "true"
     if text not in ("true", "false"):
         raise UsageError(
@@ -78,7 +80,9 @@ def choose_message_border(*, native: bool = True) -> MessageBorderChoice:
 
 @cache
 def _loaded() -> tuple[int, MessageBorderChoice]:
-    """Once a process, and for the forks of it, named by its number. The log has the reason once."""
+    """The border, loaded once in a process and again in its forks, and the process's number. The log has the
+    reason once.
+    """
     found = _load()
     log.debug("%s", found.status)
     return os.getpid(), found

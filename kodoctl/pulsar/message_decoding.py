@@ -34,9 +34,12 @@ def schema_version(message: Any) -> int:
 
 
 def unreturned(message: Any) -> int:
-    """Of what the broker counted as sent with it, how many messages the client library never counts as received: it
-    takes an encrypted batch for one message, and the broker for as many as its producer says. The broker sends a
-    consumer nothing more once these are as many as its queue holds, until there is a new consumer.
+    """The number of messages that the broker counted as sent with this one and that the client library never
+    counts as received.
+
+    The client counts an encrypted batch as one message, and the broker counts as many as its producer wrote.
+    The broker sends a consumer nothing more once these are as many as the consumer's queue holds, until there
+    is a new consumer.
     """
     try:
         context = message.encryption_context()
@@ -53,8 +56,10 @@ def as_they_are() -> dict[str, Any]:
 
 
 def content(message: Any, *, alone: bool = True) -> Content:
-    """Never raises for what a producer chose.
-    `alone`: not one of a batch that the client took apart, which only it can be that is encrypted.
+    """The content of a message. No content that a producer chose makes this function raise.
+
+    `alone`: False for a message of a batch that the client split; only an entry that was not split can be
+    encrypted.
     """
     payload = message.data()
     try:
@@ -74,7 +79,9 @@ def content(message: Any, *, alone: bool = True) -> Content:
 
 
 def _field_by_field(message: Any, payload: bytes, *, alone: bool) -> Content:
-    """As much as can be read. The client gives all properties or none."""
+    """The readable part of a message's content, and a text about the parts that were lost. The client gives all
+    properties or none.
+    """
     lost: list[str] = []
     null = not payload and _read(lost, "null value", message.has_null_value, other=False)
     properties = _read(lost, "properties", message.properties, other={})

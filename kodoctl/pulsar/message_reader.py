@@ -1,4 +1,6 @@
-"""Looking at stored messages without consuming them: a reader a partition, bounded by what is stored at the start."""
+"""Reader of stored messages that consumes nothing: one reader for each partition, up to the last message at the
+start.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ Place = tuple[int, int]
 
 
 class ReadMessage(NamedTuple):
-    """A message copied out of the client. `token` acknowledges it, None where it was only looked at; times are ms
-    since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: what of it
-    cannot be read (kodoctl.pulsar.message_decoding).
+    """A message copied out of the client. `token` acknowledges it; None: it was read without consuming. Times
+    are ms since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: the
+    parts that cannot be read (`kodoctl.pulsar.message_decoding`).
     """
 
     token: Any
@@ -56,8 +58,8 @@ class ReadMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition as the broker has it. `first` and `last`: what is stored; `deduplicates`: what is sent twice is
-    dropped; `ledgers`: all entries.
+    """One partition as the broker has it. `first` and `last`: the stored entries; `deduplicates`: whether
+    repeated messages are dropped; `ledgers`: all entries.
     """
 
     topic: str
@@ -76,8 +78,8 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Acknowledgements of a subscription: everything up to `mark`, and what lies in `ranges` (both ends included), is
-    acknowledged.
+    """Acknowledgements of a subscription: everything up to `mark`, and the entries in `ranges` (both ends
+    included).
     """
 
     mark: Place
@@ -130,13 +132,13 @@ def number_of(part: str) -> int:
 
 
 def place_of(text: str) -> Place:
-    """Of `ledger:entry`."""
+    """Parses a place `ledger:entry`."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 
 
 def cursor_of(data: Mapping[str, Any]) -> Cursor:
-    """A cursor as `internalStats` tells it."""
+    """Parses a cursor of `internalStats`."""
     ranges = []
     for opened, ledger, entry, to_ledger, to_entry, closed in _RANGE.findall(
         data.get("individuallyDeletedMessages") or ""
@@ -148,8 +150,8 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
 
 
 class Unread:
-    """Entries that readers came past without a message of them, by partition: to be reported, never silently fewer.
-    `sure`: what is not proved to have no message is a failure.
+    """Entries that readers passed without getting a message, by partition: they must be reported. `sure`: an
+    entry that is not proved to have no message is a failure.
     """
 
     def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
@@ -215,8 +217,9 @@ def read_stored(
     after: Place | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
 ) -> Iterator[ReadMessage]:
-    """Messages of one partition in their order, up to the entry `until`, of which there is a message; beginning after
-    an entry; `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
+    """Messages of one partition in their order, after the entry `after` up to the entry `until`, which must
+    have a message. `only`: these positions (partition, ledger, entry, batch). Other subscriptions are not
+    changed.
     """
     return _read(client, part, until, after=after, only=only)
 
@@ -253,7 +256,9 @@ def _read(
 def _messages(
     reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
 ) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
-    """With their positions. The client says that there are more also where it gives out nothing of them."""
+    """Yields the stored messages with their positions. The client may report more messages without returning
+    any.
+    """
     reached, quiet, number, at = False, False, number_of(part), (-1, -1)
     while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
         if not found:

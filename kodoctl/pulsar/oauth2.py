@@ -1,4 +1,4 @@
-"""Tokens that an issuer gives for client credentials: asked for when needed, kept until shortly before their end."""
+"""Tokens that an issuer gives for client credentials: fetched when needed, kept until shortly before their end."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ class TokenCache:
         return self._endpoint
 
     def _send(self, method: str, url: str, form: dict[str, str] | None = None) -> requests.Response:
-        """Never redirected: the secret goes where the issuer said, and nowhere else."""
+        """Sends a request to the issuer, without following redirects: the secret is sent only to the address
+        that the issuer named.
+        """
         import requests
 
         try:

@@ -38,7 +38,9 @@ class UnknownPartitionsError(ClusterError):
 
 
 class NotAwaitedError(UnknownPartitionsError):
-    """Of a topic that does not concern the command: its broker may tell in a moment, or never."""
+    """A partition of a topic that does not concern the command is unknown: its broker may answer in a moment,
+    or never.
+    """
 
 
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:
@@ -64,9 +66,9 @@ def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, 
 
 
 def _ask(admin: Admin, topic: TopicName, number: int, what: str, query: dict[str, str]) -> Reply:
-    """The answer of one partition. A 404 is of its owner and must agree with the namespace's list, which is read from
-    metadata: where they contradict each other, both are asked once more, for it may have been made or deleted in
-    between.
+    """The answer of one partition. A 404 comes from the partition's owner and must agree with the namespace's
+    list, which is read from metadata. If they contradict each other, both are read once more, because the
+    partition may have been created or deleted in between.
     """
     for _ in range(2):
         reply = admin.call("GET", f"{partition_path(topic, number)}/{what}", query=query or None)

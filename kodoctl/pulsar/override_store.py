@@ -67,7 +67,7 @@ class OverrideStore:
         raise ClusterError(error("K782", "orders change all the time", f"{self._of}: given up after {_TRIES} tries"))
 
     def _with_history(self, properties: Mapping[str, str], wanted: tuple[Override, ...], now: int) -> Mapping[str, str]:
-        """The properties with what this change adds to the history. One that cannot be read begins anew."""
+        """The properties with this change added to the history. A history that cannot be read begins anew."""
         if not self._who:
             return properties
         known: tuple[OverrideChange, ...] = ()

@@ -19,8 +19,8 @@ _DENIED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One kind of work. `missing`: the right that it lacks, "" if it lacks none;
-    `unknown`: why that cannot be told.
+    """One kind of work. `missing`: the right that the role lacks for it, "" if it lacks none; `unknown`: the
+    reason why that cannot be determined.
     """
 
     work: str

@@ -126,13 +126,17 @@ _POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE 
 
 
 def read_delayed_delivery(raw: Any) -> DelayedDelivery:
-    """From what a broker answers or a namespace's dump holds; empty: as if nothing were set."""
+    """Parses delayed delivery from a broker's answer or from a namespace's dump. An empty value means that
+    nothing is set.
+    """
     found = raw if isinstance(raw, dict) else {}
     return DelayedDelivery(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
 
 
 def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
-    """The requests that set a topic's policy, or (None) unset it; `before` tells which parts of a quota are there."""
+    """The requests that set a topic's policy, or (None) unset it. `before`: the present value; it decides which
+    parts of a quota must be removed.
+    """
     codec = BY_NAME[name]
     if name == "backlog_quota":
         yield from _quota_writes(codec.topic, value, before)

@@ -1,12 +1,12 @@
-"""Backlog of a subscription without the marks of producers (kodoctl.protocol.sequence_numbers).
+"""Backlog of a subscription without the marks of producers (`kodoctl.protocol.sequence_numbers`).
 
-A mark is no message, and no worker handles one, but the broker counts a mark as it counts messages: an idle lane whose
-workers stopped before the last mark came has a backlog of 1 that grows older. Every figure of a backlog that people
-read is made here.
+A mark is no message, and no worker handles one, but the broker counts a mark as it counts messages: an idle
+lane whose workers stopped before the last mark came has a backlog of 1 that grows older. Every figure of a
+backlog that people read is made here.
 
-The broker can be asked for one entry of a backlog at a time. Of a small backlog every entry is looked at; of a large
-one its beginning and its end up to the first message, which is where the marks of producers that rest or left are:
-those between messages, one a minute, count as messages there.
+The broker returns one entry of a backlog per request. Of a small backlog every entry is read; of a large one
+its beginning and its end up to the first message, which is where the marks of producers that rest or left are:
+marks between messages, one a minute, count as messages there.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class _Entry:
 
 
 def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Stats, most: int = FEW) -> Backlog:
-    """`sub`: what the stats of the partition say of subscription `name`. `most`: entries to look at. What the broker
-    does not show counts as a message.
+    """Backlog of the subscription `name` in one partition. `sub`: its part of the partition's stats; `most`:
+    number of entries to read. An entry that the broker does not show counts as a message.
     """
     entries = int(sub.get("msgBacklog") or 0)
     oldest = int(sub.get("earliestMsgPublishTimeInBacklog") or 0) or None

@@ -81,9 +81,12 @@ class DeadLetterConsumer:
         self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
 
     def unacknowledged(self, until: Place, only: Collection[Where]) -> Collection[Where]:
-        """Those of `only` that the subscription still has, up to the entry `until`, which it must have. Only what is
-        received tells which messages of a batch were acknowledged: the admin API knows whole entries. It keeps a token
-        of each, and `letters` of the same then reads beside the subscription, as everything comes once.
+        """The messages of `only` that the subscription still has, up to the entry `until`, which the
+        subscription must have.
+
+        The messages must be received for this: the admin API knows whole entries only, not the acknowledged
+        messages of a batch. The tokens of the received messages are kept, and `letters` then reads the same
+        messages beside the subscription, because a consumer gets each message once.
         """
         self._tokens = {}
         for _, token, where in self._received(until):
@@ -94,7 +97,9 @@ class DeadLetterConsumer:
         return self._tokens.keys()
 
     def forget(self) -> None:
-        """Drops the tokens of `unacknowledged`: `letters` reads through the subscription again, behind what was held."""
+        """Drops the tokens of `unacknowledged`: `letters` reads through the subscription again, after the
+        messages that had tokens.
+        """
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
@@ -167,7 +172,7 @@ class DeadLetterConsumer:
             raise ClusterError(error("K562", "a letter cannot be acknowledged", f"{self._part}: {problem}")) from None
 
     def close(self) -> None:
-        """Sends what was gathered; frees the subscription."""
+        """Sends the gathered acknowledgements and frees the subscription."""
         with contextlib.suppress(Exception):  # it ends with the connection in any case
             self._client.patience.call(self._consumer.close, f"the end of the consumer of {self._part}", CLOSE_S)
 
@@ -210,12 +215,13 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
 
 
 class DedupProducer:
-    """A producer of a fixed name on one partition. Its broker drops numbers it has stored: so unbatched, and no
-    time-out, because a message whose fate is unknown would be a number whose fate is unknown.
+    """A producer of a fixed name on one partition. Its broker drops numbers it has stored. Therefore it sends
+    without batches and without time-out: a message with an unknown result would be a number with an unknown
+    result.
 
-    `largest`: bytes that the topic takes, 0 where it has no limit of its own. The broker answers a larger one by
-    cutting the connection, the client sends it again for ever, and what is behind it waits, or is stored and takes
-    its number's turn.
+    `largest`: bytes that the topic takes, 0 if it has no limit of its own. The broker answers a larger message
+    by cutting the connection, and the client sends it again for ever. Later messages then wait, or are stored
+    and take its number's turn.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:
@@ -259,8 +265,8 @@ class DedupProducer:
         return False
 
     def flush(self) -> bool:
-        """Sends what may have waited for others; False: it stopped behind a message that was refused, whose receipt is
-        there, and is to be called again.
+        """Sends messages that wait for a larger bundle. False: the producer stopped after a refused message,
+        whose receipt is there; call `flush` again.
         """
         return True
 
@@ -307,7 +313,9 @@ def _producer(client: BrokerClient, part: str, name: str) -> Any:
 
 
 def received(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
-    """On the client's thread: an exception that escaped would end the process."""
+    """Passes the result of a send to `on_receipt`. It runs on the client's thread, where an exception that
+    escaped would end the process.
+    """
     import pulsar
 
     with contextlib.suppress(BaseException):

@@ -45,8 +45,8 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> T
 def read_lanes(
     admin: Admin, expansion: Expansion, over: Callable[[], bool]
 ) -> tuple[TopologyStatus, list[UnreadTopic]]:
-    """As `read_status` asks. A topic that cannot be read, or whose turn has not come when it is `over`, has no lanes: it
-    is named with the reason. Never raises for the cluster's sake.
+    """Reads the lanes of a topology as `read_status` does. A topic that cannot be read, or whose turn comes
+    after `over`, has no lanes and is returned with the reason. Never raises because of the cluster.
     """
 
     def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:
@@ -70,7 +70,7 @@ _Row = tuple[LaneStatus, FamilyTopic, str, Stats]
 
 
 def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
-    """Without their backlogs, which `_counted` adds."""
+    """The lanes of a topic, without their backlogs: `_counted` adds these."""
     for reader, label in _readers(expansion, topic):
         partitions = [
             sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None

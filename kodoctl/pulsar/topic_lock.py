@@ -50,7 +50,7 @@ class Lock:
             raise LockedError(error("K541", "the lease was lost", detail))
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Without the binary port there is no journal."""
+        """Ignores the entry: without the binary port there is no journal."""
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """Does nothing, as `write`."""

@@ -60,7 +60,9 @@ class TopicPolicyReading:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """A policy that the bulk and a single request tell differently. `unset`: the single request says that it has no value."""
+    """A policy with different values in the bulk read and in a single request. `unset`: by the single request
+    it has no value.
+    """
 
     topic: TopicName
     policy: str
@@ -91,9 +93,12 @@ class PolicyReader:
     def read(
         self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool, checked: bool = True
     ) -> TopicPolicyReading:
-        """The same answer either way; `how` says which way and why. `validates`: what counts for schema validation
-        where a topic says nothing; `checked`: whether single requests, which need more rights, are compared with the
-        bulk. Raises ClusterError where these say for longer that what is set in the bulk is unset.
+        """Reads the policies of topics; the answer is the same in bulk or by single requests, and `how` gives
+        the way and the reason.
+
+        `validates`: the namespace's value of schema validation, for topics without a value; `checked`: whether
+        single requests, which need more rights, are compared with the bulk. Raises ClusterError if these show
+        for longer that a policy is unset that the bulk has set.
         """
         if not topics:
             return TopicPolicyReading({}, frozenset(), "none needed")
@@ -167,7 +172,9 @@ class PolicyReader:
         return dict(zip(paths, self._pool.map(lambda path: self._get_path(*path), paths), strict=True))
 
     def _own_validation(self, topic: TopicName, codec: Codec) -> bool | None:
-        """Under a namespace that validates: what counts is `false` only where the topic itself says so."""
+        """The topic's own schema validation in a namespace that validates: False if the topic itself switches
+        validation off, otherwise None.
+        """
         return None if self._get_path(topic, codec.bulk_name, applied="true") else False
 
     def _get_path(self, topic: TopicName, path: str, **query: str) -> Any:
@@ -184,7 +191,8 @@ def _decoded(codec: Codec, raw: Any) -> PolicyValue | None:
 
 
 def _settled(policies: Policies, *, validates: bool) -> Policies:
-    """Single requests cannot tell an unset schema validation from `false`. It matters only under a namespace that validates;
-    elsewhere both are `false`, whichever way it was read.
+    """Policies with a schema validation that is set: single requests cannot separate an unset one from `false`.
+    The difference matters only in a namespace that validates; elsewhere both are `false`, for bulk reads as
+    well.
     """
     return policies if validates or "schema_validation" in policies else {**policies, "schema_validation": False}

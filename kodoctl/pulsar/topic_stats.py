@@ -53,8 +53,10 @@ class TopicReading:
 
 
 def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
-    """None: no such partitioned topic. Raises ClusterError where anything of it is unknown. `of`: topologies; a topic
-    that has the marker of none of them is not waited for: NotAwaitedError says at once what lacks.
+    """Reads a topic; None: no such partitioned topic. Raises ClusterError if any part of it is unknown.
+
+    `of`: topologies. A topic with the marker of none of them is not awaited: NotAwaitedError is raised at once
+    for missing partitions.
     """
     answer = _answer(admin, topic, {})
     if answer is None:

@@ -1,9 +1,9 @@
-"""The hosts that a client's token may be sent to: the addresses that were configured, and brokers that one of these
+"""The hosts that a client's token may be sent to: the configured addresses, and brokers that one of these
 names.
 
-A redirect alone is no reason to trust a host: what is in it depends on the request, and so on names that others
-choose. Two answers name brokers of the cluster as they registered themselves in its metadata: the list of brokers,
-for super-users, and the lookup of a topic, for every role that may use the topic.
+A redirect alone is no reason to trust a host: its target depends on the request, and so on names that others
+choose. Two answers name brokers of the cluster as they registered themselves in its metadata: the list of
+brokers, for super-users, and the lookup of a topic, for every role that may use the topic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Course(Enum):
 
 
 class NotNowError(Exception):
-    """It cannot be known for the moment if a host is a broker of this cluster."""
+    """The cluster cannot say at this moment whether a host is one of its brokers."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(str(reply))
@@ -123,11 +123,11 @@ class Brokers:
         return self._remember(found)
 
     def _looked_up(self, origin: str, topic: str, ask: Ask) -> tuple[set[str], bool]:
-        """The topic's owner; and whether it got one by this question.
+        """Looks up the topic's owner; also returns whether this request made a broker the owner.
 
-        A topic without an owner is what a broker redirects a lookup for as well, to where it would be assigned, and
-        names nobody. Then the broker that is asked takes the topic over, as it does when the leader sends a client
-        there.
+        A topic without an owner also makes a broker redirect the lookup, to the broker that would get the
+        topic, and no owner is named. Then that broker is asked to take the topic over, as it does when the
+        leader sends a client there.
         """
         url = f"{origin}/lookup/v2/topic/{topic}"
         for _ in range(_LOOKUPS):

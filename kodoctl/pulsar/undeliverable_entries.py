@@ -1,7 +1,7 @@
-"""Entries that are stored and of which the client library gives out no message: it throws away by itself what it cannot
-decompress, markers, what lacks a field, and parts of a chunked message whose others are missing.
+"""Entries that are stored but for which the client library returns no message: it drops entries that it cannot
+decompress, markers, entries that lack a field, and incomplete chunked messages.
 
-Unknown is never absent: such an entry is reported, and what is no longer stored is not taken for one.
+Unknown is never absent: such an entry is reported, and an entry that is no longer stored does not count as one.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class Expected:
 def without_message(
     client: BrokerClient, part: str, number: int, run: EntryRun, ledgers: Iterable[EntryRun], timeout: int = QUIET_MS
 ) -> bool | None:
-    """Whether the client library gives out nothing of a run: a reader that begins before it gets what lies before or
-    behind it, and nothing of it. None: nothing comes at all, which proves nothing. That it is stored, the caller has
-    to look up later.
+    """True if the client library returns no message of a run: a reader that begins before the run gets messages
+    before or after it, and none of it. None: the reader gets nothing at all, which proves nothing. The caller
+    must check later that the run is stored.
     """
     import pulsar
 
@@ -124,14 +124,16 @@ def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
 
 
 def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRun]:
-    """The runs without the end that is known to have no message, so that nobody waits for it again."""
+    """The runs without the entries at their end that are known to have no message, so that no reader waits for
+    these again.
+    """
     if not runs or not known or (known[-1].ledger, known[-1].last) != (runs[-1].ledger, runs[-1].last):
         return runs
     return [run for run in (*runs[:-1], runs[-1]._replace(last=known[-1].first - 1)) if run.first <= run.last]
 
 
 def stored_of(runs: Iterable[EntryRun], ledgers: Iterable[EntryRun]) -> list[EntryRun]:
-    """As much of the runs as is stored."""
+    """The stored part of each run."""
     there = {run.ledger: run.last for run in ledgers}
     kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
     return [run for run in kept if run.first <= run.last]
@@ -151,7 +153,7 @@ def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
 
 
 def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
-    """In words, at most some places."""
+    """A text about unreadable entries, with at most `_MOST_TOLD` places."""
     some = list(runs)
     count = sum(run.entries for run in some)
     more = ", …" if len(some) > _MOST_TOLD else ""
@@ -170,7 +172,9 @@ def first_chunk(token: Any) -> Place | None:
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Of a protobuf message of numbers, texts and messages. Raises IndexError for bytes that are none."""
+    """Yields the fields of a protobuf message that consists of numbers, texts and messages. Raises IndexError
+    for other bytes.
+    """
     at = 0
     while at < len(raw):
         tag, at = varint(raw, at)

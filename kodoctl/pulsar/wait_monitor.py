@@ -27,8 +27,8 @@ OnWait = Callable[[str, float, float], object]
 
 
 class Wait:
-    """One wait of one thread: what for, since when, at most how many seconds, and at most how many for its present reason
-    (`limit_now`). A block that only blocks sets `what`; one that tries again calls `again`.
+    """One wait of one thread: its subject, its start, its limit in seconds, and the limit for its present
+    reason (`limit_now`). A block that only blocks sets `what`; a block that tries again calls `again`.
     """
 
     def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:

@@ -83,8 +83,8 @@ class BatchSender:
             self._send_all(batch)
 
     def finish(self, batch: SendBatch) -> list[InFlightMessage]:
-        """Awaits receipts and records them; the messages whose outcome is known, in order. One that is unclear stops the
-        attempt: it would be a gap below what the broker counts.
+        """Waits for receipts and records them. Returns the messages with an outcome, in order. A message with
+        an unclear outcome stops the attempt: it would be a gap below the number that the broker counts.
         """
         if not batch.messages:
             return []
@@ -121,8 +121,8 @@ class BatchSender:
         self._flush(waiting)
 
     def _flush(self, waiting: list[InFlightMessage]) -> None:
-        """Has the lanes send what waits in them, which is among these; those that they refuse are recorded before a higher
-        number goes.
+        """Makes each lane send its waiting messages, which are among `waiting`. Messages that a lane refuses
+        are recorded before a higher number is sent.
         """
         for lane in self._lanes.values():
             while not lane.flush():

@@ -45,7 +45,7 @@ class LetterSource(Protocol):
         """Acknowledges a message of `letters`, unless the source only reads. Raises ClusterError."""
 
     def close(self) -> None:
-        """Sends gathered acknowledgements and frees the subscription, where it is held."""
+        """Sends gathered acknowledgements. Frees the subscription if this source holds it."""
 
 
 class ReadOnlyLetters:
@@ -130,8 +130,8 @@ class RecallCluster:
         return len(partitions_of(self._session.admin, TopicName.parse(topic)))
 
     def lane(self, part: str, name: str) -> DedupProducer:
-        """A producer of the name on a partition. Where this role may not ask for the topic's limit, what is declared
-        counts alone. Raises LockedError while another process has the name.
+        """A producer with the name `name` on a partition. If this role may not read the topic's limit, the
+        declared limit applies alone. Raises LockedError while another process has the name.
         """
         topic = whole_topic(part)
         if topic not in self._largest:

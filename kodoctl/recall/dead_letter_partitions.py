@@ -1,6 +1,6 @@
 # adapter: reads the broker
-"""Partitions of the dead-letter topic in an attempt at a recall: what the holder subscription still has of the plan, and
-what is acknowledged on it.
+"""Partitions of the dead-letter topic in an attempt at a recall: reads the plan's messages that the holder
+subscription still has, and acknowledges them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _PAUSE: Final = 0.5  # seconds between two of them
 
 
 class MessageSource(Protocol):
-    """Where an attempt at a recall gets the messages of its plan: DeadLetterPartitions, or a landing that has them.
-    `acknowledged`: so many were.
+    """Source of the messages of a plan: DeadLetterPartitions, or a landing. `acknowledged`: number of messages
+    that were acknowledged.
     """
 
     acknowledged: int
@@ -39,7 +39,7 @@ class MessageSource(Protocol):
         """Messages of a partition that are to be sent, in order; others come as well."""
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """Those of `expected` that are gone although messages beside them are there."""
+        """The positions of `expected` that are gone although other messages of their batch are there."""
 
     def acknowledge(self, position: Position, token: object) -> None:
         """Acknowledges a message of `messages`, where somebody keeps it."""
@@ -48,7 +48,7 @@ class MessageSource(Protocol):
         """Messages that are kept although they were acknowledged."""
 
     def why_missing(self, position: Position) -> str:
-        """Why a message did not come; "": somebody else acknowledged it."""
+        """The reason why a message did not come; "": somebody else acknowledged it."""
 
 
 class DeadLetterPartitions:
@@ -101,8 +101,8 @@ class DeadLetterPartitions:
                 return
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """Those of `expected` that the holder has no more although it has other messages of their batch: who only reads
-        does not see that. To be called once at most after `open`, before `messages`.
+        """The positions of `expected` that the holder no longer has although it has other messages of their
+        batch. A reader does not see that. Call this at most once, after `open` and before `messages`.
         """
         found: set[Position] = set()
         for number, source in self._sources.items():
@@ -122,9 +122,12 @@ class DeadLetterPartitions:
             self._open.discard(position)
 
     def count_unacknowledged(self) -> int:
-        """Messages that the holder has although they were acknowledged, after waiting for the broker to store that.
-        The cursor tells only of whole entries: so those that are alone in theirs, and those of a batch of a waiting
-        lane (plans of these send whole batches) of which every message that came was acknowledged.
+        """Number of messages that the holder has although they were acknowledged, after waiting for the broker
+        to store the acknowledgements.
+
+        The cursor describes whole entries only. Therefore this counts messages that are alone in their entry,
+        and batches of a waiting lane (whose plans send whole batches) of which every message that came was
+        acknowledged.
         """
         left = self._countable()
         for _ in range(_CURSOR_READS):

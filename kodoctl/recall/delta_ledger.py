@@ -62,8 +62,8 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none in one commit. It is numbered as an application's transaction, so that one whose
-        answer was lost is known again. Raises KodoctlError (K557).
+        """Stores all entries or none in one commit. The commit has a number as an application's transaction, by
+        which it is recognised if its answer was lost. Raises KodoctlError (K557).
         """
         import deltalake
         import pyarrow as pa

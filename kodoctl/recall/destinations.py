@@ -71,7 +71,9 @@ class RecallSource:
 
     @property
     def landing(self) -> str:
-        """Where messages are read that no topic has any more; "": they are on theirs."""
+        """The landing from which messages are read that no topic has any more; "" if they are read from their
+        topic.
+        """
         return ""
 
     @property
@@ -181,8 +183,8 @@ def _listed(names: Mapping[str, object]) -> str:
 def fits(
     family: RecallSource, name: str, dead_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
 ) -> list[str]:
-    """Differences between a plan and the file, in words: what the plan names and the file no longer has. `lanes`:
-    topic, whether ready, partitions.
+    """Differences between a plan and the file, as texts: topics and lanes of the plan that the file no longer
+    has. `lanes`: topic, whether ready, partitions.
     """
     problems = []
     if (family.name, family.dead_topic, family.holder) != (name, dead_topic, holder):

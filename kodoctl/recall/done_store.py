@@ -42,7 +42,9 @@ class DoneStoreClient:
             self._opened = None
 
     def __call__(self, identities: Sequence[str]) -> frozenset[str]:
-        """Those of them that are done. Raises KodoctlError when the store cannot be asked (K740, K741)."""
+        """The identities among `identities` that are done. Raises KodoctlError if the store cannot be asked
+        (K740, K741).
+        """
         from kodo_consumer.core.store import StoreDownError, name_of
 
         if self._opened is None:
@@ -57,7 +59,9 @@ class DoneStoreClient:
         return frozenset(identity for identity, name in names.items() if name in known)
 
     def _open(self) -> tuple[StorePlace, SqlStore]:
-        """Raises KodoctlError for what is no store, or keeps nothing."""
+        """Opens the store. Raises KodoctlError if the setting names no store, or a store without permanent
+        storage.
+        """
         from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 
         try:

@@ -1,8 +1,8 @@
-"""Order of keys while messages of an ordered lane are sent again: what a plan must take of a key so that nothing of it
-comes behind a later message.
+"""Order of keys while messages of an ordered lane are sent again: the messages of a key that a plan must take,
+so that none of them comes after a later message.
 
-A release sends to the end of the same lane: it takes a message of a key with all later ones of that key there; those at
-its front that stay come first, as before. A move takes all of a key.
+A release sends to the end of the same lane. It takes a message of a key with all later ones of that key there;
+messages at the front that stay come first, as before. A move takes all messages of a key.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _split(keys: list[KeyCount]) -> Diagnostic:
 
 
 def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> set[Position]:
-    """Positions of all messages that leave the lane by a plan: sent, as copies of what is sent, or sent before."""
+    """Positions of all messages that leave the lane by a plan: sent messages, copies of them, and messages that
+    were sent before.
+    """
     found = {one.position for one in letters}
     for one in letters:
         found.update(ref.position for ref in one.repeats)
@@ -120,7 +122,9 @@ def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
 
 
 def overtaken(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
-    """Messages that came while the plan was carried out and stand before what it sent of their key, a line each."""
+    """Yields a line for each message that arrived while the plan was carried out and precedes the sent messages
+    of its key.
+    """
     if plan.action is not RecallAction.RELEASE:
         return
     sent = {one.recall_id for one in plan.letters}

@@ -1,10 +1,11 @@
 """Duplicates in the lanes of a plan: messages that brokers stored twice although their topic deduplicates.
 
-A broker of Pulsar can open a topic before it has counted what is stored there (apache/pulsar#25954: 4.2.4 lacks the
-repair, #25953). What had no receipt when the broker before it ended is sent again by the client library, and then
-stored a second time: the first copy is at the end of what the ended broker stored, the second where the receipt says.
-A topic that is opened again begins a new ledger. So what is stored between two receipts is read wherever they are in
-different ledgers; where a ledger was only full, nothing is there.
+A broker of Pulsar can open a topic before it has counted the stored messages (apache/pulsar#25954: 4.2.4 lacks
+the repair, #25953). The client library sends messages again that had no receipt when the broker before it
+ended, and they are then stored a second time: the first copy is at the end of the ended broker's entries, the
+second at the place in the receipt. A topic that is opened again begins a new ledger. So the entries between two
+receipts are read if these are in different ledgers; if a ledger was only full, there are no entries between
+them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Duplicate(NamedTuple):
 
     @property
     def copy(self) -> UnsentCopy:
-        """As what is acknowledged with the letter."""
+        """The token that acknowledges the letter and this copy together."""
         return UnsentCopy(LetterRef(self.position, self.published), self.letter)
 
     def __str__(self) -> str:
@@ -63,9 +64,11 @@ class Duplicate(NamedTuple):
 def stretches(
     known: Iterable[LetterStatus], begins: Mapping[str, Collection[str]], exclusive: Collection[str]
 ) -> list[Stretch]:
-    """Where duplicates may be. `known`: statuses of one run; `begins`: see PlanLedger: what an attempt sends is stored
-    behind its begin, and what an earlier one left in doubt has its place among the receipts; `exclusive`: lanes that
-    the attempt alone reads, which are read to their end.
+    """Stretches of lanes that may have duplicates.
+
+    An attempt stores its messages after the end of the lane when the attempt began. A message that an earlier
+    attempt left in doubt is stored between the receipts. `known`: statuses of one run; `begins`: see
+    PlanLedger; `exclusive`: lanes that only this attempt reads; they are read to their end.
     """
     receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
     for one in known:
@@ -93,7 +96,9 @@ class LaneDuplicates:
         self.doubts: list[str] = []
 
     def find(self, letters: Iterable[PlannedLetter], numbers: Collection[int]) -> Iterator[Duplicate]:
-        """Of some letters of the plan, as the ledger has them. `numbers`: partitions that the attempt holds."""
+        """Yields the duplicates of some letters of the plan, by the statuses in the ledger. `numbers`:
+        partitions that the attempt holds.
+        """
         chosen = {one.recall_id: one for one in letters}
         run, statuses = self._plan.run, self._ledger.statuses
         known = {name: one for name, one in statuses.items() if one.run == run and name in chosen}
@@ -144,7 +149,7 @@ class LaneDuplicates:
 
 
 def _until(facts: PartitionFacts, until: Place | None) -> PartitionFacts:
-    """The partition without what is stored at a place or behind it."""
+    """The partition without the entries at the place `until` and after it; None: the whole partition."""
     if until is None:
         return facts
     ledger, entry = until
@@ -157,9 +162,9 @@ def _until(facts: PartitionFacts, until: Place | None) -> PartitionFacts:
 
 
 def _second_copies(stored: list[ReadMessage], receipt: str, *, exclusive: bool) -> list[ReadMessage]:
-    """Copies of one message beside that of its receipt, or beside the last one where the receipt names no place. Where
-    others read the lane, only the first, and only in front of the receipt: what is behind may have been moved there by
-    a worker, which keeps the recall id.
+    """Copies of one message beside the one of its receipt, or beside the last one if the receipt has no place.
+    If others read the lane, only the first copy before the receipt is returned: a worker, which keeps the
+    recall id, may have moved the message to a place after it.
     """
     if not receipt:
         return stored[:-1]

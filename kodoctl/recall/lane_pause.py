@@ -1,10 +1,11 @@
-"""Pause of a waiting lane while its messages are released, moved or discarded: no worker may have a message that is
-sent elsewhere at the same time.
+"""Pause of a waiting lane while its messages are released, moved or discarded: no worker may have a message
+that is sent elsewhere at the same time.
 
-The pause is a live order, which workers follow within seconds: they finish what runs, give back what has not started
-and leave the lane. It outlives this process: a message that was sent and is not acknowledged yet must not come to a
-worker before the next attempt has acknowledged it. What proves that nobody reads is the exclusive consumer that an
-attempt then has on each partition; waiting here only makes that likely, and says who is in the way.
+The pause is a live order, which workers follow within seconds: they finish running messages, give back messages
+that have not started, and leave the lane. The pause outlives this process: a message that was sent and is not
+acknowledged yet must not come to a worker before the next attempt has acknowledged it. The proof that nobody
+reads is the exclusive consumer that an attempt then has on each partition; waiting here only makes that likely,
+and names the workers in the way.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class PauseClock:
 
 
 class LanePause:
-    """The pause of a plan's lane. `begin` before anything is sent; then `end` with the result, `give_up` where nothing was
-    sent, or `keep` after a failure: the last three return what people must know of a lane that stays paused, else "".
+    """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `give_up`
+    if nothing was sent, or `keep` after a failure. The last three return a text for the user about a lane that
+    stays paused, else "".
     """
 
     def __init__(
@@ -69,9 +71,10 @@ class LanePause:
         self._is_own = False  # the order is of this run, not of a person or of another run
 
     def begin(self, wait: int, sending: int = 0) -> None:
-        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected. `sending`: ms that
-        the attempt takes after that. Raises RefusedError with their names, LockedError for a lane that another run has
-        paused. After any failure an order that is new is taken back; `tell` gets what people must know if one stays.
+        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected.
+        `sending`: ms that the attempt takes after that. Raises RefusedError with the consumers' names,
+        LockedError for a lane that another run has paused. After any failure a new order is taken back; `tell`
+        gets a text for the user if one stays.
         """
         try:
             self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))
@@ -101,7 +104,9 @@ class LanePause:
         return self._text(left) if left else ""
 
     def keep(self) -> str:
-        """Leaves the order as it is. Never raises KodoctlError: it may be the failure that is told already."""
+        """Leaves the order as it is. Never raises KodoctlError: that could be the failure that is reported
+        already.
+        """
         try:
             return self._text(self._standing(self._store.read(self._clock.now())))
         except KodoctlError:
@@ -120,7 +125,9 @@ class LanePause:
         return f"{lane} is paused until {until} by {found.who}: run the same command again before that. {_RESUMED}"
 
     def _give(self, least: int) -> None:
-        """An order that lasts for at least so many ms. Whose it is is decided on what is written over, at each try."""
+        """Gives an order that lasts for at least `least` ms. Each try decides by the present order whether the
+        pause belongs to this plan.
+        """
         self._since = now = self._clock.now()
         order = Override(
             OverrideKind.PAUSE, now, now + max(LASTS_MS, least), self._who, self._why, lane=self._plan.lane

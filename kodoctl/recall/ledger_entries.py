@@ -27,8 +27,9 @@ def ledger_entries(
     options: SendOptions,
     begins: Mapping[int, str],
 ) -> list[RecallEntry]:
-    """Of messages that are recorded together, at one time. `begins`: each lane's end when the attempt began, by its
-    index, noted with what is meant: from there on a lane is read back.
+    """Ledger entries of messages that are recorded together, with one time. `begins`: by a lane's index, the
+    end of that lane when the attempt began; an intent stores this end, because a recovery reads the lane from
+    there.
     """
     run, key, who, at = plan.run, plan.ledger_key, options.who, options.clock()
     lanes = [lane.part for lane in plan.lanes] if plan.action.sends else None
@@ -71,8 +72,8 @@ def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, option
 def recovery_entry(
     plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Recovery, now: int, place: str
 ) -> RecallEntry:
-    """Of a doubt about the recall id `letter`. `place`: where it was read back, "": nowhere. Raises KeyError for
-    Recovery.SEND.
+    """The ledger entry that settles a doubt about the recall id `letter`. `place`: the place of the stored
+    message; "": none. Raises KeyError for Recovery.SEND.
     """
     event, note = _DECIDED[verdict]
     status = doubt._replace(event=event, at=now, receipt=place, note=note)

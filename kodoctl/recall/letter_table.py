@@ -56,7 +56,9 @@ def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
 
 
 class LetterTableWriter:
-    """A new file, for its owner alone. Rows are added in the order of the plan; `close` tells what was written."""
+    """Writer of a new file, which only its owner can read. Rows are added in the order of the plan; `close`
+    returns a description of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         from pyarrow import parquet
@@ -91,7 +93,7 @@ class LetterTableWriter:
             self._flush()
 
     def close(self) -> LetterTable:
-        """What the file holds, once it is complete. Raises UsageError."""
+        """Closes the file and returns a description of its content. Raises UsageError."""
         self._flush()
         try:
             self._file.close()

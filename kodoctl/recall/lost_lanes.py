@@ -1,8 +1,8 @@
-"""Lanes that lost messages, as sources of a recall: the payloads come from a landing, and no topic has to be told.
+"""Lanes that lost messages, as sources of a recall: the payloads come from a landing, and no topic is read.
 
-A message goes back to where it should be: the topic that lost it, where that takes messages and drops what is sent
-twice. Otherwise it goes to RETRYING of its level, as a recalled dead letter does. Names that the file does not have
-raise UsageError.
+A message returns to the topic that lost it, if that topic takes messages and drops repeated ones. Otherwise the
+message goes to RETRYING of its level, as a recalled dead letter does. Names that are not in the file raise
+UsageError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LostLane(RecallSource):
 
     @property
     def landing(self) -> str:
-        """Where the messages are read."""
+        """The landing from which the messages are read."""
         return self.landed
 
     @property
@@ -107,8 +107,8 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
 def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
-    """One lane by its name, with the target that messages can be sent to exactly. `deduplicates`: a topic drops what is
-    sent twice.
+    """One lane by its name, with a target that takes each message exactly once. `deduplicates`: returns whether
+    a topic drops repeated messages.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

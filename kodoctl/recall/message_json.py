@@ -1,4 +1,4 @@
-"""Headers in words, and a message as JSON: what peek shows."""
+"""Headers as text, and a message as JSON, for `kodoctl peek`."""
 
 from __future__ import annotations
 

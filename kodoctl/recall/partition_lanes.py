@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> None:
-    """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests
-    anyway.
+    """Raises RefusedError for a plan of another cluster, if both identities are known. Letters are compared
+    with their digests in any case.
     """
     found = cluster.identity(tenant)
     if plan.cluster is not None and found is not None and plan.cluster != found:
@@ -47,8 +47,9 @@ def open_lanes(
 
 
 def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
-    """By the lane's index. Raises RefusedError, naming every lane that cannot take messages (`check_targets`), or has
-    grown: what was planned for a partition would no longer be where its key is.
+    """Reads the facts of the needed lanes, by the lane's index. Raises RefusedError, naming every lane that
+    cannot take messages (`check_targets`) or has other partitions than planned: a planned partition would no
+    longer be the partition of its key.
     """
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
@@ -64,9 +65,11 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
 
 
 def check_targets(lanes: Iterable[PartitionFacts], reader_of: Callable[[str], str]) -> None:
-    """Raises RefusedError with what partitions lack that messages are sent to: deduplication, with the line that
-    turns it on, and the subscription, which `reader_of` names for a topic. Without it nothing would keep a message
-    that is sent there: its original would be acknowledged, and it lost.
+    """Raises RefusedError if a target partition lacks deduplication or the subscription that `reader_of` names
+    for its topic. The error has the line that turns deduplication on.
+
+    Without the subscription nothing would keep a message that is sent there: its original would be
+    acknowledged, and the message lost.
     """
     found = list(lanes)
     findings = []
@@ -92,9 +95,9 @@ def settle_doubts(
     lanes: Mapping[int, DedupProducer],
     now: int,
 ) -> list[RecallEntry]:
-    """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their
-    number was passed without them, UNCLEAR if neither is known. All others are to be sent again. `booked`: the highest
-    number by lane that is stored for certain.
+    """Entries for letters that an earlier attempt may have sent: SENT if that is proved, REFUSED if their
+    number was passed without them, UNCLEAR if neither is known. All others will be sent again. `booked`: by
+    lane, the highest number that is certainly stored.
     """
     found: list[RecallEntry] = []
     for lane in lanes.values():

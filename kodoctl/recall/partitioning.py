@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def partition_plan(
     plan: RecallPlan, lanes: Collection[int], most: int, without: Container[Position] = frozenset()
 ) -> list[RecallPlan]:
-    """At most `most` plans with about equal numbers of letters: the largest lane first, each to the smallest plan. A plan
-    has all letters of some of the `lanes`, except those in `without`. The holder of the dead letters acknowledges them.
+    """Splits a plan into at most `most` plans with about equal numbers of letters: the largest lane first, each
+    to the smallest plan. Each plan has all letters of some of the `lanes`, except those in `without`. The plans
+    acknowledge nothing: the holder of the dead letters does.
     """
     wanted = set(lanes)
     letters = [one for one in plan.letters if one.lane in wanted and one.position not in without]

@@ -59,7 +59,9 @@ def merge(target: Json, patch: Json) -> Json:
 
 
 def _exact(payload: bytes | None) -> Json:
-    """The payload as JSON, refused where writing it again would change what was not patched."""
+    """Parses the payload as JSON. Raises NotEditableError if writing the payload again would change values that
+    the patch does not touch.
+    """
     try:
         return read_json(payload or b"", real=_same_float)
     except JsonPayloadError as problem:

@@ -24,19 +24,22 @@ if TYPE_CHECKING:
 
 
 class PlanLedger:
-    """Statuses by recall id, as of the last `read` and of what this object appended since. `begins`: lane -> its end
-    (`ledger:entry`) when an attempt began to send these letters there, of each attempt. Not for several threads.
+    """Statuses by recall id, from the last `read` and from the entries that this object appended since.
+    `begins`: by lane, the ends of the lane (`ledger:entry`) when each attempt began to send these letters
+    there. Not for several threads.
     """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
-        """`booked`: the highest number by lane that was stored for certain when the attempt began; None: the ledger tells."""
+        """`booked`: by lane, the highest number that was certainly stored when the attempt began; None: the
+        ledger has these numbers.
+        """
         self._ledger, self._plan, self._booked = ledger, plan, booked
         self._among: LedgerSlice | None = None
         self.statuses: dict[str, LetterStatus] = {}
         self.begins: dict[str, set[str]] = defaultdict(set)
 
     def select(self, segment: PlanSegment) -> None:
-        """From now on the statuses are those of the segment's letters."""
+        """Restricts the statuses to the letters of `segment` from now on."""
         times = [one.published for one in segment.letters]
         ids = {one.recall_id for one in segment.letters}
         for further in segment.unsent:

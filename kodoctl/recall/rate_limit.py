@@ -1,4 +1,4 @@
-"""A steady rate: never more in any second than asked for, and no catching up after a pause."""
+"""A steady rate: never more starts in a second than the limit, and no catching up after a pause."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RateLimit:
         return self._next - self._clock() <= _TOO_SHORT
 
     def wait(self, stop: threading.Event) -> bool:
-        """Until the next may go; False: stopped meanwhile."""
+        """Waits until the next message may start. False: `stop` was set meanwhile."""
         now = self._clock()
         ahead = self._next - now
         if ahead > _TOO_SHORT and stop.wait(ahead):

@@ -1,5 +1,6 @@
-"""Headers of a message that is sent: of a recalled one those of the dead letter, except those that its way to the dead
-letter topic left on it; of a released or moved one all it had, except what tells it to wait; of a lost one all it had.
+"""Headers of a message that is sent. A recalled message has those of the dead letter, except those of its way
+to the dead letter topic; a released or moved message has all its headers, except those that make it wait; a
+lost message has all its headers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _WAITED: Final = frozenset({properties.DUE, properties.FOR, properties.RELEASE, 
 
 
 def believed(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
-    """With keys: a letter that no worker signed carries nothing of the platform's that could be believed."""
+    """The letter, without its platform properties if there are keys and no worker signed it: such properties
+    cannot be believed.
+    """
     if signer is None or signer.genuine(letter.topic, letter.payload, letter.properties):
         return letter
     return replace(letter, properties=stripped(letter.properties))
@@ -81,8 +84,8 @@ def resent_properties(
 
 
 def due_time(letter: DeadLetter, now: int, horizon: int) -> int:
-    """When a message is due that goes on waiting: as it says itself, but no later than `horizon` ms from now, which is
-    what its topics are made for; 0: now.
+    """The time at which a message is due that continues to wait, in ms since the epoch; 0: now. The message's
+    own due time applies, but at most `horizon` ms from now, because its topics are made for no longer delay.
     """
     due = min(letter.number(properties.DUE) or 0, now + horizon)
     return due if due > now else 0

@@ -1,7 +1,7 @@
-"""Recall ledger: what was meant, what was stored, what was acknowledged. Append-only; the last word counts.
+"""Recall ledger: intents, stored messages and acknowledgements. Append-only; the last entry of a letter counts.
 
-A recall is booked before it is sent and again when its receipt is there, so that after a crash everything in between
-is known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
+A recall is recorded before it is sent and again when its receipt is there, so that after a crash everything in
+between is known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class RecallLedger(Protocol):
 
 
 def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
-    """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first:
-    from there on a lane is read back.
+    """The latest status by recall id: of the run that came furthest, the furthest event. Of several intents the
+    first counts: a recovery reads the lane from there.
     """
     every = list(entries)
     found = {entry.recall_id: entry for entry in every}
@@ -117,13 +117,15 @@ def _furthest(entries: Iterable[RecallEntry]) -> dict[str, RecallEntry]:
 
 
 def status_of(entry: RecallEntry) -> LetterStatus:
-    """What one entry says of its letter. By position: a recall makes two for each letter."""
+    """The status of a letter by one entry of the ledger. The fields are unpacked by position, for speed: a
+    recall makes two statuses for each letter.
+    """
     run, event, _, _, position, at, lane, number, receipt, note, _, published, _ = entry
     return LetterStatus(run, event, position, lane, number, at, receipt, note, published)
 
 
 def has_begun(entries: Iterable[RecallEntry], run: str) -> bool:
-    """True if a run may have sent, or has discarded, anything. What a broker never took was not sent."""
+    """True if a run may have sent, or has discarded, anything. A message that the broker refused was not sent."""
     return any(entry.run == run and entry.event is not RecallEvent.REFUSED for entry in entries)
 
 

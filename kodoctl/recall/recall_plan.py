@@ -1,8 +1,8 @@
-"""A frozen choice of dead letters: what is sent where under which number, or discarded. Carried out exactly, or not
-at all.
+"""A frozen choice of dead letters: to which lane and under which number each is sent, or that it is discarded.
+A plan is carried out exactly, or not at all.
 
-Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane (a
-partition) and its number there. Shared with the pipeline: nothing here knows a broker or Spark.
+Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane
+(a partition) and its number there. Shared with the pipeline: nothing here depends on a broker or on Spark.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class RecallAction(StrEnum):
 
 
 class ExclusionReason(StrEnum):
-    """Why a letter that the condition chose is not in the plan. Public: plan files hold these words."""
+    """Reason for which a letter that the condition chose is not in the plan. Public: plan files contain these
+    words.
+    """
 
     ALREADY = "already"
     UNFINISHED = "unfinished"
@@ -217,7 +219,9 @@ def ledger_key(topic: str, lane: str, holder: str) -> str:
 
 
 def lost_key(topic: str, subscription: str) -> str:
-    """Name in the ledger of what a topic lost for a subscription: apart from what a recall took from there."""
+    """Key of the ledger for the messages that a topic lost for a subscription. It differs from the key of
+    recalled letters.
+    """
     return f"{topic}/{subscription}/lost"
 
 

@@ -1,6 +1,6 @@
-"""The recall plan's JSON form: format, schema and seal. Public API: `format_version` changes with every incompatible
-change. Format 1 is a plan that is one document. Of format 2 the letters are in a table beside it
-(kodoctl.recall.letter_table): the document says how many they are and what their file must be.
+"""The recall plan's JSON form: format, schema and seal. Public API: `format_version` changes with every
+incompatible change. Format 1 is a plan in one document. In format 2 the letters are in a table beside the
+document (`kodoctl.recall.letter_table`): the document has their number and the digest of their file.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _table(table: LetterTable) -> LetterFile:
 
 
 def _with_table(document: Json, file: str) -> RecallPlan:
-    """Its letters stay in their file, which nobody has looked at yet."""
+    """A plan whose letters stay in their file, which has not been read yet."""
     letters = document["letters"]
     path = Path(file).with_name(letters["file"])
     counts = (letters["rows"], letters["letters"], letters["settled"], tuple(letters["by_lane"]))

@@ -1,5 +1,7 @@
 # adapter: reads the broker
-"""Makes a recall plan: reads the dead letters without consuming them, up to what is stored at the start."""
+"""Planner of a recall: reads the dead letters without consuming them, up to the last message stored at the
+start.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""After a crash: which letters that were meant to be sent are stored? A pure decision from what can be known.
+"""Recovery after a crash: decides which letters with an intent are stored. A pure decision from the facts that
+can be read.
 
-The broker remembers, by producer name and partition, the highest number it took (its watermark). While that memory is
-sound, sending a number again is harmless: the broker drops what it has; what is found in the lane is not even sent
-again. It is not sound when it is lower than what the ledger booked, and cannot be judged when both are empty: brokers
-forget names after hours without them. Then only reading the lane back tells, and only if nothing of it was trimmed
-since the run began.
+The broker remembers, by producer name and partition, the highest number it took (its watermark). While that
+memory is sound, sending a number again is harmless: the broker drops numbers that it has, and letters found in
+the lane are not sent again. The memory is not sound if the watermark is lower than the ledger's number. It
+cannot be judged if both are empty: brokers forget names after hours without them. Then only reading the lane
+back decides, and only if nothing of the lane was trimmed since the run began.
 
-And a number may be passed without its letter: the broker refuses one (too large for the topic, say) and stores what
-was sent behind it. To send it again would be answered with "had it already": what the whole lane does not have is
-MISSED.
+The broker may also pass a number without storing its letter: it refuses a letter (too large for the topic, say)
+and stores the letters after it. Sending that letter again would be answered as a duplicate: a letter that the
+whole lane does not have is MISSED.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class LaneScan:
 
 
 def needs_reading(watermark: int, booked: int) -> bool:
-    """True if the memory of the broker does not decide what reading the lane back leaves open. `watermark` -1: none;
-    `booked` 0: nothing.
+    """True if the broker's memory cannot decide about letters that are not found in the lane. `watermark` -1:
+    the broker has none; `booked` 0: the ledger has none.
     """
     return watermark < max(booked, 1)
 

@@ -1,4 +1,6 @@
-"""Letters in, a plan's choice out: a fold that keeps counts, and what is chosen (without payloads) in a scratch file."""
+"""Selection of a plan's letters: a fold over letters that keeps counts, and the chosen letters (without
+payloads) in a scratch file.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ class SelectionRequest:
 
 
 class _Labels(NamedTuple):
-    """What a plan counts its letters by."""
+    """Properties by which a plan counts its letters."""
 
     reason: str
     cause: str
@@ -76,8 +78,8 @@ class _Labels(NamedTuple):
 
 
 class LetterSelection:
-    """`offer` every letter that the holder still has, oldest first in each partition; `finish` once. What is chosen is in a
-    scratch file, the memory needed is that of the counts.
+    """Selection of letters: `offer` every letter that the holder still has, oldest first in each partition;
+    call `finish` once. The chosen letters are in a scratch file; only the counts need memory.
     """
 
     def __init__(self, asked: SelectionRequest) -> None:
@@ -151,7 +153,7 @@ class LetterSelection:
                 self._take(letter)
 
     def _left_out_for(self, letter: DeadLetter, standing: LetterStatus | None) -> ExclusionReason | None:
-        """Why a matching letter must stay; None: it may go."""
+        """The reason for which a matching letter must stay; None: the plan may take it."""
         asked = self._asked
         if standing is not None and standing.event is not RecallEvent.REFUSED and not asked.again:
             return ExclusionReason.ALREADY if standing.settled else ExclusionReason.UNFINISHED
@@ -203,8 +205,9 @@ class LetterSelection:
     def finish(
         self, table: Path | None = None
     ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
-        """Lanes, letters with their numbers, what is only to be acknowledged, and the summary. `table`: where the letters
-        are written if they are too many for memory; then `written` has them, and both sequences are empty.
+        """Returns the lanes, the letters with their numbers, the letters that are only acknowledged, and the
+        summary. `table`: the file for the letters if they are too many for memory; then `written` describes the
+        file, and both sequences of letters are empty.
         """
         with self._store:
             self._take_those_not_done()
@@ -244,8 +247,9 @@ class LetterSelection:
             yield PlanRow(ref, chosen)
 
     def _leave_out_parts(self) -> None:
-        """Keeps of a batch in a waiting lane all messages or none: the broker forgets which messages of a batch were
-        acknowledged when it unloads the partition, so what was sent elsewhere would come to a worker again.
+        """Keeps all messages of a batch in a waiting lane or none. The broker forgets which messages of a batch
+        were acknowledged when it unloads the partition, so messages that were sent elsewhere would come to a
+        worker again.
         """
         if not self._batches:
             return

@@ -124,7 +124,9 @@ class RecallSender:
                 self._find_duplicates(numbers)
 
     def _find_duplicates(self, numbers: Collection[int]) -> None:
-        """What brokers stored twice of the segment: acknowledged in the end where nobody else reads the lane, else named."""
+        """Finds messages of the segment that brokers stored twice. A duplicate is acknowledged at the end if
+        nobody else reads the lane, otherwise reported.
+        """
         duplicates = LaneDuplicates(self._plan, self._cluster, self._ledger)
         for one in duplicates.find(self._segment.letters, numbers):
             if one.exclusive:
@@ -147,8 +149,8 @@ class RecallSender:
         return any(one.run == self._plan.run and one.event is not RecallEvent.REFUSED for one in statuses)
 
     def _delegate(self, helpers: ParallelSend) -> None:
-        """Others send while this process holds the subscription: what they recorded is only acknowledged here, what they
-        left is sent here.
+        """Lets other processes send while this process holds the subscription. Messages that they recorded are
+        only acknowledged here; messages that they left are sent here.
         """
         letters = self._segment.letters
         unsettled = {one.position for one in letters if not self._ledger.settled(one)}
@@ -218,12 +220,16 @@ class RecallSender:
         self.report.interrupted = self.report.interrupted or self._options.stop.is_set()
 
     def _handle_redelivery(self, position: Position, stored: ReadMessage) -> None:
-        """Behind a lost connection: what is settled is acknowledged again; the rest is in a batch, or was left alone."""
+        """Handles a message that came again after a lost connection: acknowledges it again if the ledger has it
+        as settled. Other messages are in a batch, or are not part of the plan.
+        """
         if (chosen := self._chosen.get(position)) is not None and self._ledger.settled(chosen):
             self._partitions.acknowledge(position, stored.token)
 
     def _finish(self, batch: SendBatch) -> None:
-        """Acknowledges what the ledger has as settled, once the outcomes of the batch are recorded."""
+        """Acknowledges the messages that the ledger has as settled, once the outcomes of the batch are
+        recorded.
+        """
         for message in self._batches.finish(batch):
             if self._ledger.settled(message.chosen):
                 self._partitions.acknowledge(message.chosen.position, message.token)
@@ -291,7 +297,9 @@ class RecallSender:
         self._progress()
 
     def _must_stay(self, chosen: PlannedLetter, status: LetterStatus) -> bool:
-        """Not settled, and not to be sent now: what a run refused or could not tell keeps its number."""
+        """True if a letter is not settled and must not be sent now: a letter that a run refused or left unclear
+        keeps its number. The report gets the reason.
+        """
         if status.run != self._plan.run and status.event is not RecallEvent.REFUSED:
             self.report.elsewhere.append(f"{chosen.position}: begun by run {status.run}, which is not finished")
         elif status.run == self._plan.run and status.event is RecallEvent.REFUSED:

@@ -47,9 +47,8 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without partition.
-
-    `broken`: what of it cannot be read; see `whole`.
+    """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without
+    partition. `broken`: the parts that cannot be read; see `whole`.
     """
 
     topic: str
@@ -79,7 +78,7 @@ class DeadLetter:
 
     @property
     def reason(self) -> str | None:
-        """Why it died, in the worker's words."""
+        """The reason of the failure, as the worker wrote it."""
         return self.properties.get(headers.REASON)
 
     @property
@@ -89,7 +88,9 @@ class DeadLetter:
 
     @property
     def cause(self) -> str | None:
-        """Reason and error without what differs between two messages: letters of one cause failed in the same way."""
+        """Reason and error, without the parts that differ between messages: letters of one cause failed in the
+        same way.
+        """
         return cause_of(self.reason, self.error)
 
     @property
@@ -116,7 +117,7 @@ class DeadLetter:
 
     @cached_property
     def digest(self) -> str:
-        """Of the payload: what a plan recognises a message by."""
+        """Digest of the payload, by which a plan recognises a message."""
         return digest(self.payload)
 
     @cached_property
@@ -145,7 +146,7 @@ ATTEMPTS: Final = (
 
 
 def digest(payload: bytes | None) -> str:
-    """Of a payload; a tombstone differs from an empty one."""
+    """Digest of a payload; a tombstone (None) and an empty payload have different digests."""
     return hashlib.sha256(b"-" if payload is None else b"+" + payload).hexdigest()[:DIGEST]
 
 

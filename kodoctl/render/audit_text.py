@@ -1,4 +1,4 @@
-"""An audit for people: the verdict first, then why, then what was counted."""
+"""An audit as text: the verdict first, then its reasons, then the counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN: Final = 5  # messages named of each fate, cause and topic
 
 
 def lines(document: AuditDocument) -> Iterator[str]:
-    """For people: the verdict first, then why, then what was counted."""
+    """The audit as text: the verdict, its reasons, then the counts."""
     yield document["verdict"].upper()
     for reason in document["reasons"]:
         yield f"  {reason['text']}"

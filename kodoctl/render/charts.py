@@ -109,7 +109,7 @@ def _settings(style: Style, more: Mapping[str, Any] = MappingProxyType({})) -> I
 
 
 def new_figure(style: Style, height: float, title: str) -> Figure:
-    """With the headline in it where it is to stand alone."""
+    """A new figure, with `title` as its headline; "": no headline, for a figure on a page."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(style.width, height), layout="constrained")
@@ -129,7 +129,7 @@ def bare(axes: Axes, *, grid: bool = True) -> None:
 
 
 def height_of(rows: int, style: Style, more: float = 0.25) -> float:
-    """Inches for so many rows, and `more` for what stands around them."""
+    """Height in inches of a chart with `rows` rows. `more`: the height of everything around them."""
     return rows * (0.58 if style.narrow else _ROW) + more
 
 

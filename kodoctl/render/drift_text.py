@@ -1,4 +1,4 @@
-"""Drift for people: what somebody changed by hand, apart from what the file has not applied yet."""
+"""Drift as text: manual changes, separate from changes of the file that are not applied yet."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ WIDTH: Final = 80  # where lines are folded when nobody says otherwise
 
 @dataclass(frozen=True)
 class _Topic:
-    """A topic with what stands on it: subscriptions, roles by action, payload schema."""
+    """A topic with its objects: subscriptions, roles by action, payload schema."""
 
     entry: Json
     subscriptions: tuple[str, ...]
@@ -139,7 +139,7 @@ def _by_action(grants: Iterable[Json]) -> tuple[tuple[str, tuple[str, ...]], ...
 
 
 def _group(topics: list[_Topic], width: int) -> Branch:
-    """Topics that differ in their level alone, and what is true of all of them."""
+    """Topics that differ in their level alone, and the facts that all of them share."""
     first = topics[0]
     entry = first.entry
     title = f"{entry['state']} of {entry['subscription']}" if entry["subscription"] else "ready"

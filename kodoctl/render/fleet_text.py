@@ -1,4 +1,4 @@
-"""A plan over several clusters: what is the same in some of them is shown once, and where they differ object by
+"""A plan over several clusters: changes that some clusters share are shown once, and differences object by
 object.
 """
 
@@ -219,7 +219,7 @@ def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str], a
 
 
 def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """The annotations of each group of clusters, and what is said of each cluster."""
+    """The annotations of each group of clusters, followed by the summary of each cluster."""
     groups = [plan_github(_common(plans), _joined(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
     return "\n".join([*groups, *rows])

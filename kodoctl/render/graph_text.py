@@ -57,7 +57,7 @@ def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[Gra
 
 
 def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNode]]]]:
-    """Ground topic -> level -> lanes, in the order of the file; level "" for what has none."""
+    """Lanes by ground topic and level, in the order of the file. Lanes without a level have the level ""."""
     found: dict[str, dict[str, list[GraphNode]]] = {}
     for lane in lanes:
         ground = lane.ground if lane.declared else f"{lane.ground} (declared elsewhere)"

@@ -17,7 +17,7 @@ _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
 
 def history_lines(applies: list[ApplyRow], namespace: str) -> Iterator[Line]:
-    """Two lines for each apply, oldest first: what, when and how it ended; by whom."""
+    """Two lines for each apply, oldest first: its content, its time and its result; its user."""
     if not applies:
         yield Line(f"Nothing was applied in {one_line(namespace)} yet.")
     for one in applies:
@@ -33,7 +33,7 @@ def _head(one: ApplyRow) -> Iterator[Line]:
 
 
 def apply_lines(one: ApplyRow) -> Iterator[Line]:
-    """One apply with what it changed, and what it may have."""
+    """One apply with its changes, and with changes that failed or whose result is unknown."""
     yield from _head(one)
     yield Line()
     for change in one["done"]:

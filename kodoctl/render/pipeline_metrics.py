@@ -1,7 +1,8 @@
-"""Runs of the pipeline as metrics for Prometheus, and its health. One table: what is exported, documented and tested.
+"""Runs of the pipeline as metrics for Prometheus, and its health. One table of all metrics, for export,
+documentation and tests.
 
-Unknown is never zero: before the first verdict of a topology, and of what a failed run did not find out, there is no
-sample; the last verdict stays while runs fail, and the lag says how old it is.
+Unknown is never zero: before the first verdict of a topology there is no sample, nor of a value that a failed
+run did not determine. The last verdict stays while runs fail, and the lag shows its age.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ PIPELINE_METRICS: Final = (VERDICT, MESSAGES, HOLES, LAG, INTERVAL, LAST_RUN, ST
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What a run found. Times are ms since the epoch; `messages`: (topic, subscription) to messages by status."""
+    """Results of a run. Times are ms since the epoch; `messages`: by (topic, subscription), the number of
+    messages by status.
+    """
 
     labels: Labels
     ended: int
@@ -128,14 +131,14 @@ class PipelineCollector(Collector):
             found.runs["failed"] += 1
 
     def health(self) -> tuple[bool, object]:
-        """Whether this process gets on, for /healthz: else it should be restarted."""
+        """True and a document if this process makes progress, for /healthz: otherwise it should be restarted."""
         at = self._progress_at
         silent = 0.0 if at is None else (self._now() - at) / 1000
         problems = [f"the run under way has made no progress for {silent:.0f} s"] if silent > self._silent else []
         return not problems, {"ok": not problems, "problems": problems, **self._runs()}
 
     def readiness(self) -> tuple[bool, object]:
-        """Whether the last run of each topology came to a verdict, for /readyz."""
+        """True and a document if the last run of each topology came to a verdict, for /readyz."""
         runs = self._runs()
         well = not any(one["problems"] for one in runs["topologies"])
         return well, {"ok": well, **runs}
@@ -154,11 +157,11 @@ class PipelineCollector(Collector):
             }
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: names, without any figures."""
+        """Names of the metrics for the registry, without any figures."""
         return (_family(metric) for metric in PIPELINE_METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: the last runs; the lag is that of this moment."""
+        """Metrics of the last runs for the registry. The lag is computed at this moment."""
         families = {metric.name: _family(metric) for metric in PIPELINE_METRICS}
         now = self._now()
         families[INTERVAL.name].add_metric([], self._interval)

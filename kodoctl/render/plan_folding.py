@@ -1,7 +1,8 @@
 # pure: every branch is tested
 """Repetition in a plan's views: a warning of many objects is shown once, and so is a change of many topics.
 
-The JSON of a plan keeps each of them at its object. What loses data, or refuses the plan, is never folded.
+The JSON of a plan keeps each of them at its object. Changes that lose data, or refuse the plan, are never
+folded.
 """
 
 from __future__ import annotations

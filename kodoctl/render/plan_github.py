@@ -1,5 +1,5 @@
-"""A plan as annotations: what is at stake, on the lines of the file it comes from. The whole plan is in the other
-views.
+"""A plan as annotations: changes with data at stake, on the lines of their file. The other views have the whole
+plan.
 """
 
 from __future__ import annotations

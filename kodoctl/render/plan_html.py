@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def plan_html(document: PlanDocument, target: str) -> str:
-    """The whole plan, nothing cut; what is at stake first."""
+    """The whole plan, nothing cut. Changes with data at risk come first."""
     plan = plan_parts(document, target)
     return page("plan.html.j2", plan=plan, version=document["kodoctl_version"], seal=document["seal"])
 
@@ -63,7 +63,7 @@ def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") ->
 
 
 def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
-    """A topic with what hangs on it, or one object that stands for itself; with the topics that change alike."""
+    """A topic with its objects, or one object alone, and the names of the topics that change alike."""
     first, *others = groups
     found = [_change(change) for change in first]
     topic = words.topic_of(first[0]["address"])

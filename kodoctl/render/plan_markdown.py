@@ -22,8 +22,8 @@ _DETAIL: Final = 2_000
 
 
 def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) -> str:
-    """Head, destructive changes, findings, then details folded by namespace: as much as
-    fits, what is cut is counted.
+    """The plan as Markdown: head, destructive changes, findings, then details folded by namespace. As much as
+    fits is shown, and the number of omitted parts.
     """
     document = gathered(document)
     page = _Page(limit - _ROOM)
@@ -116,7 +116,9 @@ def _head(document: PlanDocument, target: str) -> str:
 
 
 def _destructive(page: _Page, document: PlanDocument) -> None:
-    """In the fullest form that fits: with reasons, by address, by name alone; and if not even that, loudly cut."""
+    """Adds the destructive changes in the fullest form that fits: with reasons, by address, or by name alone.
+    If none fits, the list is cut and a warning gives the number that is missing.
+    """
     changes = list(_worth_naming(document["changes"]))
     if not changes:
         return
@@ -138,7 +140,9 @@ def _destructive(page: _Page, document: PlanDocument) -> None:
 
 
 def _worth_naming(changes: list[ChangeRow]) -> Iterator[ChangeRow]:
-    """Deletes and dangers; what simply goes with its topic is named by it."""
+    """Deletes and changes with dangers. An object that is deleted with its topic is left out: the topic's line
+    includes it.
+    """
     topics = {
         words.topic_of(c["address"]) for c in changes if c["action"] == "delete" and c["address"].startswith("topic.")
     }

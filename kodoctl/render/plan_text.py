@@ -49,7 +49,9 @@ def body_lines(document: PlanDocument) -> Iterator[Line]:
 
 
 def grouped(changes: list[ChangeRow]) -> list[list[ChangeRow]]:
-    """Each topic with what hangs on it, and alone what frames the topics; first what is at stake, then warnings."""
+    """Groups changes by topic: a topic with its objects is one group, and every other object a group of its
+    own. Groups with data at risk come first, then those with warnings.
+    """
     groups: dict[str, list[ChangeRow]] = {}
     for change in changes:
         groups.setdefault(words.topic_of(change["address"]), []).append(change)
@@ -77,15 +79,16 @@ def also_lines(others: list[list[ChangeRow]]) -> Iterator[Line]:
 
 
 def _place_in_group(change: ChangeRow) -> tuple[bool, str, bool]:
-    """The topic before what hangs on it; that it becomes ours before how it changes."""
+    """Sort key in a group: the topic comes before its objects, and its adoption before its other changes."""
     return not change["address"].startswith("topic."), change["address"], change["action"] != "adopt"
 
 
 def _group(changes: list[ChangeRow]) -> Iterator[Line]:
-    """A topic's own changes in full; where it is created or deleted, what hangs on it on one short line each, right
-    below it.
+    """Lines of one group: a topic's own changes in full. If the topic is created or deleted, each of its
+    objects is one short line right below.
 
-    What is told in full for its danger stands after them: a short line hangs on the line above that is further out.
+    Objects with dangers are printed in full after these: a short line belongs to the nearest line above that is
+    indented less.
     """
     own = [change for change in changes if change["address"].startswith("topic.")]
     hanging = [change for change in changes if _hangs(change, own)]
@@ -209,7 +212,7 @@ def _verdict(document: PlanDocument) -> Iterator[Line]:
 
 
 def finding_lines(finding: FindingRow) -> Iterator[Line]:
-    """A finding with its place, and below it what to do."""
+    """A finding with its place, and below it the action to take."""
     style = {"error": "bold red", "warning": "yellow"}.get(finding["severity"], "dim")
     yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]", style)
     if finding["where"]:

@@ -78,7 +78,9 @@ def part_line(document: PlanDocument) -> str:
 
 
 def part_lists(document: PlanDocument) -> list[tuple[str, list[str]]]:
-    """(what about them, objects) for what came along or was held back although no flag names it."""
+    """Titles and objects of two lists: objects that were taken along and objects that were held back, although
+    no flag names them.
+    """
     part = document["part"]
     if part is None:
         return []
@@ -102,8 +104,8 @@ def not_compared(document: PlanDocument) -> str:
 
 
 def by_origin(document: PlanDocument) -> list[tuple[str, list[ChangeRow]]]:
-    """(heading, changes): what was edited apart from what drifted, where the plan knows; else all of it without a
-    word.
+    """(heading, changes): edited changes and drift apart, if the plan was compared with a revision; otherwise
+    all changes without a heading.
     """
     changes, against = document["changes"], document["against"]
     if against is None:
@@ -236,8 +238,8 @@ def elsewhere_line(document: PlanDocument) -> str:
 
 
 def rollout_notes(document: PlanDocument) -> list[str]:
-    """Deployment order for consumers of the new file: none may read a topic that does not exist yet, or no longer
-    exists. And what a policy does that no file has to name.
+    """Deployment order for consumers of the new file: none may read a topic that does not exist yet, or no
+    longer exists. Also a note on deduplication, which no file has to name.
     """
     topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
     notes = []
@@ -278,7 +280,7 @@ def stake_lines(danger: FindingRow, address: str) -> list[str]:
 
 
 def detail_lines(finding: FindingRow) -> list[str]:
-    """The lines of a finding's detail, without the last one if it tells the remedy."""
+    """The lines of a finding's detail, without the last one if that is the remedy."""
     lines: list[str] = finding["detail"].split("\n")
     return lines[:-1] if _own_remedy(finding) else lines
 

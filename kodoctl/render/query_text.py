@@ -20,7 +20,9 @@ Row = Sequence[Any]
 
 
 def text_lines(columns: Sequence[str], rows: Sequence[Row], width: int, *, more: bool) -> Iterator[str]:
-    """For people, `width` columns wide; `more`: there are more rows than these."""
+    """Rows as a text table, `width` columns wide; a record per row if the table is wider. `more`: there are
+    more rows than these.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     heads = [printable(name) for name in columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -64,7 +66,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """As one value is written for people, and in CSV."""
+    """One value as text, for people and for CSV."""
     plain = to_json(value)
     if plain is None:
         return "NULL"

@@ -171,7 +171,7 @@ def _plan_verdict(document: RecallPlanDocument) -> Iterator[Line]:
 
 
 def recall_report_lines(document: RecallReportDocument, noun: str = "letter") -> Iterator[Line]:
-    """Result of an attempt; `noun`: what its messages are called."""
+    """Result of an attempt as text; `noun`: the name of its messages."""
     for letters, title in (
         (document["refused"], "never taken, still where it was"),
         (document["unclear"], "nobody can tell whether it was stored; neither sent again nor acknowledged"),

@@ -1,4 +1,6 @@
-"""Result of a release for people, drawn from the JSON form: of each lane what was released, and what stays and why."""
+"""Result of a release as text, from the JSON form: for each lane the released messages, and those that stay
+with the reason.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _ALWAYS: Final = frozenset({"done", "waiting", "dead letters", "lost"})
 
 
 def verdict(document: ReportDocument) -> tuple[str, str, str]:
-    """(`good`, `bad` or `open`; the verdict in a sentence; what it means)."""
+    """The verdict of the report: `good`, `bad` or `open`; a sentence; and its meaning."""
     audit = document["audit"]
     lost = sum(one["messages"].get("lost", 0) for one in audit["subscriptions"])
     match audit["verdict"]:
@@ -180,7 +180,9 @@ def _noise(one: TopicFairness) -> str:
 
 
 def undrawn(document: ReportDocument) -> str:
-    """What no window is drawn for, because a sender writes the publish time of its message; "": nothing."""
+    """A text about messages that are in no window, because a sender writes their publish time; "" if there are
+    none.
+    """
     over_time = document["over_time"]
     kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))
     parts = "; ".join(
@@ -217,7 +219,7 @@ def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
 
 
 def cause(row: FailureCount) -> str:
-    """A cause, else what it led to."""
+    """The cause of a failure; if there is none, its outcome."""
     return shown(row["cause"]) if row["cause"] else outcome(row)
 
 
@@ -232,7 +234,7 @@ def shown(text: str | None, limit: int = NAME) -> str:
 
 
 def span(document: ReportDocument) -> str:
-    """From when to when."""
+    """The time span of the report as text; "" if there are no windows."""
     if not document["since"]:
         return ""
     width = document["over_time"]["width_ms"]
@@ -240,8 +242,8 @@ def span(document: ReportDocument) -> str:
 
 
 def figures(document: ReportDocument) -> Sequence[tuple[str, str]]:
-    """(figure, what it counts), for the head of the page: the first is the sum of the others. A producer's mark, or what is
-    meant for another subscription, is no message of this one.
+    """Figures and their names for the head of the page; the first is the sum of the others. Producers' markers
+    and messages for another subscription are not counted.
     """
     counts: dict[str, int] = {}
     for one in document["audit"]["subscriptions"]:

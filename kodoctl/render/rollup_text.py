@@ -26,7 +26,9 @@ _ALWAYS: Final[tuple[_Count, ...]] = ("arrivals", "done")
 
 
 def lines(document: RollupDocument) -> Iterator[Line]:
-    """For people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
+    """The rollup as text: a table of lanes for each topic and subscription, then a table of tenants for each
+    topic.
+    """
     width = Duration(document["window_ms"])
     seconds = document["window_ms"] % 60_000 != 0
     since, until = (time_text(document[name], zone=False, seconds=seconds) for name in ("since", "until"))
@@ -48,8 +50,8 @@ def lines(document: RollupDocument) -> Iterator[Line]:
 
 
 def _groups(lanes: Sequence[LaneCounts]) -> dict[tuple[str, str | None], list[LaneCounts]]:
-    """Lanes by topic and subscription. What arrived on a ready topic did so for every
-    subscription that worked on it.
+    """Lanes by topic and subscription. Messages that arrived on a ready topic count for every subscription that
+    worked on it.
     """
     readers = {(one["topic"], one["level"], one["state"]) for one in lanes if one["subscription"] is not None}
     everybody = {(one["topic"], one["level"], one["state"]): one for one in lanes if one["subscription"] is None}

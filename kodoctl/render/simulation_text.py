@@ -22,7 +22,9 @@ _BAR: Final = 40  # columns of the longest bar
 
 
 def lines(document: SimulationDocument) -> Iterator[Line]:
-    """For people: of each subscription how true the replay is, tables of states and of tenants, and bars."""
+    """The simulation as text: for each subscription the accuracy of the replay, tables of states and of
+    tenants, and bars.
+    """
     for trial in document["trials"]:
         yield Line(f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}", "bold")
         yield from _about(trial)
@@ -87,7 +89,7 @@ def _ends(found: SimulatedRun) -> str:
 
 
 def _states(sides: Sequence[tuple[str, SimulatedRun]]) -> Iterator[Line]:
-    """How long messages waited for a slot, by state, of slow tenants and of quick ones."""
+    """A table of the time that messages waited for a slot, by state, for slow and quick tenants."""
     runs = [{(row["state"], row["class"]): row for row in run["states"]} for _, run in sides]
     keys = dict.fromkeys(key for rows in runs for key in rows)
     heads = [head for name, _ in sides for head in (f"{name} p50", "p99")]

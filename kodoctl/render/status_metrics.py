@@ -1,6 +1,7 @@
-"""Lane status as metrics for Prometheus. One table: what is exported, documented (docs/reference/metrics.md) and tested.
+"""Lane status as metrics for Prometheus. One table of all metrics, for export, documentation
+(docs/reference/metrics.md) and tests.
 
-Unknown is never zero: what could not be read has no sample, and a counter of failures says so.
+Unknown is never zero: a value that could not be read has no sample, and a counter of failures shows that.
 """
 
 from __future__ import annotations
@@ -91,14 +92,16 @@ class StatusCollector(Collector):
         self._state = (reading, dict(failures))
 
     def health(self) -> tuple[bool, object]:
-        """Whether readings go on, for /healthz: else the process should be restarted."""
+        """True and a document if readings go on, for /healthz: otherwise the process should be restarted."""
         reading = self._state[0]
         silent = self._now() - (reading.at if reading else self._start)
         problems = [f"no reading ended for {silent // 1000} s"] if silent > self._kept else []
         return not problems, {"ok": not problems, "problems": problems}
 
     def readiness(self) -> tuple[bool, object]:
-        """Whether there is something to show of the present, for /readyz; either way which topics could not be read."""
+        """True and a document if there are present values to show, for /readyz. The document always lists
+        topics that could not be read.
+        """
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
         problems = unread if reading else ["the lanes have not been read yet, or not for three intervals"]
@@ -110,11 +113,13 @@ class StatusCollector(Collector):
         return reading if reading is not None and self._now() - reading.at <= self._kept else None
 
     def describe(self) -> Iterator[Metric]:
-        """For the registry: names, without any figures."""
+        """Names of the metrics for the registry, without any figures."""
         return (_family(metric) for metric in STATUS_METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: the last reading, unless it is too old; ages are those of this moment."""
+        """Metrics of the last reading for the registry; none of a reading that is too old. Ages are computed at
+        this moment.
+        """
         (reading, failures), now, fresh = self._state, self._now(), self._fresh()
         for metric in LANE_METRICS:
             family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

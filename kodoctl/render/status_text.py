@@ -1,4 +1,4 @@
-"""Status for people and machines: levels and states with what waits in them, drawn from the JSON form."""
+"""Status for people and machines: levels and states and their waiting messages, drawn from the JSON form."""
 
 from __future__ import annotations
 

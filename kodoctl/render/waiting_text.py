@@ -64,7 +64,7 @@ def _groups(rows: list[WaitingGroupRow], most: int) -> Iterator[Line]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[Line]:
-    """Columns as wide as they need; the last two share what is left of the screen."""
+    """A table whose columns are as wide as their cells. The last two columns share the rest of the screen."""
     widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
     free = _WIDTH - len(_GAP) * (len(heads) + 1) + 1 - sum(widths[:-2])
     if sum(widths[-2:]) > free:

@@ -127,7 +127,7 @@ def audit(subscription: Subscription) -> Audit | None:
 
 
 def error_text(subscription: Subscription) -> ErrorText | None:
-    """What travels of errors, None where nothing does."""
+    """The part of error texts that travels with failed messages; None if error texts do not travel."""
     if isinstance(subscription.error_text, bool):
         return ErrorText.model_construct() if subscription.error_text else None
     return subscription.error_text

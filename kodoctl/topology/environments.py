@@ -28,7 +28,9 @@ def apply_overlay(root: Node | None, patch: Node) -> Node:
 
 
 def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, list[Diagnostic]]:
-    """The file's root as `environment` (None = base) sees it, whether that is a production one, and what is wrong with it."""
+    """The file's root in `environment` (None: base), whether the environment is a production one, and its
+    findings.
+    """
     if not isinstance(root.value, dict):
         return root, False, []
     base = _with_children(root, {key: child for key, child in root.value.items() if key != "environments"})

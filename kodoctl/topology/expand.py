@@ -206,8 +206,8 @@ def _unacked(consumer: int, together: int) -> Layer:
 
 @cache
 def derived_state(consumer: int, together: int) -> Layer:
-    """Waiting topics take messages of any schema version. Recalls and releases send to them, exactly once by
-    deduplication: without it nobody could release what waits in the night when it has to be released.
+    """Derived policies of waiting topics. They take messages of any schema version. Recalls and releases send
+    to them exactly once by deduplication: without it nobody could release waiting messages in an emergency.
     """
     unacked = _unacked(consumer, together)
     values = {**unacked.values, "schema_validation": False, "deduplication": True}
@@ -266,7 +266,7 @@ def _subscriptions(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> I
 def _grants(
     topology: LoadedTopology, namespace: NamespaceName, topics: Iterable[FamilyTopic]
 ) -> Iterator[GrantResource]:
-    """Least privilege, one grant a (target, role) with the union of what its roles need."""
+    """The least grants that the roles need: one per (target, role), with the union of the needed actions."""
     needed: dict[tuple[TopicName | NamespaceName, str], set[str]] = defaultdict(set)
     for role, actions in topology.spec.namespace_grants.items():
         needed[namespace, role].update(actions)

@@ -184,7 +184,7 @@ class _Family:
                 yield type(limit)
 
     def exhausted(self, level: Level) -> Iterator[Edge]:
-        """Out of the waiting states, draining ones included: their messages go on to what remains."""
+        """Edges out of the waiting states, draining ones included, for messages that used up their attempts."""
         retrying = self.open(level, State.RETRYING)
         for state in WAITING_STATES:
             if (lane := self.lanes.get((level, state))) is not None:
@@ -192,8 +192,8 @@ class _Family:
                 yield from self.move(lane, onward or self.last_stop(level), MoveReason.EXHAUSTED)
 
     def routes(self) -> Iterator[Edge]:
-        """From L1, where producers send, and out of the waiting states and backup levels whose messages a route takes: a
-        message that is there already is not moved.
+        """Edges of routes: from L1, to which producers send, and from the waiting states and backup levels
+        whose messages a route takes. Messages that already wait in a target are not moved.
         """
         for route in self.subscription.routes:
             target, label = self.open(route.to, State.READY), in_words(route.when)
@@ -205,7 +205,7 @@ class _Family:
                         yield from self.move(self.lanes[point.level, point.state], target, MoveReason.ROUTE, label)
 
     def exclusive_levels(self) -> Iterator[Edge]:
-        """From L1, where producers send, to the levels that some tenants have to themselves."""
+        """Edges from L1, to which producers send, to the levels that are reserved for some tenants."""
         for level, tenants in self.ground.exclusive_levels.items():
             more = f" and {many(len(tenants) - _NAMED, 'tenant')} more" if len(tenants) > _NAMED else ""
             label = f"only {', '.join(tenants[:_NAMED])}{more}"

@@ -54,7 +54,7 @@ class JsonPath:
 
     @classmethod
     def parse(cls, text: str) -> JsonPath:
-        """Raises ValueError, with what to write."""
+        """Parses a path. Raises ValueError; its text shows a correct path."""
         steps, at = [], 1
         while at < len(text) and text[0] == "$" and (found := _STEP.match(text, at)):
             names = [found[name] for name in ("name", "single", "double") if found[name] is not None]

@@ -56,9 +56,10 @@ def is_topology_file(name: str) -> bool:
 
 
 def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
-    """Topology files of a folder, what is no regular file included: `_read` says so. Folders that are not read are added
-    to `problems`, since what lies in them would be judged without being seen; a link to a folder inside is none of
-    them, since that folder is read itself.
+    """Yields the topology files of a folder, including files that are not regular: `_read` reports those.
+
+    Folders that cannot be read are added to `problems`, because nobody would notice that their files are not
+    judged. A link to a folder inside `folder` is no problem, because that folder is read itself.
     """
 
     def refuse(place: str, detail: str) -> None:
@@ -98,7 +99,7 @@ def _unread(path: FilePath, code: str, summary: str, detail: str) -> SourceFile:
 
 
 def source_of(data: bytes, name: str) -> SourceFile:
-    """A file's bytes as read: `name` is what findings call it, and what paths in it are relative to."""
+    """Parses a file's bytes. `name`: the file's name in findings; paths in the file are relative to it."""
     root, findings = parse(data, name)
     allows: list[Suppression] = []
     if root is not None:
@@ -130,10 +131,9 @@ def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | 
 
 
 def load_set(files: Sequence[SourceFile], environment: str | None, base: TopologySet | None = None) -> TopologySet:
-    """The topologies of `files` in `environment`; a file that is wrong is left out and its findings are in the set.
-
-    `base`: the same files without environment, if they are at hand: what the overlay leaves alone is not validated
-    again.
+    """The topologies of `files` in `environment`. A file with errors is left out, and its findings are in the
+    set. `base`: the same files without environment, if available: parts that the overlay does not change are
+    not validated again.
     """
     topologies: list[LoadedTopology] = []
     findings: list[Diagnostic] = []

@@ -20,7 +20,7 @@ MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as read: its nodes, its allow-comments, and what was wrong with its text."""
+    """One file as read: its nodes, its allow-comments, and the findings about its text."""
 
     path: FilePath
     name: str
@@ -61,7 +61,7 @@ class LoadedTopology:
 
 @dataclass(frozen=True)
 class TopologySet:
-    """All topologies of one command in one environment, and what was found while loading them."""
+    """All topologies of one command in one environment, and the findings of loading them."""
 
     topologies: tuple[LoadedTopology, ...]
     environment: str | None

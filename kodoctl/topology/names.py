@@ -75,8 +75,8 @@ class State(StrEnum):
 
 
 class RouteMoment(StrEnum):
-    """When routes are evaluated for a message: as it is sent (or first received, where the sender did not evaluate
-    them), and as it leaves a waiting state or a backup level.
+    """Moments at which routes are evaluated for a message: when the message is sent (or first received, if the
+    sender did not evaluate routes), and when it leaves a waiting state or a backup level.
     """
 
     DISPATCH = "dispatch"
@@ -102,7 +102,7 @@ RESERVED_SUFFIXES: Final = (
 
 
 class InvalidNameError(ValueError):
-    """A text is no valid name; the message says why and what would be."""
+    """A text is no valid name. The message gives the reason and the form of a valid name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -41,7 +41,9 @@ _NOT_LINEAR: Final = (
 
 
 class UnusableSchemaError(ValueError):
-    """A schema that payloads cannot be held against. The text says where, why, and what to write instead."""
+    """A schema that payloads cannot be validated against. The text gives the place, the reason and the
+    correction.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,9 @@ class PayloadValidator:
         return PayloadValidator, (self._schema,)  # in another process it is compiled again
 
     def misfit(self, value: Any) -> Misfit | None:
-        """What is wrong with a payload, as kodoctl.protocol.json_payload reads it; None: nothing."""
+        """Validates a payload that `kodoctl.protocol.json_payload` parsed, and returns the first error; None:
+        the payload is valid.
+        """
         from jsonschema_rs import ValidationError
 
         try:
@@ -260,7 +264,7 @@ class _Shape:
         return self._costs[id(schema)]
 
     def _same_value(self, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Schemas that the same value is held against."""
+        """Subschemas that apply to the same value as `schema`."""
         for key in _REFERENCES:
             if (target := self._target(schema.get(key))) is not None:
                 yield target
@@ -287,7 +291,9 @@ class _Shape:
         return self._sizes[id(value)]
 
     def _target(self, reference: Any) -> Any:
-        """What a reference points at; None: nothing, or a file of its own within this one."""
+        """The schema at a `$ref`. None: there is none, or the reference leads to another document within this
+        file.
+        """
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         if reference in self._named:

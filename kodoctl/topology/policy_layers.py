@@ -30,7 +30,9 @@ DERIVED: Origin = ()  # no place in the file: expand set it
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Values of one place: `origin` is the path of its map in the file, () for what expand derives; then `why` says why."""
+    """Values of one place. `origin`: the path of its map in the file, () for values that `expand` derives;
+    `why` then has the reasons.
+    """
 
     origin: Origin
     values: dict[str, PolicyValue]

@@ -49,7 +49,7 @@ def record_to_json(record: object, forms: Forms) -> Json:
 
 
 def record_from_json(cls: type[T], document: Json, forms: Forms) -> T:
-    """The inverse of record_to_json. Raises KeyError for a missing field, and what its forms raise."""
+    """The inverse of `record_to_json`. Raises KeyError for a missing field, and the errors of its forms."""
     return cls(**{name: form.read(document[name]) for name, form in forms.items()})
 
 

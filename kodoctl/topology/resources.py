@@ -1,4 +1,4 @@
-"""The Pulsar objects kodoctl manages, as frozen values: the same type for what a file declares and for what is live.
+"""The Pulsar objects that kodoctl manages, as frozen values: one type for declared and for live objects.
 
 Addresses print as `kind.name`; they are public (files, plans and `allow_destroy` name objects by them).
 """

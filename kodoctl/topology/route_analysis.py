@@ -1,6 +1,7 @@
-"""Analysis of a route table, as far as the file alone shows it: lanes that a route is evaluated in, routes in a circle.
+"""Analysis of a route table, as far as the file alone shows it: lanes that a route is evaluated in, routes in a
+circle.
 
-A message's level, state and, at dispatch, attempts are known of a lane; all else of a message may be anything.
+A lane determines a message's level, state and, at dispatch, attempts; all other facts may have any value.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _ATTEMPTS: Final = ("attempts", "attempts_retrying", "attempts_pending", "attemp
 
 @dataclass(frozen=True, slots=True, order=True)
 class RoutePoint:
-    """A lane and the moment at which routes are evaluated for what it holds, or for what is sent to it."""
+    """A lane and a moment at which routes are evaluated: for messages that the lane stores, or for messages
+    sent to it.
+    """
 
     level: Level
     moment: RouteMoment
@@ -41,8 +44,8 @@ class RoutePoint:
         return State(self.moment.value) if waiting else State.READY
 
     def after(self, level: Level) -> RoutePoint:
-        """Where a message is evaluated next when a route sends it to another level: at once if it is being sent, else
-        when it has failed there as it did before.
+        """The next point of evaluation after a route sends a message to `level`. A message that is being sent
+        is evaluated at once; any other when it fails there as it failed before.
         """
         waits_in_backup = level.is_backup and self.moment is not RouteMoment.DISPATCH
         return RoutePoint(level, RouteMoment.BACKUP if waits_in_backup else self.moment)
@@ -106,7 +109,7 @@ def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) 
 
 
 class _LaneFacts(NamedTuple):
-    """Facts of any message at a point, and the names of those that are known of all."""
+    """Facts that all messages at a point share. `names`: the facts that are the same for all of them."""
 
     names: frozenset[str]
     facts: RouteFacts
@@ -119,7 +122,7 @@ def _known(point: RoutePoint) -> _LaneFacts:
 
 
 def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
-    """Values that a condition may have where only these facts are known."""
+    """Values that a condition may have if only these facts are fixed."""
     match condition:
         case RouteCondition():
             return _ANY

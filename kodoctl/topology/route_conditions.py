@@ -1,7 +1,8 @@
-"""Route conditions: does a message match, and does one condition swallow another.
+"""Route conditions: whether a message matches, and whether one condition includes another.
 
-One meaning for lint, senders and workers. A condition is a test of one property, whose comparisons are between numbers
-and match no text that is none, or a text of the condition language. What cannot be evaluated does not hold.
+One meaning for lint, senders and workers. A condition is a test of one property, or a text of the condition
+language. The comparisons of a test are between numbers and match no other text. A condition that cannot be
+evaluated does not match.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def condition_of(when: RouteCondition | str) -> Condition:
 
 
 def truth(condition: Condition, facts: RouteFacts) -> bool | None:
-    """Whether a message matches; None, which is no match: a value is missing, of another kind, or too long."""
+    """True if a message matches. None, which is no match: a value is missing, of another kind, or too long."""
     if isinstance(condition, RouteCondition):
         value = facts.properties.get(condition.property)
         return holds(condition, value) if _comparable(condition, value) else None
@@ -42,7 +43,7 @@ def truth(condition: Condition, facts: RouteFacts) -> bool | None:
 
 
 def _comparable(condition: RouteCondition, value: str | None) -> bool:
-    """Whether a test of one property has an answer for a value."""
+    """True if a test of one property has an answer for a value."""
     if value is None:
         return condition.exists is True
     is_number = any(getattr(condition, name) is not None for name in _COMPARISONS)
@@ -67,7 +68,9 @@ def takes_all(earlier: Route, later: Route) -> bool:
 
 
 def taken_values(earlier: Route, later: Route) -> list[str]:
-    """Values that both routes list for one property, so that `later` never takes what has them (sure cases only)."""
+    """Values of one property that both routes list: `later` never takes messages with them. Only certain cases
+    are returned.
+    """
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return []
     one, others = _conjuncts(condition_of(earlier.when)), map(_as_test, _conjuncts(condition_of(later.when)))
@@ -79,7 +82,9 @@ def taken_values(earlier: Route, later: Route) -> list[str]:
 
 
 def exclude(one: Route, other: Route) -> bool:
-    """True if no message ever matches both routes: they name other values of what no move changes (sure cases only)."""
+    """True if no message ever matches both routes, because they name different values of a property that no
+    move changes. Only certain cases are True.
+    """
     tests = [
         [test for part in _conjuncts(condition_of(route.when)) if isinstance(test := _as_test(part), RouteCondition)]
         for route in (one, other)

@@ -1,8 +1,8 @@
-"""Facts of a message that a route condition may name, as a sender and a worker both know them.
+"""Facts of a message that a route condition may name; a sender and a worker both have them.
 
-None of them is what a sender of a first delivery may claim: its state is ready, its attempts are none, whatever its
-properties say. Payloads are not read, and there is no clock: a condition has one value for a message wherever it is
-evaluated.
+A sender of a first delivery cannot choose these facts: its state is ready, its attempts are none, whatever its
+properties contain. Payloads are not read, and there is no clock: a condition has one value for a message
+wherever it is evaluated.
 """
 
 from __future__ import annotations

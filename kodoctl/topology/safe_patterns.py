@@ -67,8 +67,9 @@ class _Walk:
         self._sets: dict[str, Characters] = {}
 
     def before(self, parts: Any, follow: Characters, *, repeated: bool) -> Characters:
-        """Characters that may begin these parts, or what follows where they may match nothing.
-        Raises _UnsafeError. `repeated`: they stand in a repetition, where no choice may be left open.
+        """Characters that may begin these parts; if the parts may match nothing, also the characters in
+        `follow`. Raises _UnsafeError. `repeated`: the parts stand in a repetition, in which every choice must
+        be unambiguous.
         """
         for operator, argument in reversed(list(parts)):
             follow = self._part(str(operator), argument, follow, repeated=repeated)

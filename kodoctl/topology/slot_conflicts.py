@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class SlotConflict(NamedTuple):
-    """What is wrong with the slots at `path` below `concurrency`; the empty path: with all of them. `bound`: `max`, `min`
-    or "", the range as a whole.
+    """A conflict of the slots at `path` below `concurrency`; the empty path: of all slots together. `bound`:
+    `max`, `min`, or "" for the range as a whole.
     """
 
     path: tuple[str, ...]

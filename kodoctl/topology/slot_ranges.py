@@ -1,6 +1,7 @@
-"""Lanes and slots that limits and `concurrency` of a subscription are about, with defaults filled in.
+"""Lanes and slots to which limits and `concurrency` of a subscription apply, with defaults filled in.
 
-Used by lint, the consumer and the drawings, so that what `in`, a state, a level or a lane stands for is said once.
+Used by lint, the consumer and the drawings, so that the meaning of `in`, a state, a level or a lane is defined
+once.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def total_slots(subscription: Subscription) -> int | None:
 
 
 def declared_slots(ground: GroundTopic, subscription: Subscription) -> Iterator[DeclaredSlots]:
-    """Slots of states, of levels and of single lanes; what is not there has no lanes."""
+    """Slots of states, levels and single lanes. Slots for a lane that does not exist have no lanes."""
     slots = subscription.concurrency
     if not isinstance(slots, HandlerSlots):
         return

@@ -25,7 +25,7 @@ _RATE = re.compile(r"(.*?) ?/ ?(s|m|h|d)", re.ASCII)
 
 
 class UnitError(ValueError):
-    """A text is no quantity of the kind asked for; the message says what would be."""
+    """A text is no quantity of the expected kind. The message gives a correct example."""
 
 
 def _parse_quantity(text: str, units: dict[str, int], what: str, example: str) -> int:

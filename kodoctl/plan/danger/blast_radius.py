@@ -23,7 +23,9 @@ _COUNTED = ("topic.", "subscription.")
 def blast_radius(
     desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
 ) -> tuple[Diagnostic, ...]:
-    """Refused above the share that is allowed (0 to 1). A destroy names everything itself: it is not asked again."""
+    """Refuses changes that hit more than `LARGEST` of the owned objects, unless `allowed` (0 to 1) covers the
+    share. A destroy names all its objects itself and is not judged.
+    """
     owned = _owned(desired, live)
     hit = {change.address for change in changes if change.address in owned and _takes(change)}
     if desired.destroyed or len(hit) < FEWEST or len(hit) <= LARGEST * len(owned):

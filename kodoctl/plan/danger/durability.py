@@ -1,4 +1,6 @@
-"""Fewer copies of what is stored (K406): persistence or replication lowered, by what counts in the end."""
+"""Fewer copies of stored messages (K406): persistence or replication is lowered, judged by the effective
+values.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Evidence on changes: live figures of what a change would destroy.
+"""Evidence on changes: live figures of the data that a change would destroy.
 
-Read only for objects at stake; judged by kodoctl.plan.danger.data_loss.
+Read only for objects at stake; judged by `kodoctl.plan.danger.data_loss`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Evidence:
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
-    """Addresses whose evidence the danger rules will ask for: what is deleted with something
-    in it, what keeps less.
+    """Addresses whose evidence the danger rules need: deleted objects that hold something, and objects that
+    will keep less.
     """
     for change in changes:
         match change:

@@ -18,8 +18,8 @@ _SHOWN = 3  # topics named, the rest is counted
 
 
 def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
-    """A warning for a grant that is revoked, in part or whole, or widened.
-    Brokers tell the roles of consumers only.
+    """A warning for a grant that is revoked, in part or whole, or widened. Brokers show the roles of consumers
+    only, not of producers.
     """
     before = change.before
     assert isinstance(before, GrantResource)

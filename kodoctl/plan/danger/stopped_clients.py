@@ -22,7 +22,9 @@ K433: Final = "a change that stops clients"
 
 
 def stopped_clients(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """One warning a changed policy: the first topic, what becomes of its clients, and how many more."""
+    """One warning for each changed policy: the first topic, the effect on its clients, and the number of
+    further topics.
+    """
     for change in changes:
         if not isinstance(change, Update):
             continue
@@ -50,7 +52,7 @@ def _affected(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple
 
 
 def _stopped(policy: str, after: PolicyValue | None, facts: TopicFacts) -> str:
-    """What becomes of a topic's clients; "" for nothing."""
+    """The effect of a policy on the clients of a topic, as text; "" if there is none."""
     match policy, after:
         case "encryption_required", True if facts.producers:
             return f"its {many(facts.producers, 'producer')} cannot connect again without keys; workers have none"

@@ -48,7 +48,7 @@ def _deletes_topic(change: Change) -> bool:
 
 
 def _lanes(desired: Desired) -> Mapping[TopicName, _Lane]:
-    """Every topic that could be a lane of what the files still declare."""
+    """Every topic that could be a lane of a declared topology, whether the topology uses that lane now or not."""
     found: dict[TopicName, _Lane] = {}
     for expansion in desired.expansions:
         for ground, spec in expansion.topology.spec.topics.items():

@@ -20,7 +20,9 @@ K220: Final = "more topics than the namespace may have"
 
 
 def unmet_needs(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Errors of these changes; none about what is not known of the cluster."""
+    """Errors of these changes that this cluster causes. Facts that are unknown about the cluster cause no
+    error.
+    """
     made = tuple(changes)
     yield from _unknown_clusters(live, made)
     yield from _too_many_topics(live, made)

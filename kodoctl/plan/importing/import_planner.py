@@ -1,8 +1,8 @@
-"""A live namespace as a topology file: the same road backwards.
+"""Import of a live namespace as a topology file: planning in reverse.
 
-Families are recognised by the naming rule, then the file is planned against the very inventory it was made from, and
-what would not be adopted as it is leaves the file, with the reason. So the law holds by construction: import, then
-plan, is Adopt only (and a Create of `kodo-hold` where dead letters have no holder).
+Families are recognised by the naming rule. Then the file is planned against the inventory it was made from, and
+objects that would not be adopted unchanged leave the file, with the reason. So an import followed by a plan
+gives Adopt only (and a Create of `kodo-hold` where dead letters have no holder).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """The file's text, and what it leaves out with the reason."""
+    """The text of an imported file, and the objects that the file leaves out, each with the reason."""
 
     text: str
     left_out: tuple[tuple[Address, str], ...]
@@ -83,7 +83,9 @@ def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
 
 
 def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]:
-    """Topics that the file would change, with what would change: they leave it."""
+    """Yields the topics that an apply of the imported file would change, each with the fields that would
+    change. They are left out of the file.
+    """
     for change in changes:
         if isinstance(change, Update) and isinstance(change.after, TopicResource):
             names = ", ".join(field.label for field in change.fields)

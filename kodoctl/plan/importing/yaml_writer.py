@@ -1,4 +1,6 @@
-"""The text of an imported file: families as a document, comments for what Pulsar does not store or the format cannot say."""
+"""The text of an imported file: families as a document, and comments about values that Pulsar does not store or
+the format cannot express.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def document(name: str, seen: UnownedObjects, families: Mapping[str, ImportedFam
 
 
 def _namespace(seen: UnownedObjects) -> Json:
-    """Set policies, without what every namespace answers."""
+    """The policies that are set on a namespace, without values that every namespace has."""
     kept = {
         n: v
         for n, v in seen.policies.items()

@@ -101,12 +101,12 @@ class LetterFacts:
 
     @property
     def document(self) -> Any:
-        """Its payload as JSON; None where it is none."""
+        """The payload as JSON; None if the payload is no JSON."""
         return self.letter.document
 
 
 class FactSources(NamedTuple):
-    """What a condition reads of a DeadLetter: the others of its attributes and properties may be left out."""
+    """The attributes and properties of a DeadLetter that a condition reads: the others may be left out."""
 
     attributes: frozenset[str]
     properties: frozenset[str]

@@ -1,6 +1,7 @@
 """Position and cause of a message as Spark SQL, for tables that group by them. Pure: texts only.
 
-They mean what kodoctl.recall.stored_message and kodoctl.protocol.error_causes say; tests compare them row by row.
+They have the meaning of `kodoctl.recall.stored_message` and `kodoctl.protocol.error_causes`; tests compare them
+row by row.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ POSITION: Final = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `
 
 
 def cause_column(reason: str, error: str) -> str:
-    """Expression of the cause of two expressions, as kodoctl.protocol.error_causes has it; concat_ws leaves out what is
-    NULL.
+    """SQL expression of the cause of two expressions, by the rule of `kodoctl.protocol.error_causes`.
+    `concat_ws` leaves out NULL.
     """
     text = f"concat_ws(': ', nullif({reason}, ''), nullif({error}, ''))"
     for pattern, instead in REPLACEMENTS:

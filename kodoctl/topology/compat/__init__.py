@@ -1,1 +1,1 @@
-"""Compatibility of payload schemas: whether one version reads what another wrote."""
+"""Compatibility of payload schemas: whether one version can read payloads of another."""

@@ -1,6 +1,7 @@
-"""Avro's rules of schema resolution: can a reader's schema take what a writer's schema wrote.
+"""Avro's rules of schema resolution: whether a reader's schema accepts data of a writer's schema.
 
-From the Avro specification, "Schema Resolution". A record or enum matches by its unqualified name, as brokers check it.
+From the Avro specification, "Schema Resolution". A record or enum matches by its unqualified name, as brokers
+check it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {  # writer -> readers that t
 
 
 def cannot_read(reader: Definition, writer: Definition) -> Iterator[str]:
-    """Every reason why `reader` cannot take what `writer` wrote, with its place: "at amount: …". Both must be valid."""
+    """Yields every reason why `reader` cannot read payloads of `writer`, with its place: "at amount: …". Both
+    schemas must be valid.
+    """
     names = (_Names.of(reader), _Names.of(writer))
     yield from _Match(*names).check(names[0].root, names[1].root, "")
 
@@ -110,7 +113,9 @@ class _Match:
 
 
 def _decimals(reader: Definition, writer: Definition, path: str) -> Iterator[str]:
-    """Decimals match when scale and precision do; other logical types are read as what they annotate."""
+    """Yields an error if two decimals differ in scale or precision. Other logical types are compared as the
+    type that they annotate.
+    """
     kinds = {_logical(reader), _logical(writer)}
     if kinds == {"decimal"} and _digits(reader) != _digits(writer):
         yield f"{_at(path)}decimal{_digits(writer)} cannot be read as decimal{_digits(reader)}"

@@ -1,8 +1,9 @@
-"""Can consumers still read what producers write when a payload schema changes: Avro and JSON Schema, old against new.
+"""Compatibility of payload schemas: whether consumers can still read payloads when a schema changes. Avro and
+JSON Schema, old against new.
 
-The words are Pulsar's `schema_compatibility`. *Backward*: consumers on the new schema read payloads of the old one.
-*Forward*: consumers on the old schema read payloads of the new one. FULL, Pulsar's default, asks for both.
-`_TRANSITIVE` asks the same here: only one earlier version is known.
+The terms are those of Pulsar's `schema_compatibility`. *Backward*: consumers on the new schema read payloads of
+the old one. *Forward*: consumers on the old schema read payloads of the new one. FULL, Pulsar's default,
+requires both. `_TRANSITIVE` requires the same here, because only one earlier version is available.
 """
 
 from __future__ import annotations

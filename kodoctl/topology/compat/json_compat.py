@@ -145,7 +145,7 @@ def _reference(schema: Schema) -> str:
 
 
 def _resolve(schema: Schema, root: Schema) -> Schema:
-    """A schema with its local `$ref` followed; what stands beside the reference holds as well. Raises LookupError."""
+    """A schema with its local `$ref` followed. Keywords beside the reference apply as well. Raises LookupError."""
     followed = 0
     while reference := _reference(schema):
         followed += 1

@@ -153,7 +153,7 @@ def _indent(line: str) -> int:
 
 
 def _shift(lines: list[str], by: int, column: int) -> list[str]:
-    """Lines moved right or left; what stands left of the collection's column stays where it is."""
+    """Lines moved right or left by `by`. Lines that begin left of the collection's `column` keep their place."""
     indents = [(line, _indent(line)) for line in lines]
     return [
         line if not line or indent < column else " " * max(0, indent + by) + line[indent:] for line, indent in indents

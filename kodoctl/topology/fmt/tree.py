@@ -1,4 +1,4 @@
-"""The shape of a YAML text for fmt: what begins and ends where, aliases left as they are written."""
+"""The tree of a YAML text for fmt: beginning and end of every value; aliases stay as written."""
 
 from __future__ import annotations
 

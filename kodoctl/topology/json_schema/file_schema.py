@@ -1,4 +1,4 @@
-"""The JSON Schema of the topology file, generated from the models: what editors and `kodoctl schema` use."""
+"""The JSON Schema of the topology file, generated from the models, for editors and `kodoctl schema`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Generator(GenerateJsonSchema):
     """Adds the attribute docstrings, which are not read at import because parsing sources costs 50 ms a start."""
 
     def sort(self, value: JsonObject, parent_key: str | None = None) -> JsonObject:
-        """As the models have it: examples read best in the order they were written in."""
+        """Keeps the order of the models: examples read best in the order of the source."""
         del parent_key
         return value
 

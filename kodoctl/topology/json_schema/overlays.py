@@ -57,7 +57,7 @@ class _Patches:
         return patches if len(patches) == len(options) else [*patches, {"$ref": pointer}]
 
     def of_option(self, schema: JsonObject, pointer: str) -> JsonObject | None:
-        """The patch of a map; None for what is no map and can only be replaced."""
+        """The patch of a map; None for a value that is no map and can only be replaced."""
         if "$ref" in schema:
             name = schema["$ref"].rsplit("/", 1)[1]
             if name not in self.found:

@@ -41,7 +41,7 @@ Earlier = Mapping[tuple[str, str], PayloadFile]
 
 
 def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
-    """Expansions of one environment and what every rule finds in them; allow-comments are not applied yet."""
+    """Expansions of one environment and the findings of every rule. Allow-comments are not applied yet."""
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     scope = LintScope(expansions, earlier or {})
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
@@ -49,7 +49,7 @@ def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tupl
 
 
 def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
-    """Expansions and findings of one environment, allow-comments applied: what plan and apply start from."""
+    """Expansions and findings of one environment, with allow-comments applied: the input of plan and apply."""
     expansions, judged = judge(load_set(files, environment))
     return expansions, _allowed(judged, files)
 
@@ -90,5 +90,5 @@ def _key(judged: LintFinding) -> tuple[Where | None, str, str]:
 
 
 def in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """By file, line and column; findings without a place first."""
+    """Findings sorted by file, line and column. Findings without a place come first."""
     return sorted(findings, key=lambda f: (f.where is not None, f.where, f.code, f.detail))

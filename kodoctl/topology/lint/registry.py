@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class LintScope:
     """All expansions of one environment, with views that several rules share.
 
-    `earlier`: (file, ground topic) -> the payload schema before the change under review, where it is known.
+    `earlier`: (file, ground topic) -> the payload schema before the change under review, if a revision is
+    given.
     """
 
     expansions: tuple[Expansion, ...]
@@ -81,7 +82,7 @@ class LintScope:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One lint code: what it finds, how bad that is, and the function that looks."""
+    """One lint code: its summary, its severity, and the function that finds violations."""
 
     code: str
     severity: Severity

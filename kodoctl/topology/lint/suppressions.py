@@ -93,7 +93,9 @@ def apply_allows(
 
 
 def _next_content(lines: list[str]) -> list[int]:
-    """For each line (from 0) the number of the next line with content, counted from 1; its own where none follows."""
+    """Numbers of lines: for each line (from 0) the next line with content, counted from 1. A line that none
+    follows has its own number.
+    """
     following: list[int] = []
     content = len(lines)
     for index in range(len(lines), 0, -1):

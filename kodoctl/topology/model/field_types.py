@@ -1,4 +1,5 @@
-"""Field types of the YAML file: each turns what people write into a value, or says in one sentence what would do.
+"""Field types of the YAML file: each parses the text in the file into a value, or gives one sentence on the
+correct form.
 
 They exist so that a wrong value gives *one* finding in our words instead of one a branch of a union.
 """
@@ -85,7 +86,7 @@ class _Quantity:
         return {"anyOf": [text, {"const": UNLIMITED}], "examples": [self.shown, UNLIMITED]} if self.unlimited else text
 
     def validate(self, raw: Any) -> Any:
-        """The value of what the file says. Raises PydanticCustomError."""
+        """Parses and checks the value in the file. Raises PydanticCustomError."""
         value = self._parsed(raw)
         return value if self.check is None else self.check(value)
 

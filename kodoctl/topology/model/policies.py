@@ -42,7 +42,7 @@ class PolicyMap(FileModel):
 
 
 class Retention(PolicyMap):
-    """How long and how much acknowledged data is kept. `0s` with `0B` keeps nothing."""
+    """Time and size of acknowledged data that is kept. `0s` with `0B` keeps nothing."""
 
     time: RetentionMinutes | None = None
     """Whole minutes, or unlimited."""
@@ -51,7 +51,7 @@ class Retention(PolicyMap):
 
 
 class BacklogQuota(PolicyMap):
-    """How much unacknowledged data may wait, and what happens beyond."""
+    """Limit of unacknowledged data, and the action beyond it."""
 
     size: QuotaBytes | None = None
     """Bytes waiting; left out: not set, inherited."""
@@ -62,7 +62,7 @@ class BacklogQuota(PolicyMap):
 
 
 class DispatchRate(PolicyMap):
-    """How fast the broker hands messages to consumers."""
+    """Limit of the rate at which the broker sends messages to consumers."""
 
     messages: Count = "unlimited"
     """Messages per period."""
@@ -73,7 +73,7 @@ class DispatchRate(PolicyMap):
 
 
 class PublishRate(PolicyMap):
-    """How fast producers may publish to the topic, together."""
+    """Limit of the rate at which all producers together publish to the topic."""
 
     messages: MessageRate = "unlimited"
     """Messages per second."""
@@ -82,7 +82,7 @@ class PublishRate(PolicyMap):
 
 
 class SubscribeRate(PolicyMap):
-    """How often one consumer may subscribe."""
+    """Limit of the rate at which one consumer subscribes."""
 
     subscribes: Count = "unlimited"
     """Subscribe requests per period."""
@@ -91,7 +91,7 @@ class SubscribeRate(PolicyMap):
 
 
 class Persistence(PolicyMap):
-    """How many bookies keep each entry."""
+    """Copies of each entry, and the bookies that store them."""
 
     ensemble: PositiveInt | None = optional_like(3)
     """Bookies a ledger is spread over."""
@@ -104,7 +104,7 @@ class Persistence(PolicyMap):
 
 
 class InactiveTopic(PolicyMap):
-    """When the broker deletes a topic that nobody uses."""
+    """Condition under which the broker deletes a topic that nobody uses."""
 
     delete: Literal["never", "no_subscriptions", "caught_up"] | None = None
     """never, once it has no subscription, or once all subscriptions caught up."""
@@ -113,7 +113,7 @@ class InactiveTopic(PolicyMap):
 
 
 class AutoTopicCreation(PolicyMap):
-    """What the broker creates when a client names a topic that does not exist."""
+    """The topic that the broker creates if a client names a topic that does not exist."""
 
     type: Literal["partitioned", "non-partitioned"] = "partitioned"
     """Kind of topic."""

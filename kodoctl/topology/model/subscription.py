@@ -71,7 +71,7 @@ def checked_error_size(size: Size) -> Size:
 
 
 class Isolate(FileModel):
-    """When a tenant is moved aside because it fills the look-ahead."""
+    """Threshold at which a tenant is moved aside because its messages fill the look-ahead."""
 
     share: Share = Field(default="25%", examples=["25%"])
     """A tenant that holds more of the look-ahead than this is isolated."""
@@ -82,7 +82,7 @@ class Isolate(FileModel):
 
 
 class Lookahead(FileModel):
-    """What one worker may hold unacknowledged in order to be fair."""
+    """Limit of the messages that one worker holds unacknowledged in order to be fair."""
 
     messages: PositiveInt = Field(default=50_000, examples=[50_000])
     """Messages, receiver queues included."""
@@ -104,7 +104,7 @@ class StateWeights(FileModel):
 
 
 class Waits(FileModel):
-    """How long and how often messages wait in a state."""
+    """Delays and attempts of messages that wait in a state."""
 
     delays: NotEmpty[DurationField] | None = optional_like(["10s", "1m", "5m"])
     """One delay an attempt; the last one repeats. Left out: the state's default."""
@@ -113,7 +113,7 @@ class Waits(FileModel):
 
 
 class RetryingWaits(Waits):
-    """How long and how often messages wait after failures."""
+    """Delays and attempts of messages that wait after failures."""
 
     by_code: dict[Text, NotEmpty[DurationField]] = Field(default_factory=dict, examples=[{"bank-busy": ["30s", "5m"]}])
     """Delays for handlers that say why: `raise Retry(code="bank-busy")`. One an attempt; the last one repeats."""
@@ -164,7 +164,7 @@ class HandlerSlots(FileModel):
 
 
 class RateLimit(FileModel):
-    """At most so many handler starts per period; over it, messages go to pending."""
+    """Limit of handler starts per period. Messages over the limit go to pending."""
 
     kind: Literal["rate"]
     """rate"""
@@ -183,7 +183,7 @@ class RateLimit(FileModel):
 
 
 class ConcurrencyLimit(FileModel):
-    """At most so many handlers at once; at the cap, the scheduler passes over the tenant."""
+    """Limit of handlers that run at once. At the limit, the scheduler passes over the tenant."""
 
     kind: Literal["concurrency"]
     """concurrency"""
@@ -200,7 +200,7 @@ class ConcurrencyLimit(FileModel):
 
 
 class QuotaLimit(FileModel):
-    """At most so many messages per window; over it, messages go to blocking."""
+    """Limit of messages per window. Messages over the limit go to blocking."""
 
     kind: Literal["quota"]
     """quota"""
@@ -225,7 +225,7 @@ ErrorSize = Annotated[SizeField, AfterValidator(checked_error_size)]
 
 
 class ErrorText(FileModel):
-    """What of an error travels with the message that failed."""
+    """The part of an error that travels with the message that failed."""
 
     keep: ErrorSize = Field(default=Size(500), examples=["500B"])
     """Bytes of its text, 2KiB at most."""

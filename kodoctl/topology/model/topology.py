@@ -1,7 +1,7 @@
 """The topology file as people write it (format version 1).
 
-Every field carries a description and an example: they become schemas/topology.v1.json, the reference and what editors
-show. Defaults that depend on other fields are resolved in kodoctl.topology.defaults, never here.
+Every field carries a description and an example: they become schemas/topology.v1.json, the reference and the
+help in editors. Defaults that depend on other fields are resolved in `kodoctl.topology.defaults`, never here.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ Action = Literal["produce", "consume", "functions", "sources", "sinks", "package
 
 
 class Payload(FileModel):
-    """What a message's payload must look like."""
+    """Schema of a message's payload."""
 
     type: Literal["json", "avro"]
     """json: checked by producers and consumers. avro: also uploaded to Pulsar."""
@@ -106,7 +106,9 @@ PayloadAge = Annotated[
 
 
 class LandedPayloads(FileModel):
-    """What `kodoctl pipeline ingest` lands of payloads. Identities, sizes and digests always land: no proof needs a payload."""
+    """Payloads that `kodoctl pipeline ingest` lands. Identities, sizes and digests always land: no proof needs
+    a payload.
+    """
 
     keep: PayloadAge | None = optional_like("7d", "never")
     """Days until `pipeline maintain` removes them, or never: they do not land at all. Left out: they stay."""

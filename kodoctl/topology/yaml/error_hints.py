@@ -1,4 +1,6 @@
-"""Hints for YAML syntax errors: the message of the parser, the place a person would look at, and what to write."""
+"""Hints for YAML syntax errors: the message of the parser, the likely place of the mistake, and the correct
+form.
+"""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Node:
         return value
 
     def twin(self) -> Node:
-        """The same value as a node of its own: what an alias becomes, so that an anchored node keeps its key's place."""
+        """The same value as a node of its own, for an alias, so that an anchored node keeps its key's place."""
         return Node(self.value, self.file, self.line, self.column, (self.end_line, self.end_column), self.size)
 
 
@@ -240,7 +240,7 @@ class _Builder:
         self._note(event, "K013", "tags are not allowed", detail)
 
     def _refuse_control(self, event: Any) -> None:
-        """A name with an escape sequence in it could forge what a terminal shows."""
+        """Reports a text with a control character: such a name could change the display of a terminal."""
         if match := _CONTROL.search(event.value):
             detail = f"the text holds U+{ord(match[0]):04X}, written as an escape: remove it"
             self._note(event, "K012", "control character", detail)
@@ -304,7 +304,9 @@ class _Builder:
 
 
 def _end_collection(node: Node, event: yaml.Event) -> None:
-    """A flow collection ends at its bracket; a block one with its last child (libyaml's mark is already at what follows)."""
+    """Sets the end of a collection. A flow collection ends at its bracket; a block collection with its last
+    child, because the mark of libyaml is already at the next token.
+    """
     start, end = _place(event.start_mark), _place(event.end_mark)
     if start != end:
         node.end_line, node.end_column = end

@@ -1,4 +1,4 @@
-"""Schema hints on a place of the file: what it may contain, in words for error texts; and the order of keys."""
+"""Schema hints on a place of the file: its possible content as text for errors, and the order of its keys."""
 
 from __future__ import annotations
 
@@ -65,13 +65,15 @@ class SchemaHints:
         return list(dict.fromkeys(key for schema in self.subschemas(path) for key in schema.get("properties", {})))
 
     def canonical_keys(self, path: Path) -> list[str]:
-        """The keys of the map at `path` in the order they should stand; overlays have the order of what they overlay."""
+        """The keys of the map at `path` in their canonical order. An overlay has the order of the map that it
+        changes.
+        """
         if path[:1] != ("environments",) or len(path) < 2:
             return self.keys(path)
         return [*(["production"] if len(path) == 2 else []), *self.keys(path[2:])]
 
     def advise_on_key(self, path: Path, key: str) -> str:
-        """Advice for an unknown `key` in the map at `path`: what to write instead."""
+        """Advice for an unknown `key` in the map at `path`: the likely correct key."""
         known = sorted(self.keys(path))
         spelled = get_close_matches(key, known, n=1, cutoff=0.8)
         inside = [one for one in known if key in self.keys((*path, one))]

@@ -72,7 +72,7 @@ def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic
 
 
 def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
-    """`loc` without what pydantic adds: the branch of a union, `[key]`, a missing field's own name."""
+    """`loc` without steps that pydantic adds: the branch of a union, `[key]`, a missing field's own name."""
     node = root
     path: list[str | int] = []
     for index, step in enumerate(loc):
@@ -93,7 +93,7 @@ _BRANCHES = frozenset({"word", "map", "value", "inherit", "rate", "concurrency",
 
 
 def _with_kinds(path: Path, root: Node) -> Path:
-    """The path with the `kind` of each list entry on it that has one: what may stand there depends on it."""
+    """The path with the `kind` of each list entry on it that has one: the allowed keys depend on the kind."""
     steps: list[str | int] = []
     for number, step in enumerate(path, 1):
         steps.append(step)

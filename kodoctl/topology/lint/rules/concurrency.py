@@ -92,7 +92,9 @@ def _match(expansion: Expansion, path: Path, found: SlotConflict) -> RuleMatch:
 
 @rule("K217", Severity.ERROR, TOGETHER)
 def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
-    """No limit is below what is kept for its lanes, and all quotas hold in the same lanes: a message counts once for all."""
+    """A limit must not be lower than the slots that are kept for its lanes, and all quotas must hold in the
+    same lanes: a message counts once for all quotas.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
         quotas = []

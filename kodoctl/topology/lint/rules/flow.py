@@ -168,7 +168,9 @@ def _ground_of(scope: LintScope, name: TopicName) -> TopicName:
 
 @rule("K302", Severity.WARNING, "produces to a topic that no file declares")
 def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
-    """With automatic topic creation off, the send would fail."""
+    """A worker may produce only to declared ground topics: without automatic topic creation a send to another
+    topic would fail.
+    """
     for expansion, path, _, subscription in scope.subscriptions():
         for index, target in enumerate(subscription.produces):
             topic = scope.topics.get(produced_topic(expansion.namespace, target))

@@ -215,7 +215,7 @@ def crowded_out(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _seats(topic: FamilyTopic, workers: list[int]) -> Iterator[tuple[str, int, str]]:
-    """Limits of a topic, with what is needed of each and what that is."""
+    """Limits of a topic, each with the number of clients that it must allow, and their description."""
     total = sum(workers)
     if topic.state is None:
         yield "max_producers", total, "the workers"
@@ -259,7 +259,7 @@ def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K221", Severity.WARNING, "error texts that nobody would get")
 def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
-    """They travel with messages that leave their lane, and stand in audit records: where there is neither, they are lost."""
+    """Error texts need messages that leave their lane, or audit records: without both, they are lost."""
     for expansion, path, ground, subscription in scope.subscriptions():
         texts = defaults.error_text(subscription)
         if texts is None:
@@ -278,7 +278,9 @@ def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K215", Severity.WARNING, "a limit too small to be shared out")
 def indivisible_limits(scope: LintScope) -> Iterator[RuleMatch]:
-    """Without a store the workers of a subscription divide its limits, and each takes at least one."""
+    """A limit of a subscription must be at least its number of workers: without a store the workers divide the
+    limit, and each takes at least one.
+    """
     for expansion, path, _, subscription in scope.subscriptions():
         workers = subscription.expected_workers
         for index, limit in enumerate(subscription.limits):

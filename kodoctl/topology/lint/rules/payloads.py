@@ -24,7 +24,9 @@ _NOTHING_LANDS = "with `keep: never` no payload lands, so nothing is masked: lea
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
 def payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """The file exists, is valid JSON Schema or Avro, and is compatible with the one before it (where that is known)."""
+    """A payload schema must exist, be valid JSON Schema or Avro, and be compatible with its earlier version (if
+    a revision is given).
+    """
     judged: dict[int, str] = {}
     for expansion, path, _ in scope.grounds():
         ground = str(path[1])
@@ -43,7 +45,7 @@ def payloads(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K306", Severity.WARNING, "a payload policy that does something else than it says")
 def landed_payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """Where payloads never land, nothing is masked; and no mask applies to a payload that is no JSON: it does not land."""
+    """A mask needs payloads that land and are JSON: a payload that is no JSON does not land if there is a mask."""
     for expansion in scope.expansions:
         if _masks_nothing(expansion.topology.spec.payloads):
             yield RuleMatch(expansion.topology.where("payloads", "mask"), _NOTHING_LANDS)

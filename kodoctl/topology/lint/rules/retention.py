@@ -149,7 +149,9 @@ def durability(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K216", Severity.WARNING, "topics that come by themselves in production")
 def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
-    """With automatic topics a misspelt name loses messages, and a deleted topic comes back."""
+    """Production must turn automatic topics off: with them a misspelt name loses messages, and a deleted topic
+    comes back.
+    """
     reported = set()
     for expansion in scope.expansions:
         owner, namespace = scope.namespaces.get(expansion.namespace, (expansion, None))
@@ -209,7 +211,9 @@ def regrets(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K222", Severity.WARNING, "encryption that workers do not have")
 def encryption(scope: LintScope) -> Iterator[RuleMatch]:
-    """The consumer, recalls and moves of waiting messages have no keys, and what is not encrypted is refused."""
+    """`encryption_required` must be off: the consumer, recalls and moves of waiting messages have no keys, and
+    the broker refuses messages that are not encrypted.
+    """
     for expansion, namespace in scope.namespaces.values():
         if namespace.policies.get("encryption_required") is True:
             detail = (
