@@ -105,7 +105,9 @@ def both(folder: Path, window: str) -> None:
 
 
 class Arms:
-    """What is measured, by name; each answers its figures. The landing is below `folder`, and Spark's session is warm."""
+    """Arms of the measurement, by name; each returns its figures. The landing is below `folder`, and Spark's session is
+    warm.
+    """
 
     def __init__(self, spark: Any, folder: Path, place: list[str]) -> None:
         self._spark, self._folder, self._place = spark, folder, place

@@ -33,7 +33,9 @@ WAYS = ("native", "binding")
 
 
 def measured(letters: int, work: Callable[[], Any]) -> dict[str, float]:
-    """What so many letters cost."""
+    """Returns the rate and the processor time of `work` for a number of letters: letters a second, and microseconds a
+    letter of the process and of this thread.
+    """
     began, process, thread = time.monotonic(), time.process_time(), time.thread_time()
     work()
     seconds = time.monotonic() - began

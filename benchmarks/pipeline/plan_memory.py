@@ -42,7 +42,7 @@ topics:
 
 
 def plan(folder: Path, letters: int) -> LetterTable:
-    """As a Fill does, with a letter that is made here."""
+    """Selects letters that are made here into a plan's table, with the code that every plan uses."""
     file = folder / "trade.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8")
     family = family_of(load_topology(str(file)), "orders", "billing")
