@@ -1,4 +1,4 @@
-"""What `pipeline audit` and `rollup` take, beside DuckDB and Polars on the same Parquet, and whether all find what was planted.
+"""Cost and accuracy of `pipeline audit` and `rollup`, compared with DuckDB and Polars on the same Parquet files.
 
     python benchmarks/pipeline/audit.py [--messages 3000000] [--rounds 3]
 

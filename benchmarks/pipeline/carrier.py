@@ -1,4 +1,4 @@
-"""What a task of `pipeline recall apply` costs a letter, without Spark: one lane, in this process, beside a plain producer loop.
+"""Cost of a task of `pipeline recall apply` per letter, without Spark: one lane, in this process, and a plain producer loop.
 
     python benchmarks/pipeline/carrier.py [--letters 20000] [--size 1024] [--rounds 2] [--out benchmarks/pipeline/carrier.jsonl]
 

@@ -1,4 +1,4 @@
-"""What the pipeline's measurements share: topics full of messages, plain readers to stand beside Spark, memory, results.
+"""Helpers of the pipeline's measurements: topics full of messages, plain readers to compare with Spark, memory, results.
 
 The broker is the one named by KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else by the current context.
 """

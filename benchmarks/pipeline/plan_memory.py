@@ -1,4 +1,4 @@
-"""What memory a recall plan of millions needs: chosen and written by the code of every `recall plan`, read by that of every `recall apply`.
+"""Memory of a recall plan of millions: written by the code of every `recall plan`, read by that of every `recall apply`.
 
     python benchmarks/pipeline/plan_memory.py [--letters 1000000 10000000] [--out benchmarks/pipeline/plan_memory.jsonl]
 

@@ -1,4 +1,4 @@
-"""What `pipeline run` takes: once for some thousand messages, and again and again in one standing session for a few new ones.
+"""Cost of `pipeline run`: once for some thousand messages, and repeatedly in one standing session for a few new ones.
 
     python benchmarks/pipeline/run.py [--messages 5000] [--rounds 20] [--new 4] [--no-report]
     python benchmarks/pipeline/run.py --rounds 300     (make soak-pipeline)

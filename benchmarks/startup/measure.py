@@ -1,4 +1,4 @@
-"""What starting `kodoctl` and `kodo-consumer` costs, next to `python -c 'import typer, rich'`, which both command lines import.
+"""Start time of `kodoctl` and `kodo-consumer`, compared with `python -c 'import typer, rich'`, which both commands import.
 
 usage: python benchmarks/startup/measure.py [--rounds 20] [--before FOLDER] [--out FOLDER]
 
