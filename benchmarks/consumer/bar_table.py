@@ -168,13 +168,15 @@ ORDER = (
 
 
 def _place(arm: str) -> tuple[int, str]:
-    """Of an arm in a table: behind the one whose variant it is."""
+    """Sort key of an arm in a table: the order of ORDER; a variant follows the arm that it varies."""
     named = [number for number, name in enumerate(ORDER) if arm == name or arm.startswith(f"{name}-")]
     return max(named, default=len(ORDER)), arm
 
 
 def arms(records: Iterable[Record]) -> list[str]:
-    """What each arm of throughput.py and each kind of flood came to: medians, least and most."""
+    """Returns the table of the arms of throughput.py and of the kinds of flood: median, minimum and maximum of each
+    figure.
+    """
     found = Results(records)
     head = "| arm | messages | µs CPU a message | a second | from the first message on: µs CPU, a second | MiB |"
     lines = [head, "|---|---|---|---|---|---|"]
@@ -220,7 +222,7 @@ def summary(records: Iterable[Record]) -> list[str]:
 
 
 def workers(records: Iterable[Record]) -> list[str]:
-    """What several processes came to."""
+    """Returns the table of rates and costs by number of worker processes."""
     found = Results(records)
     lines = ["| arm | `--workers` | a second | of one worker's | µs CPU a message |", "|---|---|---|---|---|"]
     for arm in sorted(found.arms("workers")):
@@ -234,7 +236,7 @@ def workers(records: Iterable[Record]) -> list[str]:
 
 
 def about(records: Iterable[Record]) -> list[str]:
-    """What was measured when, of which commits, and what else the machine did."""
+    """Returns the table of the measurements: program, date, commits, rounds, and the other load of the machine."""
     found = Results(records)
     lines = ["| program | measured | commit | before | rounds | load | cores |", "|---|---|---|---|---|---|---|"]
     for program in sorted(found.programs):

@@ -91,7 +91,9 @@ def workers(asked: argparse.Namespace) -> Records:
 
 
 def source(asked: argparse.Namespace) -> Records:
-    """Of a program with rounds of its own, which appends to a file in its own folder."""
+    """Returns the records of `benchmarks/pipeline/source.py`, which runs its own rounds and appends to a file in its
+    own folder.
+    """
     found: Records = []
     for checkout, suffix in ((ROOT, ""), (asked.beside, "-before")):
         if checkout is not None:

@@ -1,4 +1,4 @@
-"""What the measurements share: the broker they run against, raw clients of it, and consumers of a topology written for it.
+"""Helpers of the consumer's measurements: the broker, raw clients of it, and consumers of a topology made for them.
 
 The broker is the one named by KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else by the current context.
 """
@@ -48,7 +48,7 @@ def create_tenant(tenant: str) -> None:
 
 
 def create_topic(tenant: str, topic: str, *subscriptions: str) -> None:
-    """Of one partition, with subscriptions that read from its begin."""
+    """Creates a topic with one partition, and `subscriptions` that start at its first message."""
     admin("PUT", f"persistent/{tenant}/ns/{topic}/partitions", 1)
     for subscription in subscriptions:
         admin("PUT", f"persistent/{tenant}/ns/{topic}/subscription/{subscription}", EARLIEST)

@@ -1,4 +1,4 @@
-"""What each way to have an effect once costs a message, on SQLite and on a PostgreSQL beside it.
+"""Cost of each way to have an effect once, per message, on SQLite and on PostgreSQL.
 
 usage: python benchmarks/consumer/effects.py [--messages N] [--rounds N]
 
@@ -62,7 +62,9 @@ def by_version(engine: Engine, messages: int) -> Callable[[], None]:
 
 
 def exchanges(store: Store, messages: int, bundle: int) -> None:
-    """As a busy worker does it: the ends of one bundle and the starts of the next go together."""
+    """Exchanges marks with the store as a busy worker does: the done marks of one bundle and the start marks of the
+    next are sent together.
+    """
     done: list[str] = []
     for _ in range(messages // bundle):
         starting = [f"m{next(_numbers)}" for _ in range(bundle)]

@@ -1,4 +1,4 @@
-"""What the engine alone costs a message, compiled and interpreted, in turns. No broker and no threads.
+"""Cost of the engine alone, per message, compiled and interpreted, in turns. No broker and no threads.
 
     python benchmarks/consumer/engine.py [--repeats 5] [--messages 50000] [--out FILE] [ARM ...]
 

@@ -1,4 +1,4 @@
-"""How long quiet tenants wait while one is noisy, on a real broker, beside what one would use instead.
+"""Waits of quiet tenants while one is noisy, on a real broker, compared with the alternatives.
 
     python benchmarks/consumer/fairness.py [--loads f2 f1 …] [--arms ours fifo …] [--repeats 1] [--go BINARY]
         [--beside CHECKOUT] [--variant NAME=VARIABLE=VALUE ...] [--out FILE]

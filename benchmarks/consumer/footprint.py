@@ -1,4 +1,4 @@
-"""What the consumer takes when there is nothing to do, and when its look-ahead is full: processor and resident memory.
+"""Footprint of the consumer, idle and with a full look-ahead: processor time and resident memory.
 
     python benchmarks/consumer/footprint.py [--idle 30] [--tenants 100000] [--beside CHECKOUT]
         [--variant NAME=VARIABLE=VALUE ...] [--out FILE] [ARM ...]

@@ -65,7 +65,9 @@ def starts(ledger: Path) -> list[tuple[float, int]]:
 
 
 def worst(moments: list[float], rate: float, burst: float) -> float:
-    """Over all windows that begin and end with a start."""
+    """Returns the largest quotient of starts and permitted starts, over all windows that begin and end with a start.
+    Above 1 the limit was exceeded.
+    """
     return max(
         (later + 1) / (burst + rate * (moments[first + later] - moments[first]))
         for first in range(len(moments))

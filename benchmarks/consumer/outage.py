@@ -1,4 +1,4 @@
-"""What an outage of some customers costs all others: a worker's decisions in virtual time, no broker.
+"""Cost of an outage of some customers for all others: a worker's decisions in virtual time, no broker.
 
     python benchmarks/consumer/outage.py [--seconds 60] [--slots 16] [--out FILE]
 
@@ -51,7 +51,7 @@ class Case:
     weights: tuple[int, int, int, int] = (50, 30, 15, 5)  # of PLACES
 
     def policy(self) -> Policy:
-        """Of a worker that reads ready, retrying, pending and backup messages."""
+        """Returns the policy of a worker that reads ready, retrying, pending and backup messages."""
         weights = self.weights
         lanes = tuple(
             Lane(index, *place, f"persistent://p/n/t-{index}", weights[index], weights[index] / sum(weights))
@@ -72,7 +72,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one case: waits in seconds, slots as a mean over the outage; times that breakers of lanes noticed and opened."""
+    """Figures of one case. Waits (`p50`, `p99`, `most`) are in seconds; `slow_slots` is the mean over the outage;
+    `notices` and `opened` count how often breakers of lanes noticed slow tenants and opened.
+    """
 
     sent: int
     started: int

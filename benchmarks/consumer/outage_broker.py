@@ -1,4 +1,4 @@
-"""What an outage of some customers costs all others, on a real broker: worker processes, handlers on threads or a loop.
+"""Cost of an outage of some customers for all others, on a real broker: worker processes, handlers on threads or a loop.
 
     python benchmarks/consumer/outage_broker.py [--customers 0 60] [--places retrying …] [--handlers sync async]
                                                 [--workers 1 3] [--seconds 60] [--label TEXT] [--out FILE]
@@ -86,7 +86,7 @@ class Ledger:
         self._file = file
 
     def read(self) -> tuple[Started, Started, set[str]]:
-        """Of quick and of slow messages, and the workers that started any."""
+        """Returns (starts of quick messages, starts of slow messages, names of the workers that started any)."""
         found: dict[str, Started] = {"quick": {}, "slow": {}}
         workers = set()
         for line in self._file.read_text().splitlines() if self._file.exists() else []:

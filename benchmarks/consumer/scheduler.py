@@ -1,4 +1,4 @@
-"""What the scheduler costs a message, and what it keeps, with many tenants. No broker: queue, take, free, in one thread.
+"""Cost of the scheduler per message, and its memory, with many tenants. No broker: queue, take, free, in one thread.
 
     python benchmarks/consumer/scheduler.py [--repeats 5] [--out FILE] [TENANTS ...]
 

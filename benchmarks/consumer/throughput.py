@@ -1,4 +1,4 @@
-"""What the consumer costs beside what a user would write or take instead: client CPU per message, and the rate.
+"""Throughput of the consumer, compared with code that a user would write or take instead: client CPU per message, and rate.
 
     python benchmarks/consumer/throughput.py [--messages 100000] [--size 1024] [--repeats 5] [--go BINARY] [--beside CHECKOUT]
         [--variant NAME=VARIABLE=VALUE ...] [--out FILE] [ARM ...]

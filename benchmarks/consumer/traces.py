@@ -1,4 +1,4 @@
-"""What traces cost a message: handler runs and sends, without traces and with them, by CPU time of one thread.
+"""Cost of traces per message: handler runs and sends, without traces and with them, by CPU time of one thread.
 
 No broker: the spans of a handler that does nothing, and of a producer before it publishes. Exported spans go nowhere, but
 through the batch processor that applications use.

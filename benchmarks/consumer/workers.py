@@ -1,4 +1,4 @@
-"""What several worker processes get through: `kodo-consumer run --workers` with 1, 2 and 4 of them.
+"""Throughput of several worker processes: `kodo-consumer run --workers` with 1, 2 and 4 of them.
 
     python benchmarks/consumer/workers.py [--messages 200000] [--repeats 3] [--workers 1 2 4] [--out FILE] [ARM ...]
 

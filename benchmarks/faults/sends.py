@@ -54,7 +54,7 @@ class Cluster:
         self.broker_url = found["broker_url"]
 
     def command(self, *arguments: str) -> str:
-        """Runs `kodoctl dev` and answers what it prints."""
+        """Runs `kodoctl dev` and returns its output."""
         line = [sys.executable, "-m", "kodoctl", "dev", *arguments, "--name", "sends"]
         return subprocess.run(line, env=self._variables, check=True, capture_output=True, text=True).stdout
 

@@ -1,4 +1,4 @@
-"""What `kodoctl --help` and `kodoctl lint` cost as whole processes, next to what a user would pick instead.
+"""Cost of `kodoctl --help` and `kodoctl lint` as whole processes, compared with tools that a user would pick instead.
 
 usage: python benchmarks/lint/measure.py [--rounds 5] [--out FOLDER]
 

@@ -1,4 +1,4 @@
-"""What the outbox's relay sends a second, beside the producer alone: rows of 1 KiB, SQLite and PostgreSQL, a real broker.
+"""Rate of the outbox's relay, compared with the producer alone: rows of 1 KiB, SQLite and PostgreSQL, a real broker.
 
     python benchmarks/outbox/relay.py [--rows 20000] [--size 1024] [--repeats 3] [--postgres URL] [--out FILE] [ARM ...]
 

@@ -1,4 +1,4 @@
-"""What `pipeline audit` and `rollup` take, beside DuckDB and Polars on the same Parquet, and whether all find what was planted.
+"""Cost and accuracy of `pipeline audit` and `rollup`, compared with DuckDB and Polars on the same Parquet files.
 
     python benchmarks/pipeline/audit.py [--messages 3000000] [--rounds 3]
 
@@ -105,7 +105,9 @@ def both(folder: Path, window: str) -> None:
 
 
 class Arms:
-    """What is measured, by name; each answers its figures. The landing is below `folder`, and Spark's session is warm."""
+    """Arms of the measurement, by name; each returns its figures. The landing is below `folder`, and Spark's session is
+    warm.
+    """
 
     def __init__(self, spark: Any, folder: Path, place: list[str]) -> None:
         self._spark, self._folder, self._place = spark, folder, place

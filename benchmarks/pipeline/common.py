@@ -1,4 +1,4 @@
-"""What the pipeline's measurements share: topics full of messages, plain readers to stand beside Spark, memory, results.
+"""Helpers of the pipeline's measurements: topics full of messages, plain readers to compare with Spark, memory, results.
 
 The broker is the one named by KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else by the current context.
 """
@@ -97,7 +97,9 @@ def fill(
 
 
 class Readers:
-    """Plain Reader loops in processes of their own, each for its share of the partitions; what a user writes without Spark."""
+    """Plain Reader loops in processes of their own, each for its share of the partitions: the code that a user writes
+    without Spark.
+    """
 
     def __init__(
         self,
@@ -260,7 +262,9 @@ class _Process(NamedTuple):
 
 
 def _tree(pid: int) -> dict[int, _Process]:
-    """A process and what it started, by id: `java` or `python`, seconds of the processor so far, MiB in memory."""
+    """Returns a process and its descendants, by process id: program (`java` or `python`), seconds of the processor so
+    far, and MiB in memory.
+    """
     found: dict[int, _Process] = {}
     waiting = [pid]
     while waiting:

@@ -1,4 +1,4 @@
-"""What an audit of what is new takes beside an audit of all, and beside one of a landing that holds nothing else.
+"""Cost of an incremental audit, compared with a full audit, and with the audit of a landing that has only the new messages.
 
     python benchmarks/pipeline/increments.py [--messages 3000000] [--batches 100] [--new 100000] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""What `pipeline ingest` lands a second, beside our source alone and beside Reader loops with pyarrow, and how much memory it takes.
+"""Rate and memory of `pipeline ingest`, compared with our source alone and with Reader loops and pyarrow.
 
     python benchmarks/pipeline/ingest.py [--messages 400000] [--partitions 4] [--size 1024] [--rounds 3]
 

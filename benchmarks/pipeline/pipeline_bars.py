@@ -35,18 +35,22 @@ class Session(NamedTuple):
 
     @property
     def load(self) -> float:
-        """Of the machine, before it and, where that was recorded, during its runs: the larger one."""
+        """Load of the machine: the larger of the load before the session and the median load during its runs, if that
+        was recorded.
+        """
         during = [one["load"] for one in self.runs if "load" in one]
         return max(self.about.get("load_before", 0.0), statistics.median(during) if during else 0.0)
 
     def median(self, arm: str, name: str, since: int = 0) -> float | None:
-        """Of one arm's runs, from a round on; None where there is none."""
+        """Returns the median of a figure over the runs of one arm, from round `since` on. None if there are no runs."""
         found = [one[name] for one in self.runs if one.get("arm") == arm and one.get("round", 0) >= since]
         return statistics.median(found) if found else None
 
 
 def sessions(records: Iterable[Record]) -> list[Session]:
-    """In the order in which they were measured. A program whose runs are lines without one for the machine has a session for each."""
+    """Returns the sessions in the order of their measurement. If a program writes no line about the machine, each of
+    its runs is a session.
+    """
     found: list[Session] = []
     for one in records:
         if "machine" in one:
@@ -66,7 +70,9 @@ def figure(
     *,
     loads: float = QUIET,
 ) -> float | None:
-    """Of the last session that has it, among those at no more load than `loads`; or of the one before (OLD)."""
+    """Returns the value of the last session that has one; of the session before that for the edition OLD. Sessions at a
+    load above `loads` are left out. None if there is no such session.
+    """
     quiet = [one for one in sessions(read(file)) if one.load <= loads]
     values = [found for one in quiet if (found := value(one)) is not None]
     last = 1 if edition == NEW else 2
@@ -101,7 +107,9 @@ def _source(arms: Sequence[str]) -> Callable[[Session], float | None]:
 
 
 def _typed(one: Session) -> float | None:
-    """Of both in one session, which earlier editions did not measure: there the sum of two commands."""
+    """Returns the seconds of audit and rollup in one session. Earlier editions did not measure this arm: for them, the
+    sum of the two commands. None without these.
+    """
     together = _arm("kodoctl both", "seconds", messages=3_000_000)(one)
     if together is not None:
         return together
@@ -122,7 +130,9 @@ def _upkeep(name: str, one: Session) -> float | None:
 
 
 def _recall(one: Session) -> float | None:
-    """Rate of one lane, of what the loop beside it asks for."""
+    """Returns the rate of one lane as a quotient of the required rate, which depends on the loop measured in the same
+    run. None for runs with several lanes.
+    """
     if one.about.get("lanes") != 1:
         return None
     asked = min(RECALL_RATE, RECALL_SHARE * one.about["loop_per_second"])
@@ -226,7 +236,7 @@ BARS: Sequence[Bar] = (
 
 
 def about(read: Reads) -> list[str]:
-    """When the last session of each program was, of which commit, and what else the machine did."""
+    """Returns a table with the date, the commit and the machine's load for the last session of each program."""
     lines = ["| results | measured | commit | load before |", "|---|---|---|---|"]
     for name in dict.fromkeys(one.value.args[0] for one in BARS):  # type: ignore[attr-defined]
         if found := sessions(read(name)):

@@ -1,4 +1,4 @@
-"""What memory a recall plan of millions needs: chosen and written by the code of every `recall plan`, read by that of every `recall apply`.
+"""Memory of a recall plan of millions: written by the code of every `recall plan`, read by that of every `recall apply`.
 
     python benchmarks/pipeline/plan_memory.py [--letters 1000000 10000000] [--out benchmarks/pipeline/plan_memory.jsonl]
 
@@ -42,7 +42,7 @@ topics:
 
 
 def plan(folder: Path, letters: int) -> LetterTable:
-    """As a Fill does, with a letter that is made here."""
+    """Selects letters that are made here into a plan's table, with the code that every plan uses."""
     file = folder / "trade.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8")
     family = family_of(load_topology(str(file)), "orders", "billing")

@@ -1,4 +1,4 @@
-"""What a lane of `kodoctl pipeline recall apply` sends a second, beside a plain producer loop: unbatched, numbered, deduplicated.
+"""Rate of a lane of `pipeline recall apply`, compared with a plain producer loop: unbatched, numbered, deduplicated.
 
     python benchmarks/pipeline/recall.py [--letters 50000] [--lanes 1 2] [--size 1024] [--out benchmarks/pipeline/recall.jsonl]
 

@@ -1,4 +1,4 @@
-"""What `pipeline run` takes: once for some thousand messages, and again and again in one standing session for a few new ones.
+"""Cost of `pipeline run`: once for some thousand messages, and repeatedly in one standing session for a few new ones.
 
     python benchmarks/pipeline/run.py [--messages 5000] [--rounds 20] [--new 4] [--no-report]
     python benchmarks/pipeline/run.py --rounds 300     (make soak-pipeline)
@@ -172,7 +172,7 @@ def _spent(pid: int) -> float:
 
 
 def _holds(pid: int, there: dict[int, Any]) -> Run:
-    """What the process and its Java hold."""
+    """Returns the resources of the process and its Java: resident MiB, threads and open files."""
     java = next(one for one, process in there.items() if process.program == "java")
     return {
         "resident": round(sum(one.resident for one in there.values())),
@@ -216,7 +216,7 @@ def judge(runs: list[Run], asked: argparse.Namespace) -> int:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of the line through the points by least squares; 0 for fewer than two."""
+    """Slope of the line through the points by least squares; 0 for fewer than two points."""
     if len(points) < 2:
         return 0.0
     x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
@@ -258,7 +258,7 @@ def send(messages: int) -> None:
 
 
 def settle() -> None:
-    """Until the worker has done what was sent, and written its records."""
+    """Waits 10 s, in which the worker handles the sent messages and writes its records."""
     time.sleep(10)
 
 

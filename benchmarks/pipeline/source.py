@@ -130,7 +130,7 @@ def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str,
 
 
 def read_split_of(url: str, topics: list[str], go: Any, counts: Any, native: bool) -> None:  # noqa: FBT001
-    """What a task of Spark's calls, for whole partitions."""
+    """Reads whole partitions with the functions that a Spark task calls."""
     where = cluster()
     options = replace(
         read_options({"topics": ",".join(topics), "adminUrl": where.admin_url, "serviceUrl": url}, 1),

@@ -1,4 +1,4 @@
-"""What a batch, an audit's reading and its counting cost after many small batches, with and without maintenance.
+"""Cost of a batch, of an audit's reading and of its counting after many small batches, with and without maintenance.
 
     python benchmarks/pipeline/upkeep.py [--batches 2000] [--every 50] [--rows 20] [--rounds 5] [--warm 8] [--apart 60]
 

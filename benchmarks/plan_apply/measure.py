@@ -1,4 +1,4 @@
-"""What plan and apply cost on a live broker: requests, seconds, memory, for 100, 1,000 and 5,000 topics.
+"""Cost of plan and apply on a live broker: requests, seconds, memory, for 100, 1,000 and 5,000 topics.
 
 Each size gets a namespace of its own with topics of 4 policies and one subscription each. Steps: apply on the empty
 namespace, plan with nothing to change, the same by single requests (the fall-back), apply again (must send no write),

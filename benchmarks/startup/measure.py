@@ -1,4 +1,4 @@
-"""What starting `kodoctl` and `kodo-consumer` costs, next to `python -c 'import typer, rich'`, which both command lines import.
+"""Start time of `kodoctl` and `kodo-consumer`, compared with `python -c 'import typer, rich'`, which both commands import.
 
 usage: python benchmarks/startup/measure.py [--rounds 20] [--before FOLDER] [--out FOLDER]
 
@@ -79,7 +79,7 @@ def measure(program: str, arguments: list[str], environment: dict[str, str], tre
 
 
 def todo(before: Path | None) -> Iterator[tuple[str, str, str, list[str], dict[str, str], Path]]:
-    """(what, edition, program, arguments, environment, tree), in the order of a round."""
+    """Yields the commands of a round, in order: (name, edition, program, arguments, environment, tree)."""
     yield from ((what, "", program, [], {}, ROOT) for what, program in FLOORS.items())
     trees = [("now", ROOT), *([("before", before)] if before else [])]
     for what, (program, arguments, extra) in COMMANDS.items():
@@ -87,7 +87,9 @@ def todo(before: Path | None) -> Iterator[tuple[str, str, str, list[str], dict[s
 
 
 def environment_of(tree: Path, compiled: str, extra: dict[str, str]) -> dict[str, str]:
-    """Of a process: its modules are compiled once, as those of an installation are."""
+    """Returns the environment of a process. Its modules are compiled once, into `compiled`, as those of an installation
+    are.
+    """
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": f"{tree}:{tree / 'consumer'}", "PYTHONPYCACHEPREFIX": compiled, **extra}
 

@@ -26,9 +26,10 @@ def command_line(topology: str, environment: str | None, landing: str) -> str:
 
 
 def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -> list[str]:
-    """Commands that send lost messages again and read what became of them, in order; of several lanes one
-    command makes all plans.
-    `typed`: result of `command_line`; `ledger`: the recall ledger, "" where it is where commands look for it.
+    """Returns the commands that send lost messages again and then read the result, in order. Empty if `lost` is empty.
+    One plan command covers all lanes.
+
+    `typed`: result of `command_line`; `ledger`: the recall ledger, "" for the default location.
     """
     book = f" {shlex.join(['--ledger', ledger])}" if ledger else ""
     files = [f"lost-{number}.json" for number, _ in enumerate(lost, 1)] if len(lost) > 1 else ["lost.json"]

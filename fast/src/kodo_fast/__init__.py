@@ -155,7 +155,9 @@ def load(delivery: type[Any], outgoing: Sequence[str]) -> NativeBorder:
 
 
 def _client_version() -> str:
-    """Of the installed client. Raises RefusalError for one that nothing was proven with."""
+    """Returns the version of the installed client. Raises RefusalError if the module was not proved with this version,
+    or if the platform is not CPython on Linux.
+    """
     if not sys.platform.startswith("linux") or platform.python_implementation() != "CPython":
         raise RefusalError(f"there is none for {platform.python_implementation()} on {platform.system()}")
     try:
@@ -176,7 +178,9 @@ def _library(extension: Path) -> Path:
 
 
 def _test(delivery: Callable[[Any], Any], position: Callable[[Any], Any], client: Any) -> None:
-    """Compares what the module reads of messages with what they were built from. Raises ImportError."""
+    """Compares messages as the module reads them with the values from which they were built. Raises ImportError if one
+    differs.
+    """
     if position(client.MessageId(3, 5, 7, 11)) != (5, 7, 3, 11):
         raise ImportError("self-test: message ids differ")
     for number, case in enumerate(_CASES):

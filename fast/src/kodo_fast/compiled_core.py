@@ -40,7 +40,9 @@ class CompiledModules:
         self._files = files
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
-        """As importlib asks."""
+        """Returns the spec of the compiled module `name`, as importlib's meta path requires. None if there is no such
+        module.
+        """
         file = self._files.get(name)
         return None if file is None else spec_from_file_location(name, file)
 

@@ -91,12 +91,12 @@ class PartitionCoverage:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionTotals:
-    """Messages of one subscription by fate, and what its records say of themselves.
+    """Counts of one subscription: its messages by fate, and the gaps and contradictions in its audit records.
 
-    `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
-    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
-    done, and sent again. `records_settled`: of the missing ones, how many were written off: they still may explain
-    what is lost.
+    `missing`: record numbers that no record of its worker runs has. `contradictions`: record numbers with two different
+    records. `runs`: some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
+    done, and were sent again. `records_settled`: the missing numbers that were written off; a missing record may still
+    explain a lost message.
     """
 
     topic: str

@@ -93,9 +93,10 @@ def load_inputs(
 
 
 def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str, int, str]]:
-    """Of these topics, those partitions and subscriptions of which the broker says that every unacknowledged message is
-    delayed by its sender (`deliverAt`), which no client can read from a message. Where only some are, nobody knows
-    which.
+    """Returns (topic, partition, subscription) for each subscription of `topics` whose unacknowledged messages are all
+    delayed by their sender (`deliverAt`), according to the broker's statistics. No client can read `deliverAt` from a
+    message, so a subscription with both delayed and other messages is left out: its delayed messages cannot be
+    identified.
     """
     found = set()
     for topic in topics:
@@ -146,7 +147,7 @@ def landed_inputs(
 
 
 def booked_write_offs(landing: Landing, snapshot: LandingSnapshot) -> WriteOffs:
-    """What was settled by name in a landing."""
+    """Returns the write-offs that the table `write_offs` of a landing has at a snapshot."""
     return WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
 
 
@@ -225,7 +226,9 @@ def _losers(expansion: Expansion) -> Iterator[tuple[str, str]]:
 
 
 def _sources(expansion: Expansion) -> Iterator[tuple[str, str, str]]:
-    """(topic, its name in the ledger, holder) of what the ledger may have entries of: RecalledLetter.holder."""
+    """Yields (topic, key of the topic in the recall ledger, holder) for each lane that the recall ledger may have
+    entries of. The holder is that of RecalledLetter.holder: a subscription for a backup lane, else "".
+    """
     grounds = expansion.topology.spec.topics
     for topic in expansion.topics:
         full = topic.name.full

@@ -50,7 +50,9 @@ class SettledTotals:
 
     @classmethod
     def of_removed(cls, record: RemovalRecord | None) -> Self:
-        """What an audit of all rows begins with: counts over rows that were removed."""
+        """Returns the totals that an audit of all rows starts with: the counts of settled messages whose rows were
+        removed. All are zero if `record` is None, that is, if no rows were removed.
+        """
         if record is None:
             return cls()
         found = record.totals
@@ -86,7 +88,9 @@ class AuditState:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
-        """As the last audit left it; None where there was none, or another kodoctl's."""
+        """Returns the state that the last audit committed. None if there was no audit, or if the audit used other rules
+        than this version of kodoctl.
+        """
         found = _last_audit(commits)
         if found is None or found.facts.get("rules") != _RULES:
             return None
@@ -105,7 +109,7 @@ class AuditState:
         return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number, dead)
 
     def to_facts(self) -> dict[str, Any]:
-        """As a commit has it."""
+        """Returns the state as the JSON facts of a commit; `of` reads them."""
         totals = self.totals
         return {
             "rules": _RULES, "basis": self.basis, "batch": self.batch, "rows": dict(self.rows),
@@ -201,6 +205,6 @@ def fresh_files(
 
 
 def letter_hash(letter: Sequence[object]) -> int:
-    """Of an entry of the ledger of recalls: 64 bits, signed."""
+    """Hash of an entry of the recall ledger: 64 bits, signed."""
     digest = hashlib.blake2b(json.dumps(list(letter)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

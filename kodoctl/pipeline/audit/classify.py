@@ -245,13 +245,17 @@ def _acknowledged_unrecorded() -> Column:
 
 
 def _overdue() -> Column:
-    """By its publish time, which is its producer's clock, or by when it was read."""
+    """Condition: the message is older than the audit's horizon, by its publish time (its producer's clock) or by the
+    time at which it was read.
+    """
     old = F.col("read_at") - F.col("published") > F.col("horizon")
     return old | F.coalesce(_at_most("aged_ledger", "aged_entry"), F.lit(False))
 
 
 def outcome_of(fate: MessageStatus, cause: Cause | None = None) -> int:
-    """Rank and cause in one number, as `outcomes` has them; a fate without a cause is at most what it is with one."""
+    """Returns the rank of a fate and its cause as one number, as `outcomes` has them. The number of a fate without a
+    cause is never greater than that of the same fate with a cause.
+    """
     return RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0)
 
 

@@ -26,14 +26,16 @@ def read_limits(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
 
 
 def was_read(ledger: str, entry: str) -> Column:
-    """Not behind what was read; false where either is not known. A ledger of -1 is no place: the broker had the
-    message already.
+    """Condition: the position is at or before the last position that was read. False if either is unknown. A ledger of
+    -1 is no position: the broker dropped the message as a copy of one that it had.
     """
     return _reached(ledger, entry, "last")
 
 
 def was_stored(ledger: str, entry: str) -> Column:
-    """Not behind what was stored at the last look; false where either is not known."""
+    """Condition: the position is at or before the last position that was stored when the cluster was last read. False
+    if either is unknown.
+    """
     return _reached(ledger, entry, "stored")
 
 

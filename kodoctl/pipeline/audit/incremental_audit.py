@@ -122,7 +122,9 @@ class _Judge:
     kept: ExitStack
 
     def judged(self) -> JudgedLanding:
-        """Of few rows all, else those that the last audit has not settled, where its state can be used."""
+        """Returns the judged rows: all rows of the landing if there are at most `options.few` rows, or if the state of
+        the last audit cannot be used; else only the rows that the last audit did not settle.
+        """
         inputs, options = self.inputs, self.options
         if sum(landed_rows(inputs.snapshot.commits).values()) <= options.few:
             return self._few_rows()
@@ -165,7 +167,9 @@ class _Judge:
         return JudgedLanding(self.inputs.tables, judged, document)
 
     def _new_rows(self, known: UsableState, writer: StateWriter | None) -> JudgedLanding | str:
-        """What is new or open, judged; or why all rows have to be."""
+        """Judges the rows that are new or that the last audit left open. Returns the reason as text if the audit must
+        judge all rows instead.
+        """
         carried = self._carried(known)
         events, transitions = (
             self.landing.read_files(self.spark, table, known.fresh[table]) for table in (EVENTS, TRANSITIONS)

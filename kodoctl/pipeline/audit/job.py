@@ -89,7 +89,9 @@ class AuditResult:
 
     @property
     def messages(self) -> DataFrame:
-        """Of kodoctl.pipeline.audit.classify.messages: whoever asks it more than once persists it."""
+        """Returns the messages as `kodoctl.pipeline.audit.classify.messages` makes them. A caller that evaluates the
+        table more than once must persist the table.
+        """
         return messages(self.verdicts)
 
     def document(self) -> AuditDocument:
@@ -223,7 +225,9 @@ def audit(
 
 
 def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
-    """What kodoctl.pipeline.audit.last_audit.landed_scope makes, of tables of Spark."""
+    """Returns the same scope as `kodoctl.pipeline.audit.last_audit.landed_scope`, from Spark tables. `tables` must have
+    `coverage` and `cursors`.
+    """
     assert tables.coverage is not None
     assert tables.cursors is not None
     coverage = tables.coverage.select(
@@ -238,7 +242,9 @@ def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mappin
 
 
 def _resent(booked: DataFrame, events: DataFrame, ground: AuditScope) -> dict[tuple[str, str], int]:
-    """Of all rows, settled ones included: few letters are joined to them."""
+    """Returns the number of messages sent again, by (ground topic, subscription). The join reads all rows, settled ones
+    included, because few letters are joined.
+    """
     topics = {lane["msg_topic"]: lane["topic"] for lane in ground.lanes}
     found: dict[tuple[str, str], int] = defaultdict(int)
     for row in resent(with_evidence(booked.where("lost"), events)).collect():

@@ -70,9 +70,9 @@ class LandedTables:
 
 @dataclass(frozen=True, slots=True)
 class CarriedRows:
-    """What earlier audits judged, as kodoctl.pipeline.ingest.state_tables has it: rows of what they left open, and what
-    they know of all others. `dead_letters`: those that are settled; `letters`: hashes of the entries of the ledger that
-    they saw; `everything`: all landed messages.
+    """Rows that earlier audits judged, with the columns of `kodoctl.pipeline.ingest.state_tables`: the rows that are
+    still open, and summaries of all settled rows. `dead_letters`: the settled dead letters. `letters`: hashes of the
+    entries of the recall ledger that earlier audits read. `everything`: all landed messages.
     """
 
     open_events: DataFrame

@@ -19,7 +19,9 @@ class ReadingClock:
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """From the commit of a reading; unknown where a kodoctl read that did not ask for the cluster's clock."""
+        """Returns the clock that the commit of a reading recorded. The clock is unknown if an older kodoctl, which did
+        not read the cluster's clock, made the commit.
+        """
         return cls(**facts.get("clock", {"ahead": None}))
 
     def to_facts(self) -> dict[str, Any]:

@@ -74,8 +74,8 @@ class AuditScope:
 def audit_scope(
     expansion: Expansion, readings: Mapping[Key, PartitionHistory], left: Mapping[str, str] = MappingProxyType({})
 ) -> AuditScope:
-    """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it. `left`: partitions,
-    by full name, that the last run did not read, with the reason.
+    """Returns the subscriptions, partitions and lanes of a whole topology; each partition has the positions that were
+    read of it. `left`: the partitions that the last run did not read, by full name, with the reason.
     """
     grounds = expansion.topology.spec.topics
     families = {
@@ -228,8 +228,8 @@ def _whole(reading: PartitionHistory) -> bool:
 
 
 def _lags(reading: PartitionHistory, marks: Iterable[CursorSnapshot]) -> bool:
-    """True if something was acknowledged, or stored, after the end of what was read. Ends are fixed later than
-    cursors are read, so in this case a part of what was read is missing here.
+    """True if a message was acknowledged, or stored, after the end of the positions that were read. A run fixes the
+    ends after it reads the cursors, so such a cursor means that a part of the reading is missing in this landing.
     """
     end = reading.ranges[-1].last if reading.ranges else (-1, -1)
     return any(
@@ -240,8 +240,8 @@ def _lags(reading: PartitionHistory, marks: Iterable[CursorSnapshot]) -> bool:
 
 
 def _unheard(reading: PartitionHistory) -> set[str]:
-    """Of an audit topic that is not known from its creation on: runs up to the one that read it first. Records of
-    what they read elsewhere may have been deleted unread.
+    """Returns the ingest runs whose audit records may have been deleted unread, for one partition of an audit topic:
+    all runs up to the first that read the partition. Empty if the partition was read from its creation on.
     """
     if _whole(reading):
         return set()

@@ -61,8 +61,9 @@ class RowsBefore:
 
 @dataclass(frozen=True, slots=True)
 class LastAudit:
-    """What the last audit left, and `before`, what it judged. `ends`: last positions that were read then; `released`: dead
-    letter topics and partitions whose cursor is another now; `rows`: how many it left open, with those behind it.
+    """Result of the last audit. `before`: the rows that the last audit judged. `ends`: the last position that was read
+    then, by partition. `released`: partitions of dead letter topics whose cursor has changed since then. `rows`: the
+    number of rows that the last audit left open, plus the rows that landed afterwards.
     """
 
     before: RowsBefore
@@ -94,7 +95,9 @@ def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -
 
 
 def _removed_since(of: AuditResult, carried: CarriedRows) -> RemovedRows | None:
-    """What was removed after the counts of settled messages began: they have it."""
+    """Returns the rows that were removed after the counts of settled messages began. None if no rows were removed, or
+    if the counts already include the removal.
+    """
     removed = of.tables.removed
     return None if removed is None or removed.record.run == carried.totals.removal else removed
 
@@ -129,8 +132,9 @@ def _released(of: AuditResult, last: LastAudit) -> DataFrame:
 def reopened(
     of: AuditResult, carried: CarriedRows, last: LastAudit, found: Sequence[Message], stack: ExitStack
 ) -> CarriedRows | None:
-    """What is carried without these messages, and with their rows among those that are open; None if what is settled and the
-    rows that landed before do not have each of them, with what became of it. Its rows are kept until `stack` is closed.
+    """Returns the carried rows with the messages in `found` moved from the settled to the open rows. None if the
+    settled rows and the rows that landed before the last audit lack one of these messages or its outcome. The rows of
+    the messages stay persisted until `stack` is closed.
     """
     spark, lanes = of.lanes.sparkSession, of.lanes
     asked = F.broadcast(small_table(spark, found, "family int, identity bigint"))

@@ -43,7 +43,7 @@ def document(
     findings: Iterable[SampledFinding],
     lost: Iterable[LostMessages] = (),
 ) -> AuditDocument:
-    """For machines. Times are ms."""
+    """Returns the report as a JSON document for programs. Times are in ms."""
     found = list(findings)
     return {
         "format_version": FORMAT_VERSION,

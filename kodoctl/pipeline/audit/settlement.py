@@ -36,8 +36,8 @@ SURPRISES: Final = ("a message was read again", "a record has the number of one 
 
 
 def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) -> list[str]:
-    """Which of SURPRISES there are: where there is one, the result is not that of an audit of all rows. `ends`: last
-    positions that were read when the carried rows were.
+    """Returns the entries of SURPRISES that apply. If there is one, the result of an incremental audit differs from
+    that of an audit of all rows. `ends`: the last position that was read when the carried rows were read, by partition.
     """
     twice = was_read(of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry"), ends)
     checks = [twice.limit(1), _numbered_again(of, carried)]
@@ -46,7 +46,9 @@ def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) 
 
 
 def was_read(rows: DataFrame, ends: Mapping[Key, Place]) -> DataFrame:
-    """Of these rows those at places that are not behind `ends`."""
+    """Returns the rows whose position is at or before the position in `ends` of their partition. Rows of partitions
+    that `ends` lacks are left out.
+    """
     listed = small_table(rows.sparkSession, [(*key, *place) for key, place in ends.items()], _ENDS)
     known = rows.join(F.broadcast(listed), ["msg_topic", "msg_partition"], how="inner")
     here = F.struct("ledger", "entry") <= F.struct("end_ledger", "end_entry")

@@ -49,7 +49,7 @@ _FILES: Final = 32  # of each of these, before they are put together
 
 @dataclass(frozen=True, slots=True)
 class StateBefore:
-    """What an audit began with. `reopened`: messages that were settled and are judged again."""
+    """State that an audit started with. `reopened`: the number of settled messages that are judged again."""
 
     snapshot: LandingSnapshot
     carried: CarriedRows
@@ -71,8 +71,8 @@ class StateWriter:
             self._problem = _words(problem)
 
     def save(self, judged: AuditResult, totals: SettledTotals, known: StateBefore | None) -> str:
-        """Why what the next audit begins with was not committed; empty if it was. `totals`: of `judged.counted`; `known`: what
-        this one began with.
+        """Commits the state for the next audit. Returns the reason if nothing was committed, else "". `totals`: the
+        result of `judged.counted`. `known`: the state that this audit started with; None if there was none.
         """
         if self._problem:
             return self._problem

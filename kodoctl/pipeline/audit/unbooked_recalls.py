@@ -34,7 +34,7 @@ class UnbookedRecalls:
         return sum(len(one) for one in self.ids.values())
 
     def text(self, topic: str | None = None) -> str:
-        """That of a finding, about all topics or one."""
+        """Text of a finding about the recalls of `topic`; about those of all topics if `topic` is None."""
         count = self.count if topic is None else len(self.ids.get(topic, ()))
         what = f"{many(count, 'message')} {'was' if count == 1 else 'were'} sent again by recalls"
         return f"{what} that the ledger at {self.ledger} does not have: the ledger is not here. Name it with --ledger"

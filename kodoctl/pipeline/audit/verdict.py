@@ -77,7 +77,9 @@ def decide_verdict(evidence: AuditEvidence) -> Verdict:
 
 
 def _asks_for_ledger(evidence: AuditEvidence) -> bool:
-    """True if the ledger that is not here may explain what is lost, or not proved done."""
+    """True if recalls landed that the ledger lacks and messages are lost or not proved done: the missing ledger may
+    explain these messages.
+    """
     fates = (MessageStatus.LOST, MessageStatus.UNPROVED)
     return bool(evidence.unbooked) and any(tally.count(fate) for tally in evidence.tallies for fate in fates)
 
@@ -129,7 +131,9 @@ def is_expiring(part: PartitionCoverage) -> bool:
 
 
 def _expired(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
-    """A TTL makes readers skip, and what it deletes between two readings is never seen."""
+    """Yields a doubt for each partition with a TTL that was not read often enough. A TTL makes readers skip messages,
+    and messages that expire between two readings are never read.
+    """
     for part in parts:
         if is_expiring(part):
             since = "an unknown time" if part.unread is None else str(Duration(part.unread))
@@ -261,7 +265,7 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
 
 
 def _short(reasons: Iterable[Reason]) -> Iterator[Reason]:
-    """At most five of a kind, and the number of the others."""
+    """Yields at most `_MOST_REASONS` reasons of each kind, then one with the number of the others."""
     kinds: dict[tuple[str, Outcome], list[Reason]] = {}
     for reason in reasons:
         kinds.setdefault((reason.kind, reason.proves), []).append(reason)

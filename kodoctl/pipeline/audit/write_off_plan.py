@@ -81,7 +81,9 @@ _FACTS: Final = ("run", "made_at", "topology", "environment", "landing", "reason
 def chosen(
     items: Sequence[WrittenOff], topic: str | None, subscription: str | None, grounds: dict[str, str]
 ) -> list[WrittenOff]:
-    """Those of a ground topic and a subscription. `grounds`: ground topics by full name."""
+    """Returns the items of a ground topic and a subscription; None chooses all. Items without a subscription belong to
+    every subscription. `grounds`: ground topics by full name of a topic.
+    """
     return [
         one
         for one in items

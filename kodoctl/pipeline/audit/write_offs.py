@@ -56,7 +56,9 @@ class WriteOffs:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
-        """Of rows of the table `write_offs`. Booked several times, the larger count of one name holds."""
+        """Returns the write-offs in rows of the table `write_offs`. If the same item was written off several times, the
+        largest count applies.
+        """
         counts: dict[WrittenOff, int] = defaultdict(int)
         booked: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for row in rows:
@@ -84,7 +86,9 @@ class WriteOffs:
         return self.counts.get(WrittenOff(kind, topic, partition, subscription, name, 0), 0)
 
     def applied(self, evidence: AuditEvidence) -> AuditEvidence:
-        """The evidence without what was written off; of messages the judgement has left them out."""
+        """Returns the evidence without the written-off losses and doubts. The judgement of the rows has already left
+        written-off messages out.
+        """
         if not self.counts:
             return evidence
         return replace(
@@ -130,9 +134,10 @@ NONE: Final = WriteOffs({})
 
 @dataclass(frozen=True, slots=True)
 class Bookings:
-    """What books say beside the rows of an audit. `unbooked`: recalls that landed and that the ledger lacks; `write_offs`:
-    what was settled by name; `delayed`: (full name of a topic, partition, subscription) of which all that is
-    unacknowledged waits for the time that its sender gave it.
+    """Entries of ledgers and of the cluster that an audit needs besides the landed rows. `unbooked`: recalls that
+    landed and that the recall ledger lacks; None if there are none. `write_offs`: losses and doubts that a person
+    settled by name. `delayed`: each (full name of a topic, partition, subscription) whose unacknowledged messages all
+    wait for the delivery time that their sender set.
     """
 
     unbooked: UnbookedRecalls | None = None
@@ -144,8 +149,9 @@ NO_BOOKINGS: Final = Bookings()
 
 
 def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOff]:
-    """What stands against *no loss*, is not known yet, and can be written off: what no further reading cures. Messages are
-    apart (kodoctl.pipeline.audit.job.AuditResult.places).
+    """Returns the losses and doubts that prevent the verdict *no loss*, that `known` does not settle, and that can be
+    written off because no further reading removes them. Lost messages are listed elsewhere
+    (`kodoctl.pipeline.audit.job.AuditResult.places`).
     """
     left = {one._replace(number=0) for one in _standing(known.applied(evidence))}
     return [one for one in _standing(evidence) if one._replace(number=0) in left]
@@ -211,7 +217,7 @@ _WORDS: Final = {
 
 
 def _note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Of one booking."""
+    """Text of the note about one write-off: its counts, author, date and reason. `rows`: all rows of the write-off."""
     first = rows[0]
     at: datetime = first["at_ts"]
     messages = sum(1 for row in rows if row["kind"] == MESSAGE)

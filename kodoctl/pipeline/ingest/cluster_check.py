@@ -33,7 +33,9 @@ def must_be_same_cluster(landing: Landing, now: Mapping[str, PartitionMetadata])
 
 
 def same_partitions(landing: Landing, admin: Admin, expansion: Expansion, found: Mapping[Key, int]) -> dict[Key, int]:
-    """Of facts about the cluster's partitions those of partitions that the landing has. Raises KodoctlError (K589)."""
+    """Returns the entries of `found` whose partitions the landing has; partitions that were created again since are
+    left out. Raises KodoctlError (K589) if the cluster is not the one that the landing is from.
+    """
     listed = [(topic.name, [number for name, number in found if name == topic.name.full]) for topic in expansion.topics]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         known = list(pool.map(lambda one: histories(admin, *one) if one[1] else {}, listed))
@@ -49,7 +51,9 @@ def same_partitions(landing: Landing, admin: Admin, expansion: Expansion, found:
 
 
 def _newest_look(landing: Landing) -> dict[str, PartitionMetadata]:
-    """Of the newest run, whether it ended or not."""
+    """Returns the partition metadata that the newest run recorded, by partition name. The run need not have finished.
+    Empty if no run recorded cursors.
+    """
     looks = [
         one for one in landing.commits() if one.batch is None and CURSORS.name in one.tables and one.run != HISTORY
     ]

@@ -50,11 +50,11 @@ class DataFile:
         return not late and not early
 
     def to_json(self) -> dict[str, Any]:
-        """As a commit names it."""
+        """Returns the fields of the file as a commit of the landing stores them."""
         return asdict(self)
 
     def to_action(self, *, change: bool = True) -> AddAction:
-        """As delta-rs takes it. `change`: false where its rows were in the table before."""
+        """Returns the `add` action for delta-rs. `change`: false if the rows of the file were in the table before."""
         from deltalake.transaction import AddAction
 
         return AddAction(self.path, self.size, dict(self.partition), int(time.time() * 1000), change, self.stats)
@@ -121,7 +121,9 @@ def _is_plain(value: object) -> bool:
 
 
 def _text(value: Any, *, up: bool) -> Any:
-    """As Delta's statistics have it: times in whole milliseconds, outside of what they bound."""
+    """Returns a bound in the format of Delta's statistics. Times become text in whole milliseconds, rounded outward: up
+    if `up`, else down.
+    """
     if not isinstance(value, datetime):
         return value
     ms = _to_ms(value) or 0

@@ -127,7 +127,7 @@ class LandingTable:
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
     def number(self) -> int:
-        """Of the last commit of ours that it has; -1 before the first."""
+        """Number of the last commit of the landing that this table has; -1 before the first."""
         found = self.load()
         number = None if found is None else found.transaction_version(APPLICATION)
         return -1 if number is None else number
@@ -181,7 +181,9 @@ class LandingTable:
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
     def tidy_log(self) -> None:
-        """Makes a checkpoint, removes what the log keeps longer than it has to, and has it keep no longer from now on."""
+        """Writes a checkpoint of the Delta log, removes expired log entries, and sets the table properties that limit
+        how long the log is kept.
+        """
         found = self.load()
         if found is None:
             return
@@ -232,7 +234,9 @@ class LandingTable:
         return all(one.path in there for one in files)
 
     def damage(self, files: Iterable[DataFile]) -> list[str]:
-        """Those of these files that are gone, or not as they were written, in words. By one listing: none is opened."""
+        """Returns a text for each file that is missing or has another size than its table records. Lists the folder
+        once and opens no file.
+        """
         there = self.folder.written()
         found: list[str] = []
         for one in files:

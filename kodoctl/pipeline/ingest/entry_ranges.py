@@ -24,7 +24,9 @@ class NumberRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """Where rows are, one value a row, null where a row says it of none. `partition`: topic and number of it in one text."""
+    """Positions of the entries of rows: one value for each row, null where a row names no entry. `partition`: the topic
+    and the partition number in one text, as `partition_name` makes it.
+    """
 
     partition: pa.Array
     ledger: pa.Array
@@ -32,12 +34,14 @@ class EntryColumns:
 
     @classmethod
     def stored(cls, rows: pa.RecordBatch) -> Self:
-        """Of rows of `events`."""
+        """Returns the entries in which rows of `events` are stored."""
         return cls(_named(rows["msg_topic"], rows["msg_partition"]), rows["ledger"], rows["entry"])
 
     @classmethod
     def named(cls, rows: pa.RecordBatch, topic: str, place: str) -> Self:
-        """Of a column with a topic and one with `ledger:entry:partition:batch index`; what is none is null."""
+        """Returns the entries that rows name: column `topic` has the topic, column `place` the text
+        `ledger:entry:partition:batch index`. A text of another form gives null.
+        """
         import pyarrow.compute as pc
 
         found = pc.extract_regex(rows[place], _PLACE)
@@ -141,7 +145,7 @@ def joined(ranges: Iterable[NumberRange]) -> list[NumberRange]:
 
 
 def partition_name(topic: str, partition: int) -> str:
-    """As EntryColumns names it."""
+    """Returns the name that `EntryColumns.partition` has for a partition."""
     return f"{topic}\t{partition}"
 
 

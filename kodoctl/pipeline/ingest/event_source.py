@@ -45,11 +45,11 @@ class EventSource(DataSource):
         return "kodoctl-events"
 
     def schema(self) -> StructType:
-        """Of the table `events`, with its partition column."""
+        """Schema of the table `events`, with its partition column."""
         return EVENTS.spark(dated=True)
 
     def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
-        """For streams, which is all that is needed."""
+        """Returns the reader of a stream. Batch queries have no reader, because ingest needs none."""
         given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
         options = read_options(given, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
         roles, policies = of_text(self.options["roles"]), policies_of_text(self.options["payloads"])

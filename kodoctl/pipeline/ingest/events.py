@@ -59,7 +59,7 @@ class TopicRole(NamedTuple):
 
 
 def roles(expansion: Expansion) -> dict[str, TopicRole]:
-    """By the full name of the topic."""
+    """Returns the role of each topic of a topology, by the full name of the topic."""
     grounds = expansion.topology.spec.topics
     return {
         one.name.full: TopicRole(
@@ -74,7 +74,7 @@ def roles(expansion: Expansion) -> dict[str, TopicRole]:
 
 
 def to_text(known: Mapping[str, TopicRole]) -> str:
-    """For an option of Spark's."""
+    """Returns the roles as JSON text, which a Spark option can have as its value."""
     return json.dumps(known, separators=(",", ":"))
 
 
@@ -177,7 +177,7 @@ class _BatchProperties:
 
 
 def _each(texts: pa.Array, does: Callable[[str], Any], kind: pa.DataType) -> pa.Array:
-    """Of each distinct text once; null stays null."""
+    """Applies `does` to each distinct text once and returns the results as an array of type `kind`. Null stays null."""
     import pyarrow as pa
 
     if texts.null_count == len(texts):

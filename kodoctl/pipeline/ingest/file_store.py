@@ -190,12 +190,14 @@ class StoredInput(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As of every file."""
+        """Moves the position, as `io.IOBase.seek` does, and returns the new one."""
         self._at = offset + (0, self._at, self.size())[whence]
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """As of every file."""
+        """Returns up to `size` bytes from the position on, as `io.RawIOBase.read` does. A negative `size` reads to the
+        end.
+        """
         most = self.size() - self._at
         data = bytes(read_again(lambda: self._file.read_at(most if size < 0 else min(size, most), self._at)))
         self._at += len(data)
@@ -203,8 +205,9 @@ class StoredInput(io.RawIOBase):
 
 
 def read_again(read: Callable[[], T]) -> T:
-    """What a read from a store comes to. Arrow asks again after a 503, but not where the store's text about it is longer than
-    the few bytes that were asked for: Amazon's library then has the answer for one that nobody could take.
+    """Returns the result of `read`, which is tried up to `_TRIES` times. Arrow itself repeats a read after a 503,
+    except when the store's error text is longer than the few requested bytes: Amazon's library then reports that the
+    caller could not take the answer.
     """
     for number in range(_TRIES - 1):
         try:
@@ -231,8 +234,8 @@ def _created(system: Any, path: str, *, in_folder: bool) -> Any:
 
 
 def _remove_empty(folder: Path, before: float) -> None:
-    """By `rmdir`, which leaves what is not empty. Spark's own folders, with `_`, stay until they are that old: a task may be
-    about to write there.
+    """Removes empty folders by `rmdir`, which leaves folders that are not empty. Spark's own folders, whose names begin
+    with `_`, stay if they changed after `before`: a task may be about to write there.
     """
     with suppress(OSError):
         for one in folder.iterdir():

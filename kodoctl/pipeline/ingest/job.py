@@ -99,7 +99,9 @@ class LandingResult:
 
 
 def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
-    """Topics in the order their ends are fixed, so that what was moved before is found behind it: (there, absent)."""
+    """Returns (existing topics, absent topics) of the topology, in the order in which their ends are fixed. A message
+    that moves between two topics while the ends are fixed is then still read in the later topic.
+    """
     ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
     with closing(HttpAdmin(request.connection)) as admin:
         known = list(zip(ordered, each_internal_stats(admin, [topic.name for topic in ordered]), strict=True))
@@ -168,7 +170,9 @@ class _Attempt(NamedTuple):
         return {} if last is None else EventSource.stream(self.options(looks)).holes(last.offset)
 
     def options(self, looks: Mapping[str, PartitionMetadata], left: Collection[str] = ()) -> dict[str, str]:
-        """Of the stream."""
+        """Returns the options of the stream. `looks`: metadata of partitions by name. `left`: names of the partitions
+        to leave out.
+        """
         request = self.request
         return addressed(request.connection) | {
             "topics": ",".join(topic.name.full for topic in self.topics),
@@ -289,8 +293,8 @@ class _Writer:
         return [self._done[batch] for batch in sorted(self._done)]
 
     def again(self) -> None:
-        """The stream starts anew, behind its last finished batch; what the one it was in left is not counted, unless it was
-        committed.
+        """Restarts the stream after its last finished batch. Files of the unfinished batch are removed, unless that
+        batch was committed.
         """
         self.starts += 1
         self._known = batches(self._request.landing.recover())
@@ -360,7 +364,9 @@ class _Writer:
 
 
 def _result(landed: LandingCommit) -> LandingResult:
-    """Of a batch that counts already, unknown to Spark. Some of it may not be on the cluster any more."""
+    """Returns the result of a batch that is committed but unknown to Spark. Some of its messages may have been deleted
+    from the cluster.
+    """
     rows = {name: one.rows for name, one in landed.tables.items()}
     return LandingResult(
         landed.batch or 0,

@@ -78,7 +78,9 @@ class LandingCommit:
         )
 
     def to_row(self, *, files: bool) -> dict[str, Any]:
-        """As kodoctl.pipeline.ingest.tables.COMMITS has it."""
+        """Returns the commit as a row of `kodoctl.pipeline.ingest.tables.COMMITS`. `files`: whether the row lists the
+        files; the column is null otherwise.
+        """
         tables = {name: {"rows": one.rows, "since": one.since, "until": one.until} for name, one in self.tables.items()}
         named = {
             name: {"files": [file.to_json() for file in one.files or ()], "replaced": one.replaced}
@@ -189,7 +191,7 @@ def _begins(commit: LandingCommit) -> bool:
 
 
 def next_number(known: Sequence[LandingCommit]) -> int:
-    """Of the next commit."""
+    """Returns the number of the next commit: 0 for the first."""
     return max((one.number for one in known), default=-1) + 1
 
 
@@ -213,8 +215,8 @@ def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]
 def unlike_commits(
     versions: Mapping[Table, TableVersion], files: Mapping[str, Sequence[DataFile]], commits: Sequence[LandingCommit]
 ) -> list[str]:
-    """What is wrong with tables that have what `commits` lacks, or not the rows that were committed to them. `files`: as of
-    the last commit.
+    """Returns a text for each table that has a commit which `commits` lacks, or another number of rows than were
+    committed. `files`: the files of each table as of the last commit.
     """
     last = next_number(commits) - 1
     wrong = [

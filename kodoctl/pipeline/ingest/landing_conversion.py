@@ -34,8 +34,8 @@ _TABLES: Final = (*TABLES, *COUNTED, *RECORDED, COMMITS)  # those of audits are 
 
 @dataclass(frozen=True, slots=True)
 class ConversionResult:
-    """What was converted. `batches` that had been converted before a kill are among them. `columns`: that were added, by
-    table.
+    """Result of a conversion. `batches` includes those that an interrupted conversion had converted before. `columns`:
+    names of the added columns, by table.
     """
 
     batches: int
@@ -116,7 +116,9 @@ def _convert(landing: Landing, table: Table, former: LandingCommit) -> TableFile
 
 
 def _rows(folder: Storage, table: Table) -> Iterator[pa.RecordBatch]:
-    """As they are there; columns that came later are null. Spark wrote times in 96 bits."""
+    """Yields the rows of the Parquet files of a former table. Columns that the files lack, because kodoctl added them
+    later, are null. Spark wrote times in 96 bits; they are read in microseconds.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 

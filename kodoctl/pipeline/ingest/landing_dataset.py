@@ -43,8 +43,9 @@ def rows_where(rows: Any, wanted: Any) -> Any:
 
 
 def _system(folder: Storage, files: Sequence[DataFile]) -> tuple[Any, str]:
-    """(file system, what stands before a path in it). In a store that of delta-rs: Arrow's gives up where a store has no time
-    for a read of a few bytes (kodoctl.pipeline.ingest.file_store.read_again).
+    """Returns (file system, prefix of a path in the file system). For an object store the file system is that of
+    delta-rs, because Arrow's fails when a busy store refuses a read of a few bytes
+    (kodoctl.pipeline.ingest.file_store.read_again).
     """
     from deltalake.fs import DeltaStorageHandler
     from pyarrow import fs

@@ -54,7 +54,9 @@ class MaintenanceRequest:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """Files of each table before and after; what was removed, in files and bytes; payloads that expired."""
+    """Result of a maintenance. `files`: the number of files of each table, (before, after). `removed` and `freed`:
+    number and bytes of the removed files. `expired`: number of the payloads that expired.
+    """
 
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     removed: int = 0
@@ -72,7 +74,9 @@ def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
 
 @contextmanager
 def noted(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[None]:
-    """A run that writes files, from its note to its end; what an error left of it is removed, and what killed ones left."""
+    """Records the start of a run that writes files, and its end after the block. Removes the files of killed runs
+    first, and the files of this run if the block raises.
+    """
     landing.sweep(what, alone=alone)
     landing.start(run, what)
     try:
@@ -84,9 +88,10 @@ def noted(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[Non
 
 
 def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
-    """Of a landing that no other ingest writes to, or that is in a store: there a commit is refused that comes behind
-    another one, and the files that it is about are left to the next maintenance. `report`: table, and how many files it
-    had and has. Raises KodoctlError.
+    """Maintains a landing: expires payloads, compacts small files and removes files that no table names. No other
+    ingest may write to the landing at the same time, unless it is in an object store: a store refuses a commit that
+    conflicts with another, and the next maintenance compacts those files. `report` is called with the table, its number
+    of files before, and that after. Raises KodoctlError.
     """
     landing = asked.landing
     commits = landing.recover()

@@ -74,7 +74,9 @@ GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
 
 @dataclass(frozen=True, slots=True)
 class LandingSnapshot:
-    """What counts at one moment, in all tables alike. `files`: by table; `removed`: rows removed from each so far."""
+    """Commits and files of a landing at one moment, the same in all tables. `files`: by table name; `removed`: the
+    number of rows removed from each table so far.
+    """
 
     commits: Sequence[LandingCommit]
     files: Mapping[str, Sequence[DataFile]]
@@ -82,7 +84,9 @@ class LandingSnapshot:
 
 
 class Landing:
-    """Of one topology in one environment. Raises KodoctlError (K573) for a path that Delta or Spark would read otherwise."""
+    """Landing of one topology in one environment. Raises KodoctlError (K573) for a path that Delta or Spark would read
+    otherwise.
+    """
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
         self.root = Storage(uri) / topology / (environment or BASE)
@@ -139,8 +143,9 @@ class Landing:
         return _rows_for_spark(self.commits()) <= FEW
 
     def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
-        """From now on, what it names counts; the same again is one commit. `behind`: number of the newest commit of its
-        run that it was made from; `former`: see `commits`. Raises LockedError if another writer was first.
+        """Commits the files that `commit` names: from now on their rows count. Committing the same again changes
+        nothing. Returns the commit with its number. `behind`: number of the newest commit of its run from which this
+        one was made; `former`: see `commits`. Raises LockedError if another writer committed first.
         """
         numbered: LandingCommit | None = None
         for _ in range(TRIES):
@@ -166,8 +171,9 @@ class Landing:
         raise self._locked(commit)
 
     def recover(self, *, former: bool = False) -> list[LandingCommit]:
-        """Adds to each table what a killed writer committed and did not add. All commits. Raises KodoctlError (K573) where
-        commits were lost: their numbers would be given again, and tables that have them would not take the new files.
+        """Adds to each table the files that a killed writer committed and did not add. Returns all commits. Raises
+        KodoctlError (K573) if commits were lost: their numbers would be used again, and tables that have these numbers
+        would ignore the new files.
         """
         known = self.snapshot(*TABLES, former=former).commits
         self._add_files(known)
@@ -250,8 +256,8 @@ class Landing:
         return (found.coalesce(1) if _are_few(filled) else found).select(*schema.names)
 
     def check(self) -> None:
-        """Raises KodoctlError when nothing can be written there, or when batches are there and the record of what was
-        read is not: they would be read again. Makes the folder, which a former kodoctl refuses.
+        """Raises KodoctlError if the folder cannot be written, or if the landing has batches and its checkpoint is
+        missing: the messages would be read again. Creates the folder and marks it so that a former kodoctl refuses it.
         """
         self._make()
         if batches(self.commits()) and not self.checkpoint.exists():
@@ -340,7 +346,9 @@ def must_be_free(landing: Landing, what: str = "ingest") -> None:
 
 
 def _rows_for_spark(commits: Sequence[LandingCommit]) -> int:
-    """Of the tables that Spark reads: each run adds coverage and cursors, which this process reads."""
+    """Returns the number of committed rows in the tables that Spark reads. Coverage and cursors, which grow with each
+    run, are left out: this process reads them.
+    """
     return sum(rows_of(commits, table) for table in (EVENTS, TRANSITIONS, *COUNTED))
 
 

@@ -30,14 +30,18 @@ MASK: Final = "***"
 
 @dataclass(frozen=True, slots=True)
 class PayloadPolicy:
-    """Of one ground topic. `keep`: ms, None: for ever, 0: never landed; `mask`: paths whose values are replaced."""
+    """Payload policy of one ground topic. `keep`: ms; None: for ever; 0: payloads never land. `mask`: paths whose
+    values are replaced.
+    """
 
     keep: int | None = None
     mask: tuple[str, ...] = ()
 
 
 def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
-    """By the name of the ground topic; topics without one are left out."""
+    """Returns the policies by the name of the ground topic. Ground topics that keep their payloads for ever and mask
+    nothing are left out.
+    """
     spec = expansion.topology.spec
     found = {}
     for name, ground in spec.topics.items():
@@ -51,7 +55,7 @@ def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
 
 
 def policies_to_text(policies: Mapping[str, PayloadPolicy]) -> str:
-    """For an option of Spark's."""
+    """Returns the policies as JSON text, which a Spark option can have as its value."""
     return json.dumps({name: [one.keep, one.mask] for name, one in policies.items()})
 
 
@@ -72,7 +76,9 @@ def landed(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch
 
 
 def without_payloads(rows: pa.RecordBatch, chosen: Sequence[bool], word: str) -> pa.RecordBatch:
-    """The chosen rows without their payload; tombstones, and what has none any more, as they are."""
+    """Returns the rows with the payloads of the `chosen` ones replaced by null; `word` becomes their payload state.
+    Rows whose payload is null already stay unchanged.
+    """
     payloads = rows.column("payload").to_pylist()
     gone = [chosen[at] and one is not None for at, one in enumerate(payloads)]
     return _changed(rows, payloads, {at: (None, word) for at, one in enumerate(gone) if one})
@@ -85,8 +91,9 @@ def _masked(rows: pa.RecordBatch, paths: Sequence[JsonPath]) -> pa.RecordBatch:
 
 
 def _mask(payload: bytes, paths: Sequence[JsonPath]) -> tuple[bytes | None, str] | None:
-    """What lands instead; None: the payload as it is, because no path leads to a value. What cannot be read for sure
-    as one JSON document does not land: nobody could say what it would show.
+    """Returns (payload with masked values, payload state). None if no path leads to a value: the payload lands
+    unchanged. The new payload is None if the bytes are not exactly one JSON document, because their sensitive values
+    cannot be located.
     """
     try:
         document = json.loads(payload.decode(), object_pairs_hook=_once)

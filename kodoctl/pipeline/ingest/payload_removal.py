@@ -83,8 +83,9 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
 
 
 def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, int]:
-    """By ground topic: payloads of messages before that time go. Whole days (UTC), lest a file be written again and again.
-    Where none lands any more, all that did go.
+    """Returns the expiry time in ms by ground topic: payloads of messages published before that time are removed. The
+    times are whole days (UTC), so that a file is not rewritten again and again. A topic whose payloads never land gets
+    the end of today, so that payloads of earlier days are removed too.
     """
     today, keeps = now // _DAY * _DAY, {name: one.keep for name, one in policies.items()}
     return {name: today - keep if keep else today + _DAY for name, keep in keeps.items() if keep is not None}
@@ -168,7 +169,9 @@ def _removed(
     word: str,
     run: str,
 ) -> PayloadSelection:
-    """What was removed: `found`, or what is selected anew after others replaced its files. Raises LockedError."""
+    """Removes the payloads of `found` and returns the selection that was removed. Selects anew if another writer
+    replaced the files. Raises LockedError if this happens `_TRIES` times.
+    """
     for number in range(_TRIES):
         if _replace(landing, found, choice, word, f"{run}-{number}"):
             return found
@@ -178,7 +181,9 @@ def _removed(
 
 
 def _replace(landing: Landing, found: PayloadSelection, choice: Choice, word: str, run: str) -> bool:
-    """By one commit. False if one of the files is there no more."""
+    """Replaces the selected files by files without the chosen payloads, in one commit. False if one of the selected
+    files no longer exists.
+    """
 
     def change(rows: pa.RecordBatch) -> pa.RecordBatch:
         return without_payloads(rows, _holders(rows, choice).to_pylist(), word)

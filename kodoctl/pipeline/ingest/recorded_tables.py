@@ -1,4 +1,6 @@
-"""Tables of what people did to the others of a landing: erased, or written off. Not there before the first time."""
+"""Tables that record manual interventions in a landing: erasures and write-offs. A table does not exist before its
+first row.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Workers that are connected to an audited subscription and do not say that they record what they acknowledge: they were
-started before `audit: true`, or are no workers of ours.
+"""Check that workers record their acknowledgements: finds workers that are connected to an audited subscription and do
+not announce audit records. They were started before `audit: true`, or are not workers of kodoctl.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class RemovalRecord:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
-        """As the last removal left it; None where there was none."""
+        """Returns the record that the last removal committed. None if no rows were ever removed."""
         found = next((one for one in commits if one.run == REMOVAL_RUN), None)
         if found is None:
             return None
@@ -67,7 +67,7 @@ class RemovalRecord:
         )
 
     def to_facts(self) -> dict[str, Any]:
-        """As a commit has it."""
+        """Returns the record as the JSON facts of a commit; `of` reads them."""
         totals = self.totals
         return {
             "run": self.run, "before": self.before, "batch": self.batch, "finished": self.finished,

@@ -65,7 +65,9 @@ def removal_time(keep: int, now: int) -> int:
 
 
 def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, before: int) -> RemovalPlan:
-    """What a removal would do now. `keys`: that producers sign with, as an audit has them. Changes nothing."""
+    """Returns the plan of a removal of rows older than `before` (ms), with the reason if the removal is refused.
+    Changes nothing. `keys`: the producers' signing keys, as an audit has them; None if messages are not signed.
+    """
     snapshot = landing.snapshot(*TABLES)
     last = RemovalRecord.of(snapshot.commits)
     if last is not None and not last.finished:
@@ -184,7 +186,9 @@ def _replace_files(landing: Landing, table: Table, bounds: RemovalBounds, places
 
 
 def _replace(landing: Landing, table: Table, files: Sequence[DataFile], places: RangeIndex, run: str) -> bool:
-    """By one commit. False if one of the files is there no more."""
+    """Replaces files by files without the rows at `places`, in one commit. False if one of the files no longer
+    exists.
+    """
     import pyarrow.compute as pc
 
     place = landing.table(table)

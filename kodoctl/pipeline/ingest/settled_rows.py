@@ -61,8 +61,8 @@ _RECORD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RemovalBounds:
-    """What may go. `before`: ms; `batch`: the last one whose rows were judged, and counted; `ends`: last position of each
-    partition that was read when they were.
+    """Bounds of the rows that may be removed. `before`: ms; `batch`: the last batch whose rows were judged and counted;
+    `ends`: the last position of each partition that was read at that time.
     """
 
     before: int
@@ -186,7 +186,9 @@ class _KeptEntries:
                 self.keep(places.keys.filter(pc.or_(named, pc.and_(young, landed))))
 
     def close(self, reader: _Reader) -> None:
-        """Whatever records tie to what stays, stays. What was not judged yet may say anything."""
+        """Keeps every row that an audit record ties to a kept row, until no more are added. Rows named by records that
+        were not judged yet are kept too, because such a record may name any row.
+        """
         for file in reader.files(TRANSITIONS):
             if not self._bounds.has_judged(file):
                 for _, own, target in reader.ties(file):

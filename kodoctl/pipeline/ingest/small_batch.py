@@ -47,7 +47,9 @@ def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, 
     lock = threading.Lock()
 
     def read(some: Sequence[Split]) -> int:
-        """With a client of its own: a split that is not full closes it."""
+        """Reads the splits with a client of its own and returns the bytes that were read. A split that is not full
+        closes its client.
+        """
         size = 0
         with BrokerClient(stream.options.connection) as client:
             for split in some:

@@ -54,7 +54,9 @@ def parse_batch(number: int, offsets: str, commit: str) -> CheckpointBatch | Non
 
 
 class StreamCheckpoint:
-    """Of a stream with one source, in `folder`. For one writer at a time: nothing here refuses a second one."""
+    """Checkpoint of a stream with one source, in `folder`. Only one writer may use it at a time; a second writer is not
+    refused.
+    """
 
     def __init__(self, folder: Storage) -> None:
         self._offsets, self._commits = folder / "offsets", folder / "commits"
@@ -67,7 +69,7 @@ class StreamCheckpoint:
         return parse_batch(latest, _text(self._offsets, latest), _text(self._commits, latest))
 
     def begin(self, batch: CheckpointBatch) -> None:
-        """From now on the batch ends there, whoever reads it."""
+        """Records the end of the batch: from now on every reader of the batch, Spark included, reads to this end."""
         self._offsets.write_bytes(str(batch.number), batch.to_text().encode())
 
     def complete(self, batch: CheckpointBatch) -> None:

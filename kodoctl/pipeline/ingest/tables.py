@@ -59,19 +59,21 @@ class Table:
         return [column.name for column in self.columns]
 
     def arrow(self) -> pa.Schema:
-        """As Arrow has it. Everything is nullable there, as Spark reads Parquet."""
+        """Returns the schema for Arrow, without partition columns. Every column is nullable, as Spark reads Parquet."""
         import pyarrow as pa
 
         return pa.schema([pa.field(column.name, arrow_type(column.kind)) for column in self.columns])
 
     def delta(self) -> pa.Schema:
-        """As the Delta table has it: with its partition columns."""
+        """Returns the schema of the Delta table, with its partition column."""
         import pyarrow as pa
 
         return self.arrow().append(pa.field(DATE, pa.date32())) if self.moment else self.arrow()
 
     def spark(self, *, dated: bool = False) -> StructType:
-        """As Spark has it, and with `date`. Everything is nullable, as Spark reads Parquet."""
+        """Returns the schema for Spark. `dated`: whether the partition column `date` is added. Every column is
+        nullable, as Spark reads Parquet.
+        """
         from pyspark.sql.types import DateType, StructField, StructType
 
         fields = [StructField(column.name, spark_type(column.kind)) for column in self.columns]

@@ -21,7 +21,7 @@ _RECORDS: Final = (
 
 
 def audited(landed: DataFrame) -> DataFrame:
-    """The audit messages among events, with what they hold as `found`."""
+    """Returns the audit messages among the landed events; the column `found` has their parsed records."""
     return landed.where(F.col("state") == AUDIT).withColumn("found", _records())
 
 
@@ -71,7 +71,9 @@ def transitions(read: DataFrame) -> DataFrame:
 
 
 def _day(moment: Column) -> Column:
-    """Of a record: at most two more than the days of its messages, and so not many."""
+    """Day of a record's time; null if it is more than one day from the day of its message. The records of one day of
+    messages thus have at most three days.
+    """
     day = F.to_date(moment)
     return F.when(F.abs(F.date_diff(day, F.col(DATE))) <= 1, day)
 

@@ -113,7 +113,9 @@ def readable() -> Column:
 
 
 def _or_stored(messages: DataFrame, name: str, made: Column) -> Column:
-    """What the landing says of a payload that it does not have as it is stored, else what is made of the payload."""
+    """Returns the landed column `name` for a payload that did not land unchanged (it was masked or removed), else
+    `made`, which is computed from the payload.
+    """
     if "payload_state" not in messages.columns:
         return made
     return F.when(F.col("payload_state").isNotNull(), F.col(name)).otherwise(made)

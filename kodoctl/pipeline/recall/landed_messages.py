@@ -78,7 +78,9 @@ class LandedMessages:
         return sorted({position.partition for position in self._positions})
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Those that the landing has, in order."""
+        """Yields (position, message) for each chosen message of partition `number` that the landing has, in the order
+        of the plan. Messages that the landing lacks are left out.
+        """
         wanted = [one for one in self._positions if one.partition == number]
         for begin in range(0, len(wanted), _AT_ONCE):
             some = wanted[begin : begin + _AT_ONCE]
@@ -123,7 +125,9 @@ class LandedMessages:
         return found
 
     def _moved_headers(self, row: Mapping[str, Any], move: Mapping[str, Any]) -> Mapping[str, str]:
-        """With keys: signed as its worker would have done, if what it had was signed."""
+        """Returns the headers with which a worker would have moved the message. They are signed if there are signing
+        keys and the landed message had a valid signature.
+        """
         made = moved_properties(row, move)
         if self._signer is None:
             return made

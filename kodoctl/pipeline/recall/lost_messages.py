@@ -95,7 +95,7 @@ class LostMessageSelector:
 
 
 def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
-    """What a plan needs of landed messages; `chosen`: they meet the condition."""
+    """Returns the columns of landed messages that a plan needs. `chosen`: whether the message meets the condition."""
     raw = events.withColumns({name: F.col(landed) for name, landed in FROM_EVENTS.items()})
     marked = raw.withColumn("chosen", chosen(asked.condition, asked.family.fair_by))
     facts = facts_of_chosen(events, whole=asked.edit is not None)

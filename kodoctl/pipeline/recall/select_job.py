@@ -144,7 +144,7 @@ class CandidateRow(DeadLetter):
 
     @cached_property
     def digest(self) -> str:
-        """Of the whole payload."""
+        """Digest of the whole payload."""
         return self.fingerprint
 
     @cached_property

@@ -63,7 +63,7 @@ class SendTask:
     booked: Mapping[str, int] | None = None
 
     def run(self) -> SendReport:
-        """In a process of Spark's. Raises KodoctlError."""
+        """Sends the letters of the plan in a Python process of Spark's, and returns the report. Raises KodoctlError."""
         signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
         pace = RateLimit(self.per_second)
         orders = SendOptions(

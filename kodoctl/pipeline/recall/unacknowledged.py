@@ -18,7 +18,9 @@ STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to lo
 
 
 def unacknowledged_ranges(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iterator[EntryRun]:
-    """In order. Of a batch that is acknowledged in part, the whole entry."""
+    """Yields the unacknowledged ranges of entries, in order. A batch that is acknowledged in part counts as a whole
+    entry.
+    """
     done = sorted(cursor.ranges)
     begin = 0
     for piece in trim_ranges(pieces, cursor.mark):

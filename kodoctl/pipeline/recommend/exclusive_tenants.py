@@ -25,8 +25,8 @@ FREE: Final = tuple(Level(name) for name in ("S1", "S2", "S3", "L2", "L3", "L4",
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """What the tenant brought for one subscription in the newest windows: its `runs`, its shares of all runs and of the
-    slot time, and the share of its runs that began later than its goal (None: it had none).
+    """Figures of a tenant for one subscription in the newest windows: its `runs`, its shares of all runs and of the
+    slot time, and the share of its runs that began later than its goal (None if it had no runs).
     """
 
     subscription: str

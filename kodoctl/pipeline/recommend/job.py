@@ -1,6 +1,6 @@
 # adapter: runs Spark
-"""From the counted tables to moves: the windows of every subscription, only of tenants that may matter, and who
-suffered.
+"""Recommendation job: computes moves of tenants from the counted tables. Reads the windows of every subscription, only
+for tenants that may matter, and finds the tenants that suffered.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _no_contrast(move: LevelMove) -> str:
 def recommend_exclusive(
     spark: SparkSession, landing: Landing, width: int, expansion: Expansion, goals: Goals, given: Sequence[str]
 ) -> RecommendationResult:
-    """An exclusive level for each TOPIC/TENANT, with what the tenant brought. Raises UsageError."""
+    """Recommends an exclusive level for each TOPIC/TENANT in `given`, with the tenant's figures. Raises UsageError."""
     places, _ = movable_subscriptions(expansion)
     levels = exclusive_levels(expansion, given, places)
     query = slot_query(expansion, width, goals, ())
@@ -158,8 +158,9 @@ def _slice(at: int, rows: Sequence[dict[str, Any]]) -> LoadWindow:
 
 
 def _newest_windows(tables: CountedTables) -> CountedTables:
-    """What `_loads` may read, as of a literal time: files of Parquet are passed over by it, whatever was counted in years. A
-    publish time that a message cannot have is of no newest window: it would stand for all of them.
+    """Returns the rows of the newest windows, as `_loads` reads them. The bound is a literal time, so that Spark skips
+    Parquet files of older windows however many years were counted. Rows with an impossible publish time are left out:
+    such a row would be the newest of all and hide the others.
     """
     from pyspark.sql import functions as F
 

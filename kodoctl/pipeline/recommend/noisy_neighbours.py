@@ -237,7 +237,9 @@ def _move(
 
 
 def _late(tenant: str, windows: Sequence[LoadWindow]) -> float | None:
-    """Of what all but this one had done, the share that came later than the goal."""
+    """Returns the share of runs later than the goal, among the runs of all tenants except `tenant`. None if the others
+    had no runs.
+    """
     done = sum(one.done + sum(load.done for name, load in one.tenants.items() if name != tenant) for one in windows)
     late = sum(one.late + sum(load.late for name, load in one.tenants.items() if name != tenant) for one in windows)
     return late / done if done else None

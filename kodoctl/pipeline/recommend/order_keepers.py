@@ -91,7 +91,9 @@ def _limit_of(
 
 
 def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
-    """More slots, where the workers had none left and what arrived needs more. `after`: as above."""
+    """Recommends more slots if the workers had none free and the arrivals need more; None otherwise. `after`: ms; only
+    windows that begin later count.
+    """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]
     if len(blamed) < ENTER:
@@ -135,7 +137,7 @@ def _busy(slots: SubscriptionSlots, one: SlotWindow, tenant: str) -> float:
 
 
 def _others(slots: SubscriptionSlots, one: SlotWindow, tenant: str) -> float:
-    """Slots of one worker that what arrived of all other tenants takes, on average."""
+    """Returns the average number of one worker's slots that the arrivals of all tenants except `tenant` need."""
     own = one.tenants[tenant].offered_ms / slots.width / one.workers if tenant in one.tenants else 0.0
     return max(0.0, one.offered(slots.width) - own)
 

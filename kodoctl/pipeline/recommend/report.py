@@ -43,7 +43,7 @@ def document(
     victims: Mapping[LevelMove, Sequence[Victim]],
     notes: Sequence[str],
 ) -> RecommendationDocument:
-    """For machines. Times are ms."""
+    """Returns the report as a JSON document for programs. Times are in ms."""
     return {
         "format_version": FORMAT_VERSION,
         "window_ms": window,

@@ -76,7 +76,7 @@ class SlotAdvice:
 
 
 def slot_query(expansion: Expansion, width: int, goals: Goals, places: Sequence[SubscriptionRoutes]) -> SlotQuery:
-    """What has to be read of all audited subscriptions, in windows of `width` ms."""
+    """Returns the query for the slot use of all audited subscriptions, in windows of `width` ms."""
     audited = [
         (topic, name)
         for topic, ground in expansion.topology.spec.topics.items()

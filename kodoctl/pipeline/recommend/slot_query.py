@@ -48,8 +48,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SlotQuery:
-    """What to read: of (topic, subscription) `pairs`, in windows of `width` ms. `goal` and `goals` (of tenants) in ms;
-    `promoted`: (topic, subscription, tenant) of tenants that routes have promoted.
+    """Query of slot use, for (topic, subscription) `pairs` in windows of `width` ms. `goal`, and `goals` by tenant, are
+    in ms; `promoted`: (topic, subscription, tenant) of the tenants that routes have promoted.
     """
 
     pairs: Sequence[Key]
@@ -69,7 +69,9 @@ def read_slot_windows(
     latest = time_bounds(landing, snapshot).until
 
     def records(since: int) -> DataFrame:
-        """Of files that touch this time; no sender puts its message behind the last moment that one can have."""
+        """Returns the audit records published since `since` (ms), up to the latest possible time. Reads only files that
+        have rows of this time; records with a later publish time are left out.
+        """
         moments = (F.timestamp_millis(F.lit(at)) for at in (since, latest))
         rows = landing.read(spark, EVENTS, since=since, until=latest + 1, snapshot=snapshot)
         return rows.where((F.col("state") == AUDIT) & F.col("publish_ts").between(*moments))

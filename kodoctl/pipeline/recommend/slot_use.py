@@ -59,7 +59,7 @@ class SlotWindow:
         return taken / width / max(1, self.workers)
 
     def offered(self, width: int, chosen: Chosen = lambda _: True) -> float:
-        """Slots of one worker that what arrived in the chosen lanes takes, on average."""
+        """Returns the average number of one worker's slots that the arrivals in the chosen lanes need. `width`: ms."""
         return sum(one.offered_ms for lane, one in self.lanes.items() if chosen(lane)) / width / max(1, self.workers)
 
     def waits(self, chosen: Chosen = lambda _: True) -> tuple[int, int]:

@@ -42,7 +42,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class Recommendations:
-    """What a patch writes: moves by subscription, settings, and exclusive levels."""
+    """Changes that a patch writes: moves by subscription, settings, and exclusive levels."""
 
     moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]
     settings: Sequence[SettingChange]
@@ -92,8 +92,8 @@ def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, 
 
 
 def _subscription(tree: Text, environment: str | None, names: tuple[str, str], key: str) -> Path:
-    """Where the subscription has the key: in the overlay of the environment, else in the base, which every environment
-    reads.
+    """Returns the path at which the subscription has `key`: in the overlay of the environment if the overlay has the
+    key, else in the base, which every environment reads.
     """
     topic, subscription = names
     below: Path = ("topics", topic, "subscriptions", subscription)
@@ -102,7 +102,9 @@ def _subscription(tree: Text, environment: str | None, names: tuple[str, str], k
 
 
 def _topic(tree: Text, environment: str | None, topic: str) -> Path:
-    """Where the topic has its levels."""
+    """Returns the path at which the topic has its levels: in the overlay of the environment if the overlay has any,
+    else in the base.
+    """
     over: Path = ("environments", environment or "", "topics", topic)
     there = environment is not None and any(tree.find((*over, key)) is not None for key in ("backup", "levels"))
     return over if there else ("topics", topic)

@@ -294,8 +294,8 @@ def _names(tenants: Sequence[str]) -> str:
 
 
 def yaml_scalar(text: str) -> str:
-    """A text in YAML's flow style, on one line, quoted where it must be; what YAML takes for a line's end only as an
-    escape.
+    """Returns a text as a YAML scalar in flow style, on one line, quoted if necessary. Characters that YAML reads as
+    the end of a line are escaped.
     """
     ends_lines = any(end in text for end in _LINE_ENDS)
     return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=not ends_lines).strip()[1:-1]

@@ -83,7 +83,7 @@ class ReportOrigin:
 
 
 def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
-    """For machines, and for what draws."""
+    """Returns the report as a JSON document, for programs and for the renderers."""
     made: ReportDocument = {
         "format_version": FORMAT_VERSION,
         "run": about.run,
@@ -124,7 +124,9 @@ def coarser(span: int, width: int) -> int:
 
 
 def _even(points: Sequence[TrafficPoint], width: int) -> list[TrafficPoint]:
-    """With those in which nothing happened."""
+    """Returns the points with a zero point for each time at which nothing happened. At most the last 10 × MOST
+    intervals are returned.
+    """
     if not points or not width:
         return []
     known = {one["at"]: one for one in points}
@@ -133,7 +135,9 @@ def _even(points: Sequence[TrafficPoint], width: int) -> list[TrafficPoint]:
 
 
 def _place(row: WaitingLane) -> tuple[Any, ...]:
-    """In the order a message goes: levels, then states, dead letters last."""
+    """Sort key of a lane: the order in which a message passes through the lanes, by level, then by state, with dead
+    letters last.
+    """
     state = STATES.index(row["state"])
     return (row["topic"], row["subscription"] or "", row["state"] == "dead", _rank(row["level"]), state)
 
@@ -171,7 +175,9 @@ def _waiting(rows: Iterable[Row]) -> list[WaitingLane]:
 
 
 def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
-    """Those with most messages; the rest in one row with `rule` `(others)`."""
+    """Returns the FAILURES rows with the most messages, and one row with the `rule` `(others)` for the rest. `failed`:
+    the number of all failed messages.
+    """
     ordered = sorted(
         rows, key=lambda row: (-row["messages"], row["topic"], row["subscription"], row["rule"], row["cause"])
     )
@@ -190,8 +196,8 @@ def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
 
 
 def _tenants(facts: Facts) -> list[ReportTenant]:
-    """With what they sent (not what arrived somewhere: a message that moved would count again), its share of the topic, and
-    whether they are noisy.
+    """Returns the tenants with the number of messages that they sent, their share of the topic, and whether they are
+    noisy. Arrivals in lanes are not used, because a message that moved would count again.
     """
     groups = facts.groups
     total: dict[str, int] = {}
@@ -210,7 +216,9 @@ def _tenants(facts: Facts) -> list[ReportTenant]:
 
 
 def _fairness(groups: Sequence[Row]) -> list[TopicFairness]:
-    """Of each topic with more than one tenant, the noisy ones beside the quiet ones."""
+    """Returns the figures of the noisy tenants and of the quiet tenants, for each topic with more than one tenant.
+    `noisy` is None if a topic has no noisy tenant.
+    """
     found: list[TopicFairness] = []
     for topic in sorted({group["topic"] for group in groups}):
         of = {group["noisy"]: group for group in groups if group["topic"] == topic}

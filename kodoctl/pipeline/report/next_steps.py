@@ -1,4 +1,4 @@
-"""Remediation steps for what a report shows: most urgent first, each with the commands to copy. Pure."""
+"""Remediation steps for the findings of a report: most urgent first, each with the commands to copy. Pure."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ def _filled(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, .
 
 
 def _booked(commands: Iterable[str], words: Mapping[str, str]) -> tuple[str, ...]:
-    """With the ledger of recalls: without it an audit would call lost what a recall took, and a recall would send it
-    again.
+    """Returns the commands, with the option `--ledger` added to those that read the recall ledger. Without the ledger
+    an audit would report recalled messages as lost, and a recall would send them again.
     """
     book = f" {shlex.join(['--ledger', words['ledger']])}" if words["ledger"] else ""
     return tuple(one + book if one.startswith(_READERS) else one for one in commands)
@@ -298,7 +298,9 @@ def _commonest_cause(document: ReportDocument, lane: WaitingLane) -> str:
 
 
 def _quoted(text: str) -> str:
-    """For a shell; in double quotes where that reads better and nothing in it means anything there."""
+    """Quotes a text for a shell. Double quotes are used if the text has a single quote and no character that is special
+    in double quotes, because the result is easier to read.
+    """
     plain = "'" in text and not set(text) & set('"$`\\!')
     return f'"{text}"' if plain else shlex.quote(text)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CountedDays:
-    """What is counted. `days`: of windows, in order; `failure_days`: of failures, likewise; `window`: ms; `anew`: the files of
-    all days are replaced.
+    """Days that a rollup counts. `days`: those of windows, in order; `failure_days`: those of failures, in order;
+    `window`: ms; `anew`: whether the files of all days are replaced.
     """
 
     days: list[str]

@@ -45,10 +45,10 @@ Pair = tuple[str, str]  # ground topic, subscription
 
 @dataclass(frozen=True, slots=True)
 class RollupState:
-    """What the counted tables hold. `window`: ms; 0: nothing was counted yet. `batch`: the last batch that is counted,
-    with all before it. `topics`: level and state of every topic with any event so far. `number`: of its commit.
-    `recorded`: subscriptions with any audit record so far; None: an older kodoctl counted, which had only the tables
-    `rollup` and `latencies`.
+    """State of the counted tables. `window`: ms; 0 if nothing was counted yet. `batch`: the last batch that is counted,
+    with all batches before it. `topics`: level and state of every topic with any event so far. `number`: the number of
+    the commit. `recorded`: subscriptions with any audit record so far; None if an older kodoctl counted, which had only
+    the tables `rollup` and `latencies`.
     """
 
     window: int = 0
@@ -60,7 +60,7 @@ class RollupState:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self:
-        """As the last run left it."""
+        """Returns the state that the last rollup committed; an empty state if there was none."""
         found = next((one for one in commits if one.run == ROLLUP_RUN), None)
         if found is None:
             return cls()
@@ -71,7 +71,7 @@ class RollupState:
         return cls(facts["window"], facts["batch"], facts.get("batches", 0), topics, found.number, recorded)
 
     def to_facts(self, run: str) -> dict[str, Any]:
-        """As a commit of the run has it."""
+        """Returns the state as the JSON facts of a commit of the run."""
         return {
             "run": run, "window": self.window, "batch": self.batch, "batches": self.batches, "topics": dict(self.topics),
             "recorded": [list(pair) for pair in sorted(self.recorded or ())],
@@ -125,7 +125,9 @@ def counted(spark: SparkSession, landing: Landing) -> CountedTables:
 
 
 def time_bounds(landing: Landing, snapshot: LandingSnapshot) -> TimeBounds:
-    """By the creation times of partitions and the clock of who landed. `snapshot`: with CURSORS."""
+    """Returns the time bounds, from the creation times of partitions and the clock of the machine that landed them.
+    `snapshot` must have the table CURSORS.
+    """
     cursors = small_rows(landing.table(CURSORS), snapshot.files[CURSORS.name]).select(["created_ts", "taken_ts"])
     created, taken = ({round(at.timestamp() * 1000) for at in column.unique().to_pylist() if at} for column in cursors)
     return TimeBounds.of(created, [*taken, *(one.at for one in snapshot.commits if one.batch is not None)])
@@ -193,9 +195,9 @@ class _Happened:
 
 
 def _happened(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, counted_to: int) -> _Happened:
-    """On which days what is behind a batch happened, in order, and the topics of its events: one query, few rows. A file
-    that no ingest wrote may hold any batch. What an ingest before LATEST was its bound landed without a day, is
-    counted on none.
+    """Returns the days of the rows that landed after batch `counted_to`, in order, and the topics of their events. Runs
+    one query with few result rows. A file that no ingest wrote may have rows of any batch. Rows without a day, which an
+    ingest landed before LATEST was its bound, are counted on no day.
     """
     query: DataFrame | None = None
     for table in (EVENTS, TRANSITIONS):
@@ -231,7 +233,9 @@ def _near_days(happened: _Happened, snapshot: LandingSnapshot) -> list[str]:
 def _state_after(
     state: RollupState, happened: _Happened, expansion: Expansion, snapshot: LandingSnapshot, window: int
 ) -> RollupState:
-    """Of subscriptions that neither the file nor a message names, nothing is kept: whoever sends a record names it."""
+    """Returns the state after a rollup. Subscriptions that neither the topology file nor a message names are left out,
+    because any sender of a record can name one.
+    """
     topics = {**state.topics, **happened.topics, **_declared(expansion)}
     grounds = expansion.topology.spec.topics.items()
     pairs = happened.pairs.union((topic, name) for topic, ground in grounds for name in ground.subscriptions)

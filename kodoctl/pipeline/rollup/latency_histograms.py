@@ -20,19 +20,21 @@ _MIDDLE: Final = 2 * BASE / (1 + BASE)
 
 @dataclass(frozen=True, slots=True)
 class Histograms:
-    """Of lanes (kodoctl.pipeline.rollup.report.lane_key), the topic first, and of some tenants, by (topic, tenant)."""
+    """Latency histograms. `lanes`: by lane key, the topic first (kodoctl.pipeline.rollup.report.lane_key); `tenants`:
+    of some tenants, by (topic, tenant).
+    """
 
     lanes: Mapping[tuple[Any, ...], Histogram]
     tenants: Mapping[tuple[Any, ...], Histogram]
 
     @classmethod
     def of(cls, lanes: Iterable[tuple[Any, ...]], tenants: Iterable[tuple[Any, ...]]) -> Self:
-        """From (key, bucket, messages)."""
+        """Returns the histograms of rows (key, bucket, messages)."""
         return cls(_by_key(lanes), _by_key(tenants))
 
     @property
     def messages(self) -> int:
-        """In all lanes."""
+        """Number of messages in all lanes."""
         return sum(one.total() for one in map(Counter, self.lanes.values()))
 
     def possible(self, oldest: int) -> Histograms:
@@ -40,17 +42,19 @@ class Histograms:
         return Histograms(_until(self.lanes, oldest), _until(self.tenants, oldest))
 
     def of_tenants(self, topic: str, names: Iterable[str]) -> Counter[int]:
-        """Of these tenants of a topic, together."""
+        """Returns the sum of the histograms of these tenants of a topic."""
         return _together(self.tenants.get((topic, name), {}) for name in names)
 
     def of_others(self, topic: str, names: Iterable[str]) -> Counter[int]:
-        """Of all tenants of a topic but these."""
+        """Returns the sum of the histograms of all tenants of a topic except these."""
         every = _together(one for key, one in self.lanes.items() if key[0] == topic)
         return every - self.of_tenants(topic, names)
 
 
 def percentiles_of(histogram: Histogram, shares: Mapping[str, float]) -> dict[str, float]:
-    """For each share the latency (ms) that so many of all did not exceed; none of an empty histogram."""
+    """Returns for each share the latency (ms) that so many of the messages did not exceed. Empty if the histogram is
+    empty.
+    """
     total, found = sum(histogram.values()), dict[str, float]()
     for name, share in shares.items():
         left = ceil(round(share * total, 6))
@@ -68,7 +72,7 @@ def bucket_of(latency: int) -> int:
 
 
 def _latency(bucket: int) -> float:
-    """As kodoctl.pipeline.rollup.histogram.value."""
+    """Returns the latency (ms) of a bucket, as `kodoctl.pipeline.rollup.histogram.value` does."""
     return 0.0 if bucket < 0 else BASE**bucket * _MIDDLE
 
 

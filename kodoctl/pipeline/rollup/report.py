@@ -51,9 +51,15 @@ def document(
     tenants: Iterable[Row],
     late: Mapping[str, Mapping[Any, Row]],
 ) -> RollupDocument:
-    """For machines. Times are ms. `span`: beginning of the first window and of the last, how many hold rows, and how many
-    more do in which nothing can have happened; `late`: by `lanes` and `tenants` and their keys, shares (p50 …) of the
-    latencies, in ms.
+    """Returns the report as a JSON document for programs. Times are in ms.
+
+    Args:
+        window: the width of a window.
+        span: begin of the first window, begin of the last one, number of windows with rows, and number of windows at
+            impossible times.
+        lanes: counts of the lanes.
+        tenants: counts of the tenants.
+        late: percentiles (p50 …) of the latencies, under `lanes` and `tenants`, by their keys.
     """
     since, until, kept_rows, impossible = span
     return {

@@ -39,7 +39,9 @@ class RollupTotals(NamedTuple):
         return {(one["topic"], one["tenant"]) for one in self.tenants if one["tenant"] is not None}
 
     def document(self, window: int, late: Histograms) -> RollupDocument:
-        """For machines. `window`: ms; `late`: of these lanes and tenants."""
+        """Returns the report as a JSON document for programs. `window`: ms; `late`: histograms of the lanes and tenants
+        of this summary.
+        """
         shares = {
             kind: {key: percentiles_of(one, SHARES) for key, one in of.items()}
             for kind, of in (("lanes", late.lanes), ("tenants", late.tenants))
@@ -64,7 +66,7 @@ def totals(rollup: DataFrame, within: tuple[int, int]) -> RollupTotals:
 
 
 def histograms(latencies: DataFrame, tenants: Collection[tuple[str, str]]) -> Histograms:
-    """Of all lanes, and of these tenants, by (topic, tenant)."""
+    """Returns the histograms of all lanes, and those of `tenants`, by (topic, tenant)."""
     named = small_table(latencies.sparkSession, sorted(tenants), "topic string, tenant string")
     known = latencies.join(F.broadcast(named), list(_TENANT), how="inner")
     messages = F.sum("messages").alias("messages")
@@ -78,8 +80,8 @@ def histograms(latencies: DataFrame, tenants: Collection[tuple[str, str]]) -> Hi
 
 
 def _largest(rollup: DataFrame) -> DataFrame:
-    """Tenants of each topic by what arrived on its ready topics; what happened to that later is counted wherever it
-    did.
+    """Returns the TENANTS largest tenants of each topic, by their arrivals on its ready topics. Their other counts
+    include all lanes of the topic.
     """
     arrived = F.when(F.col("state") == "ready", F.col("arrivals")).otherwise(0).alias("arrivals")
     order = Window.partitionBy("topic").orderBy(F.desc("arrivals"), F.desc("done"), "tenant")

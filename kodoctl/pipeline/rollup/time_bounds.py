@@ -14,7 +14,7 @@ LONGEST: Final = 600 * 7 * 86_400_000  # ms that a chart shows, at most
 
 
 class TimeBounds(NamedTuple):
-    """From `since` until `until`, both included, in ms since the epoch."""
+    """Time from `since` to `until`, both included, in ms since the epoch."""
 
     since: int
     until: int
@@ -26,7 +26,7 @@ class TimeBounds(NamedTuple):
         return cls(max(min(created, default=0) - CLOCKS, until - LONGEST, 0), until)
 
     def span(self, first: int, last: int) -> int:
-        """Length of what is within, of the time from `first` to `last`; 0: nothing is."""
+        """Returns the length (ms) of the time from `first` to `last` that is within the bounds; 0 if none is."""
         return max(0, min(last, self.until) - max(first, self.since))
 
     def windows(self, width: int) -> tuple[int, int]:

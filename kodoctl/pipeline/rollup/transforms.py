@@ -61,16 +61,17 @@ def sent_among(detailed: DataFrame) -> DataFrame:
 
 
 def sent(events: DataFrame, *, window: str) -> DataFrame:
-    """(window_ts, topic, tenant, messages) of what producers sent, each message once wherever it went since. Whatever
-    moved, came back or was recalled is not sent again, and a producer's mark is no message.
+    """Returns (window_ts, topic, tenant, messages): the number of messages that producers sent. Each message counts
+    once: moves, redeliveries and recalls are not counted, nor are the markers that a producer writes.
     """
     windows = events.where(_SENT).select(F.window("publish_ts", window)["start"].alias("window_ts"), "topic", "tenant")
     return windows.groupBy(*SENT.names[:-1]).agg(F.count("*").alias("messages"))
 
 
 def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """(KEYS, bucket, messages) of what was done: time since the message was first stored, by
-    kodoctl.pipeline.rollup.histogram. Histograms of one key and several windows or runs are added bucket by bucket.
+    """Returns (KEYS, bucket, messages): histograms of the time from the first storage of a message to its completion,
+    with the buckets of kodoctl.pipeline.rollup.histogram. Histograms of one key in several windows or runs are added
+    bucket by bucket.
     """
     return (
         _placed(transitions.where(F.col("event").isin(*DONE)), _topics(events) if topics is None else topics, window)

@@ -42,13 +42,13 @@ STAGES = ("ingest", "rollup", "audit", "report")
 
 
 class RunProgress(Protocol):
-    """What is notified while a run goes on."""
+    """Observer of a run: its methods are called as the run proceeds."""
 
     def stage(self, name: str) -> None:
         """A stage begins."""
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """What is going to be read. Raises ClusterError where there is none."""
+        """Called before the topics are read. Raises ClusterError if there are none."""
 
     def batch(self, landed: LandingResult) -> None:
         """A batch counts."""
@@ -155,7 +155,9 @@ def _roll_up(spark: SparkSession, request: RunRequest, stages: _Stages) -> None:
 def _judge(
     spark: SparkSession, request: RunRequest, admin: Admin, stages: _Stages, rollup: Future[None]
 ) -> tuple[AuditDocument, Facts | None, Exception | None]:
-    """The audit, what a page is made of, and what failed behind the audit: a verdict that is known is never lost by that."""
+    """Audits the landing. Returns (document of the audit, facts of the report or None, error after the audit or None).
+    An error after the audit is returned instead of raised, so that the verdict is not lost.
+    """
     landing = request.landing
     audit: AuditDocument | None = None
     facts: Facts | None = None
@@ -182,8 +184,8 @@ def _judge(
 
 
 def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> tuple[list[LandingResult], HolesError | None]:
-    """What landed, and which partitions were left. Behind a batch that counts it may be stopped: Spark ends the stream, and
-    the next run takes the batch as it is.
+    """Runs the ingest. Returns the batches that landed, and the error that names the skipped partitions; None if there
+    are none. The run may stop after each committed batch: Spark ends the stream, and the next run uses the batch.
     """
     wanted = ingest_job.IngestRequest(
         request.expansion,

@@ -27,7 +27,7 @@ class RunDeadline:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """For the length of the run. Behind it nothing is cancelled any more."""
+        """Watches the deadline during the block, which is the run. Nothing is cancelled after the block."""
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(ended,), name="kodo-deadline", daemon=True)
         watching.start()

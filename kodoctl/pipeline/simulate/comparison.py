@@ -170,7 +170,9 @@ def recorded(arrivals: Sequence[Row]) -> RecordedFigures:
 def document(
     trials: Sequence[tuple[Trial, SimulatedRun, SimulatedRun | None]], notes: Sequence[str]
 ) -> SimulationDocument:
-    """For machines. `trials`: with what the replay of today's file, and of the candidate if there is one, gave. Times are ms."""
+    """Returns the comparison as a JSON document for programs. `trials`: each with the result of today's file and that
+    of the candidate, or None if there is no candidate. Times are in ms.
+    """
     return {
         "format_version": FORMAT_VERSION,
         "trials": [

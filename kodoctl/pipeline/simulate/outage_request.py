@@ -49,7 +49,9 @@ class OutageRequest:
         return list(self.names if self.count is None else ordered[: self.count])
 
     def asked(self, tenants: Sequence[str], until: float) -> dict[str, Any]:
-        """As kodo_consumer.simulator takes it, times in seconds. `until`: of the last arrival."""
+        """Returns the outage in the format of `kodo_consumer.simulator`, with times in seconds. `until`: the time of
+        the last arrival.
+        """
         begin = self.begin / 1000
         return {
             "tenants": tenants,
@@ -61,7 +63,7 @@ class OutageRequest:
         }
 
     def row(self, tenants: int) -> SimulatedOutageRow:
-        """For documents."""
+        """Returns the outage as a row of a JSON document. `tenants`: the number of affected tenants."""
         return {
             "tenants": tenants,
             "state": self.state,
@@ -93,7 +95,7 @@ def outage_of(text: str) -> OutageRequest:
 
 
 class _OptionReader:
-    """Reads the parts of one text and gathers what is wrong with them."""
+    """Reader of the options in one text; it collects all errors."""
 
     def __init__(self, text: str, pairs: Sequence[tuple[str, str]]) -> None:
         self._text, self._pairs = text, pairs

@@ -22,9 +22,9 @@ _MOST_GAPS: Final = 100
 
 @dataclass(slots=True)
 class Coverage:
-    """Told what is read, in order. Holes between entries are found against what was planned. `empty`: entries that
-    are stored and of which there is no message of their own: it is a chunked message's, or was shown to be none that
-    can be read.
+    """Record of the entries of a split that were read. Entries must be reported in order; a gap between two is detected
+    by comparison with the planned ranges. `empty`: stored entries without a message of their own, because they are part
+    of a chunked message or were proved unreadable.
     """
 
     split: Split

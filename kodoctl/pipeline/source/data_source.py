@@ -69,7 +69,9 @@ class PulsarSource(DataSource):
         return MESSAGES.spark()
 
     def _options(self) -> Options:
-        """`self.options` stays what Spark made it: a plain dictionary of it would know lower-case names only."""
+        """Returns the parsed options. `self.options` must stay Spark's own dictionary: a plain copy would accept only
+        lower-case names.
+        """
         return read_options(self.options, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
 
     def reader(self, schema: StructType) -> PulsarReader:  # noqa: ARG002 - Spark names it
@@ -83,8 +85,8 @@ class PulsarSource(DataSource):
 
 @cache
 def broker(connection: Connection) -> BrokerClient:
-    """Of each process that reads one: Spark uses its Python processes again, and to connect costs as much as to read
-    some thousand messages.
+    """Returns the client of this process for a connection. Spark reuses its Python processes, and connecting takes as
+    long as reading some thousand messages.
     """
     return BrokerClient(connection)
 
@@ -134,7 +136,9 @@ class PulsarReader(DataSourceReader, _Planner):
         self.pruning = Pruning()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Topic, partition and publish time cut what is read. Spark applies every filter to the rows all the same."""
+        """Limits the read to the topics, partitions and publish times that `filters` name. Returns all filters, because
+        Spark must still apply them to the rows.
+        """
         self.pruning = Pruning.of(filters)
         return filters
 
@@ -194,11 +198,11 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """By the option maxBytesPerTrigger."""
+        """Returns the limit that the option `maxBytesPerTrigger` sets; no limit without it."""
         return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fixes the end of the stream at what is stored now, over all its batches."""
+        """Fixes the end of the stream, for all its batches, at the messages that are stored now."""
         self.now = self._stored()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -41,7 +41,7 @@ class NoMessage:
         return True
 
     def publish_timestamp(self) -> int:
-        """Of the message beside it."""
+        """Publish time of the readable message next to this one."""
         return self.published
 
     def event_timestamp(self) -> int:
@@ -57,7 +57,7 @@ class NoMessage:
         return ""
 
     def encryption_context(self) -> str:
-        """What stands for it among messages that cannot be read."""
+        """Marker that replaces the encryption context of a message that cannot be read."""
         return UNREAD
 
 
@@ -195,7 +195,9 @@ def _nullable(found: list[bytes], messages: list[Any]) -> Sequence[bytes | None]
 
 
 def _content(message: Any, index: int) -> ReadableContent:
-    """Of a message beside one that is encrypted or has other bytes than text; of that one, too."""
+    """Returns (properties, key, problem) of a message. `problem` is None unless the message is encrypted or has bytes
+    that are not text.
+    """
     if isinstance(message, NoMessage):
         return {}, None, UNREAD
     with suppress(Exception):  # whatever the client makes of bytes that a stranger chose

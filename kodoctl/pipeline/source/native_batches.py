@@ -51,11 +51,11 @@ class EntrySpan(NamedTuple):
     id: bytes
 
     def publish_timestamp(self) -> int:
-        """Of the first entry."""
+        """Publish time of the first entry."""
         return self.published
 
     def message_id(self) -> EntrySpan:
-        """What `serialize` can be asked of."""
+        """Message id: an object with the method `serialize`, here the span itself."""
         return self
 
     def serialize(self) -> bytes:
@@ -64,8 +64,8 @@ class EntrySpan(NamedTuple):
 
 
 class NativeRead(NamedTuple):
-    """What one read came to. `batch`: None where no message came; `spans`: entries whose first message is in it; `state`:
-    of the split when it ends with this, else None.
+    """Result of one read. `batch`: None if no message arrived; `spans`: entries whose first message is in the batch;
+    `state`: the state of the split if this read ends it, else None.
     """
 
     batch: pa.RecordBatch | None
@@ -98,7 +98,9 @@ class NativeBatches:
 
 
 def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches | None:
-    """For a reader of the client library; None where it is read without the border."""
+    """Returns the batches of a reader by the native border. None if the border is not available or does not fit the
+    client library: the split is then read without it.
+    """
     border, _ = choose_batches(native=options.native)
     if border is None:
         return None
@@ -179,7 +181,7 @@ def arrays_of(rows: int, found: Columns) -> MessageArrays:
 
 
 def _decoded(raw: Any, index: int) -> tuple[bytes | None, dict[str, str], str, str]:
-    """Payload, properties, key, and what of the message cannot be read: of one that only the binding reads."""
+    """Returns (payload, properties, key, unreadable part) of a message that only the Python binding can read."""
     import pulsar
 
     message = pulsar.Message()

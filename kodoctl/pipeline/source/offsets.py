@@ -34,7 +34,9 @@ Offset = dict[str, str]
 
 
 def mark(offset: Mapping[str, str], part: str) -> StreamOffset:
-    """Of one partition; its beginning where the offset does not know it (partitions that came later)."""
+    """Returns the offset of one partition. If `offset` lacks the partition, because it was created later, returns its
+    beginning.
+    """
     text = offset.get(part)
     if text is None:
         return BEGIN
@@ -82,7 +84,7 @@ def _next(one: PartitionBatch, size: int | None) -> StreamOffset:
 
 
 def holes(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, str]:
-    """Partitions in which what came right behind the offset may be gone, and why."""
+    """Returns the partitions in which entries directly after the offset may have been deleted, with the reason."""
     return {
         part: f"ledger {mark(since, part).ledger}, where reading stopped, is gone: what came behind may be gone unread"
         for part, there in now.items()

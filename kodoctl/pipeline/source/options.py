@@ -125,7 +125,7 @@ def _access(given: Mapping[str, str], faults: list[Diagnostic]) -> Connection:
 
 
 def _secret(given: Mapping[str, str], option: str) -> Secret | None:
-    """Of a variable that an option names."""
+    """Returns the secret in the environment variable that an option names. None if the option is not set."""
     name = given.get(option)
     return checked_secret(secret_of_variable(name).reveal(), name, variable=name) if name else None
 
@@ -180,7 +180,7 @@ def unknown(given: Mapping[str, str]) -> list[str]:
 
 
 class _ToldError(ValueError):
-    """Its words say what is wrong."""
+    """Error of an option; its text names the problem."""
 
 
 def _fault(detail: str) -> Diagnostic:

@@ -64,14 +64,15 @@ def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[
 
 
 def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> list[Answer]:
-    """Answers in the order of what is asked; several are asked at once."""
+    """Calls `ask` for each item of `asked`, several at a time. Returns the answers in the order of the items."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(ask, asked))
 
 
 def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
-    """By partition; -1 for a topic that has none; None: there is no such topic. Of the partitions that it has by its
-    metadata those that are there. Raises ClusterError where a partition gives no answer: unasked is not absent.
+    """Returns the statistics by partition; the key is -1 for a topic without partitions. None if the topic does not
+    exist. Partitions that the topic's metadata counts and that do not exist are left out. Raises ClusterError if a
+    partition does not answer, because such a partition may exist.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
@@ -88,7 +89,7 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
 
 
 def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
-    """Of each partition of a topic."""
+    """Returns the metadata (creation time, number of rewrites) of each partition in `parts`."""
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
     answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
     each = answer.get("partitions") or {}
@@ -109,7 +110,9 @@ def _history(info: Mapping[str, Any]) -> PartitionMetadata:
 
 
 def to_text(looks: Mapping[str, PartitionMetadata]) -> str:
-    """For an option of Spark's: histories by the full names of partitions."""
+    """Returns the metadata as JSON text, which a Spark option can have as its value. Partitions without a creation time
+    are left out. `looks`: by the full name of the partition.
+    """
     return json.dumps({part: [one.created.isoformat(), one.rewrites] for part, one in looks.items() if one.created})
 
 

@@ -54,26 +54,28 @@ class StoredPartition:
 
     @property
     def opened(self) -> Place:
-        """Before everything in the open ledger."""
+        """Position before the first entry of the open ledger; START if there are no ledgers."""
         return (self.ledgers[-1], -1) if self.ledgers else START
 
     def continues(self, after: Place) -> bool:
-        """True if nothing between `after` and what is stored can be missing. Ledgers are trimmed from the oldest on,
-        so a missing ledger behind an existing one had no entries (brokers replace an empty ledger when they load a
-        topic).
+        """True if no entry between `after` and the stored ranges can be missing. Brokers trim ledgers from the oldest
+        on. Therefore a missing ledger after an existing one had no entries: brokers replace an empty ledger when they
+        load a topic.
         """
         return after == START or after >= self.last or any(ledger <= after[0] for ledger in self.ledgers)
 
 
 def nothing_deleted(before: int | None, after: int | None) -> bool:
-    """By how often a partition's metadata was rewritten at two looks (None: unknown): once may be for a ledger that
-    was empty, and replaced when the partition was loaded.
+    """True if at most one rewrite of a partition's metadata lies between two readings of the number of rewrites (None
+    if unknown). One rewrite deletes nothing if it replaced an empty ledger when the partition was loaded.
     """
     return before is not None and after is not None and after - before <= 1
 
 
 def stored(stats: Mapping[str, Any]) -> StoredPartition:
-    """Of the admin API's `internalStats`. The open ledger is the last one; its figures stand beside the list."""
+    """Returns the stored ranges of a partition from the admin API's `internalStats`. The open ledger is the last one;
+    the API reports its figures outside the list of ledgers.
+    """
     last = parse_position(str(stats.get("lastConfirmedEntry", "-1:-1")))
     rows = [(int(one["ledgerId"]), int(one["entries"]), int(one["size"])) for one in stats.get("ledgers") or ()]
     if rows:
@@ -109,7 +111,7 @@ def trim_ranges(pieces: Iterable[LedgerRange], after: Place = START, upto: Place
 
 
 def split_ranges(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerRange, ...]]:
-    """At most so many runs of about as many bytes each, in order; entries stay whole."""
+    """Splits ranges into at most `most` runs of about the same number of bytes, in order. Entries are not divided."""
     goal = max(1, -(-sum(piece.size for piece in pieces) // max(1, most)))
     runs: list[tuple[LedgerRange, ...]] = []
     run: list[LedgerRange] = []

@@ -1,5 +1,5 @@
-"""Says what a command waits for where a cluster has no room: Spark waits without end, and its own warning is not
-seen.
+"""Report of a wait for Spark executors: names the resource that a full cluster lacks. Spark waits without end, and its
+own warning is not shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _LOOK: Final = 1.0
 
 @contextmanager
 def report_executor_wait(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
-    """For the length of a block; on this machine alone there is nothing to wait for."""
+    """Reports by `tell`, during the block, that Spark waits for executors. Does nothing in local mode, where there is
+    no such wait.
+    """
     context = spark.sparkContext
     master, over = context.master or "", threading.Event()
     waiting = ExecutorWait(master, context.getConf().get("spark.executor.memory") or "1g")

@@ -247,7 +247,9 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
 
 @contextlib.contextmanager
 def spark_failures(session: SparkSession) -> Iterator[None]:
-    """Turns what fails in Spark within the block into KodoctlError."""
+    """Raises KodoctlError (K577) for every error of Spark in the block. A ConnectionError is raised unchanged unless
+    the Spark session has ended.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -106,8 +106,8 @@ class LandingDatabase:
 
 @contextmanager
 def open_database(landing: Landing, *, other_files: bool = False) -> Iterator[LandingDatabase]:
-    """For the length of a block. `other_files`: statements may read files besides the landing's. Raises UsageError when
-    DuckDB is not installed, KodoctlError when the landing cannot be read.
+    """Opens a landing as a DuckDB database for the length of a block. `other_files`: statements may read files besides
+    the landing's. Raises UsageError when DuckDB is not installed, KodoctlError when the landing cannot be read.
     """
     installed()
     import duckdb
@@ -181,7 +181,9 @@ def _values(column: pa.Array) -> list[Any]:
 
 @contextmanager
 def _reported(*, is_explain: bool = False) -> Iterator[None]:
-    """Turns what DuckDB, or Arrow below it, raises into errors of ours. `is_explain`: see LandingDatabase."""
+    """Turns errors of DuckDB and Arrow in the block into KodoctlError if a file of the landing is missing, else into
+    UsageError. `is_explain`: see LandingDatabase.
+    """
     import duckdb
     import pyarrow as pa
 
