@@ -2,8 +2,8 @@
 
 `partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union
 and hides a subscription that some partitions lack (docs/explanation/pulsar.md). It leaves out partitions whose
-owner cannot be asked: those are asked one by one (kodoctl.pulsar.omitted_partitions), so that what is read here is complete, or
-refused.
+owner cannot be asked: those are asked one by one (kodoctl.pulsar.omitted_partitions), so that what is read here is
+complete, or refused.
 """
 
 from __future__ import annotations
