@@ -1,5 +1,5 @@
 """Writes to tenants, namespaces and grants. One write at a time in a namespace: parallel ones of policies are lost
-silently (186 of 200 rounds, pulsar-measured §2).
+silently (186 of 200 rounds, docs/explanation/pulsar.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A plan by a role that may not see all: from markers and topic policies, without namespaces, grants and ledgers.
 
 Whoever has `consume` on a namespace sees topics, partitions, properties, subscriptions, use and topic policies; not
-the namespace's own policies, grants and properties, where the ledgers are (pulsar-measured §8). What is left says
-what would become of topics and subscriptions, and cannot be applied.
+the namespace's own policies, grants and properties, where the ledgers are (docs/explanation/pulsar.md#rights). What is
+left says what would become of topics and subscriptions, and cannot be applied.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 than before or after.
 
 Pulsar refuses a retention that is not above the backlog quota, on effective values, for the object written only: size
-at both levels, time at topics, each type of quota inherited on its own (pulsar-measured §1.3).
+at both levels, time at topics, each type of quota inherited on its own (docs/explanation/pulsar.md).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
     from kodoctl.pulsar.secret import Secret
 
-CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (pulsar-measured §9)
+CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (docs/explanation/pulsar.md)
 TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer
 FIRST_S: Final = 8.0  # a cluster of which no address ever answered is not in a fail-over
 _NO_TIME: Final = frozenset({429, 503})

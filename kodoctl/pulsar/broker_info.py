@@ -87,7 +87,7 @@ def _local_cluster(clusters: list[str], configuration: dict[str, Any]) -> str:
 
 
 def _unsupported(version: tuple[int, ...]) -> frozenset[str]:
-    """4.0.7 answers 404 for a topic's subscription expiration, 4.2.4 takes it (pulsar-measured §6)."""
+    """4.0.7 answers 404 for a topic's subscription expiration, 4.2.4 takes it (docs/explanation/pulsar.md#versions)."""
     return frozenset({"subscription_expiry"}) if version and version < (4, 2) else frozenset()
 
 

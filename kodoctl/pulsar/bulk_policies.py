@@ -1,4 +1,4 @@
-"""All topic policies of a namespace in one read of its system topic `__change_events` (pulsar-measured §3).
+"""All topic policies of a namespace in one read of its system topic `__change_events` (docs/explanation/pulsar.md).
 
 300 topics take 0.1 to 0.35 s, against 10 s of single requests, with the same answer; and only here does "unset"
 differ from "false". The schema list is asked first, so that a plan creates nothing: opening a reader would make the

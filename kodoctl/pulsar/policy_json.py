@@ -1,7 +1,7 @@
 """The JSON shapes of policies on Pulsar, both ways: a function that writes one and a function that reads it.
 
 Every body is complete, because Pulsar fills what is left out with 0. A reader answers None for unset, and Foreign for
-what the file format cannot say. Facts: facts/pulsar-measured.md §1 (4.2.4 and 4.0.7).
+what the file format cannot say. As measured with 4.2.4 and 4.0.7: docs/explanation/pulsar.md#policies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shape:
 
 
 def is_set(raw: Any) -> bool:
-    """204, an empty body, null, {} and [] all mean unset (pulsar-measured §1.1)."""
+    """204, an empty body, null, {} and [] all mean unset (docs/explanation/pulsar.md#policies)."""
     return raw is not None and raw not in ("", {}, [], "null")
 
 

@@ -1,7 +1,7 @@
 """Admin requests of policies: paths and verbs of the admin API of Pulsar, and the names of bulk reads and namespace
 dumps.
 
-The JSON shapes themselves are in kodoctl.pulsar.policy_json. Facts: facts/pulsar-measured.md §1 (4.2.4 and 4.0.7).
+The JSON shapes themselves are in kodoctl.pulsar.policy_json. As measured: docs/explanation/pulsar.md#policies.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
 
 
 def new_namespace(policies: Policies, cluster: str) -> dict[str, Json]:
-    """The body that creates a namespace complete in one PUT: the members of the dump (pulsar-measured §7)."""
+    """The body that creates a namespace complete in one PUT (docs/explanation/pulsar.md): the members of the dump."""
     body: dict[str, Json] = {}
     for name, value in policies.items():
         codec = BY_NAME[name]

@@ -1,9 +1,9 @@
 """One GET a topic: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
 
 `partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union
-and hides a subscription that some partitions lack (more-measured). It leaves out partitions whose owner cannot be
-asked: those are asked one by one (kodoctl.pulsar.omitted_partitions), so that what is read here is complete, or
-refused.
+and hides a subscription that some partitions lack (docs/explanation/pulsar.md). It leaves out partitions whose
+owner cannot be asked: those are asked one by one (kodoctl.pulsar.omitted_partitions), so that what is read here is
+complete, or refused.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def state_weight(subscription: Subscription, level: Level, state: State) -> int:
 
 
 def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
-    """The latest a message can be due from now; design/consumer.md: largest declared delay, 1 h with a rate limit or
-    isolation, and the window of the longest quota.
+    """The latest a message can be due from now: the largest declared delay, 1 h with a rate limit or isolation, and the
+    window of the longest quota (docs/explanation/consumer.md#delays).
     """
     spans: list[int] = [0]
     for state in (*read_states(subscription), None):

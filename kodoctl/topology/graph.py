@@ -1,6 +1,7 @@
 """Levels, states and flows as networkx graphs: which lane a message can go to from where, and why.
 
-The static half of the consumer's state machine (design: consumer.md): it says where messages *may* go, not which will.
+The static half of the consumer's state machine (docs/explanation/consumer.md): it says where messages *may* go, not
+which will.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Names of Pulsar objects and of a topology's parts: parse them, print them, order them.
 
-A family's topic is `ground + level suffix + "-" + subscription + state suffix` (design: one naming rule, no
-exceptions). Nothing here may be used to *guess* level or state back from a name: ask the topology, which knows.
+A family's topic is `ground + level suffix + "-" + subscription + state suffix` (one naming rule, no exceptions).
+Nothing here may be used to *guess* level or state back from a name: ask the topology, which knows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Policies from several places of a file, merged in a fixed order, with the place each value came from.
 
-Order (design/topology.md): ready = derived < defaults < topic; state = defaults < topic < derived <
+Order: ready = derived < defaults < topic; state = defaults < topic < derived <
 defaults.state_policies < topic.state_policies; dead letters and audit = defaults < topic < derived < their own map.
 """
 

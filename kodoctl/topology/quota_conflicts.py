@@ -33,7 +33,7 @@ def quota_conflicts(
     quota: BacklogQuota | None, retention: Retention | None, *, by_time: bool
 ) -> Iterator[QuotaConflict]:
     """Pulsar's own rule, as measured: strictly quota < retention, by size at every level and by time at topics only;
-    an unlimited quota, and retention of 0/0 or unlimited, always pass (facts/pulsar-measured.md §1.3).
+    an unlimited quota, and retention of 0/0 or unlimited, always pass (docs/explanation/pulsar.md).
     """
     if quota is None or retention is None or (retention.time == 0 and retention.size == 0):
         return

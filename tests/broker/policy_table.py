@@ -1,5 +1,5 @@
-"""Every policy of the table in the design: how the file writes it and what the broker then answers, written down by hand so
-that a mistake in the code's own table shows.
+"""Every policy of docs/reference/topology.md: how the file writes it and what the broker then answers, written
+down by hand so that a mistake in the code's own table shows.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ TABLES = {"Packages of `kodoctl/`": KODOCTL, "Packages of `consumer/kodo_consume
 WALKS = {
     "From a YAML field to its HTTP request": (ROOT, 12),
     "From a received message to its acknowledgement": (CONSUMER, 14),
+    "From `pipeline run` to the verdict": (ROOT, 12),
+    "From `waiting apply` to the acknowledgement": (ROOT, 13),
 }
 _CODE = re.compile(r"`([^`]+)`")
 _MEMBER = re.compile(r"[A-Za-z_]+\.[A-Za-z_]+")

@@ -48,7 +48,7 @@ class Faults:
         world.trace("healed")
 
     def _help(self) -> None:
-        """What was refused everywhere waits until somebody helps, says the design: its worker is started anew."""
+        """What was refused everywhere waits until somebody helps: its worker is started anew."""
         world = self.world
         for process in world.processes:
             if process.alive and process.worker.counts.parked:

@@ -1,6 +1,7 @@
-"""The design's table, read from outside: when a handler may start, and where a message may go with which counters.
+"""The table of outcomes, read from outside: when a handler may start, and where a message may go with which counters.
 
-Written from the design, not from kodo_consumer.core.state_machine: it does not say where a message goes, but what no message may do.
+Written from docs/explanation/consumer.md, not from kodo_consumer.core.state_machine: it does not say where a
+message goes, but what no message may do.
 """
 
 from __future__ import annotations

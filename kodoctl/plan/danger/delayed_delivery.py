@@ -20,8 +20,8 @@ _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 def delayed_delivery_findings(desired: Desired, live: Live) -> Iterator[Diagnostic]:
     """A warning for each namespace whose broker delivers waiting messages at once, or cuts the connection of a client that
-    asks for such a wait (more-measured.md: it connects again, for ever). None where the broker's configuration is
-    unknown.
+    asks for such a wait (the client connects again, for ever: docs/explanation/pulsar.md#delays). None where the
+    broker's configuration is unknown.
     """
     for namespace in desired.namespaces:
         delays = live.delays.get(namespace, live.default_delays)

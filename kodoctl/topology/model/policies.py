@@ -1,7 +1,7 @@
 """Pulsar policies as the file writes them: one frozen type for desired and live values.
 
 A policy that is None is not mentioned; `inherit` drops what a default set, so that it is unset on Pulsar. Units and
-shapes are Pulsar's (design/topology.md, table of policies); how they travel is kodoctl.pulsar.policy_requests'
+shapes are Pulsar's (docs/reference/topology.md#topicpolicies); how they travel is kodoctl.pulsar.policy_requests'
 matter.
 """
 
@@ -203,7 +203,7 @@ class NamespacePolicies(SharedPolicies):
 class DelayedDelivery:
     """Delayed delivery of a broker; no file declares it. `on`: it keeps messages until they are due;
     `longest`: ms that it keeps them at most; it cuts the connection of a client that asks for more, again and again
-    (more-measured.md); 0: any time.
+    (docs/explanation/pulsar.md#delays); 0: any time.
     """
 
     on: bool = True

@@ -1,5 +1,5 @@
-"""Command lines that cannot be: what is wrong is said with what to do, the exit code is the design's, and nothing is asked of
-a cluster.
+"""Command lines that cannot be: what is wrong is said with what to do, the exit code is the documented one, and nothing
+is asked of a cluster.
 """
 
 from __future__ import annotations

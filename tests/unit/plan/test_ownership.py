@@ -1,4 +1,4 @@
-"""Whose an object is: the ownership table of design/plan-apply.md row by row, names that change, files that share."""
+"""Whose an object is: every case of ownership (docs/explanation/architecture.md), names that change, files that share."""
 
 from __future__ import annotations
 

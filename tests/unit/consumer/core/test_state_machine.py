@@ -1,4 +1,4 @@
-"""The state machine: the table of design/consumer.md row by row."""
+"""The state machine: the table of docs/explanation/consumer.md row by row."""
 
 from __future__ import annotations
 
