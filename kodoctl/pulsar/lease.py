@@ -3,8 +3,8 @@
 Freed within 0.1 s of the holder's death; a frozen holder is fenced after 60 s and learns it at its next heartbeat
 (docs/explanation/pulsar.md). Nothing to forget, nothing to clean up. While a broker fails over the holder waits, and
 writes nothing, until the broker that comes after it says that the lease is still its own. Where the broker's binary
-port is not known a lock topic stands in (kodoctl.pulsar.topic_lock); each kind takes its own first and then looks for the
-other, so that never both are held.
+port is not known a lock topic stands in (kodoctl.pulsar.topic_lock); each kind takes its own first and then looks for
+the other, so that never both are held.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class StoredInput(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves the position, as `io.IOBase.seek` does, and returns the new one."""
+        """Moves the position, as a file of the `io` module does, and returns the new one."""
         self._at = offset + (0, self._at, self.size())[whence]
         return self._at
 
