@@ -27,7 +27,7 @@ from kodoctl.pipeline.ingest.recorded_tables import RECORDED
 from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, TABLES
 from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
-from kodoctl.render.status_metrics import STATUS_METRICS
+from kodoctl.status.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
 
 HERE = Path(__file__).parent / "reference"

@@ -26,14 +26,17 @@ sys.path.insert(0, str(Path(__file__).parent / "src"))
 from kodo_fast.compiled_core import LIBRARY, digest
 
 HOT: Final = (
-    "audit_recorder", "cause_counts", "counters", "due_times", "effects", "engine", "engine_context", "envelope",
-    "handler_runs", "in_flight", "local_delays", "lookahead", "message_flow", "outcome_validation",
-    "pending_actions", "publishing", "receive_checks", "state_machine", "timers",
+    "state_machine",
+    "checks.outcome_validation", "checks.receive_checks",
+    "engine.audit_recorder", "engine.engine", "engine.handler_runs", "engine.local_delays", "engine.message_flow",
+    "engine.pending_actions", "engine.publishing", "engine.tenant_isolation",
     "limits.limiter_set", "limits.limiter_values",
     "scheduling.adaptive_concurrency", "scheduling.bulkheads", "scheduling.circuit_breaker",
-    "scheduling.concurrency_control", "scheduling.fairness", "scheduling.newcomers", "scheduling.quick_load", "scheduling.scheduler",
-    "scheduling.slot_reservation", "scheduling.slow_breakers", "scheduling.slow_calls", "scheduling.tenant_isolation",
-    "scheduling.tenant_queue", "scheduling.tenant_ring", "scheduling.turn_queues",
+    "scheduling.concurrency_control", "scheduling.newcomers", "scheduling.quick_load", "scheduling.scheduler",
+    "scheduling.slot_reservation", "scheduling.slow_breakers", "scheduling.slow_calls", "scheduling.turn_queues",
+    "state.cause_counts", "state.engine_context", "state.fairness", "state.in_flight", "state.lookahead",
+    "state.tenant_queue", "state.tenant_ring", "state.timers",
+    "values.counters", "values.due_times", "values.effects", "values.envelope",
 )  # fmt: skip
 MODULES: Final = tuple(f"kodo_consumer.core.{name}" for name in HOT)
 LEVEL: Final = os.environ.get("KODO_FAST_OPT", "1")  # of the C compiler

@@ -89,7 +89,7 @@ def tell(text: str) -> None:
 
 
 def tell_wait(what: str, seconds: float, limit: float) -> None:
-    """Prints a long wait for the cluster (kodoctl.pulsar.wait_monitor)."""
+    """Prints a long wait for the cluster (kodoctl.pulsar.connection.wait_monitor)."""
     if seconds < limit:
         tell(f"Waiting for the cluster, {seconds:.0f} s of at most {limit:.0f} s: {one_line(what, 300)}")
     else:
@@ -263,7 +263,7 @@ def end_process(code: int, *, at_once: bool = False) -> NoReturn:
     interpreter's own end is skipped, because that call would turn it into SIGABRT: registered exit functions
     are called, and streams are flushed.
     """
-    deadlines = sys.modules.get("kodoctl.pulsar.deadlines")  # loaded by whoever made such a call
+    deadlines = sys.modules.get("kodoctl.pulsar.binary.deadlines")  # loaded by whoever made such a call
     if not at_once and (deadlines is None or not deadlines.any_left_behind()):
         sys.exit(code)
     atexit._run_exitfuncs()  # noqa: SLF001  # nothing public does it; logging and users' own functions are among them

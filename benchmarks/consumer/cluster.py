@@ -16,7 +16,7 @@ import pulsar
 import requests
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.connection.connection import Flags, connect
 
 if TYPE_CHECKING:  # imported where it is used: some measure what Python takes without it
     from kodo_consumer import Consumer
@@ -96,7 +96,7 @@ def rss_mib() -> int:
 def edition() -> dict[str, bool]:
     """How the consumer of this process runs: with the native border, and with a compiled core."""
     from kodo_consumer.adapters.pulsar.native_border import choose_border
-    from kodo_consumer.core import engine
+    from kodo_consumer.core.engine import engine
 
     native = SETTINGS.get("KODO_CONSUMER_NATIVE", "true") == "true"
     return {"native": choose_border(native=native).border is not None, "compiled": not engine.__file__.endswith(".py")}

@@ -25,7 +25,7 @@ from typing import Any
 
 from kodo_consumer.adapters.stores.memory_store import MemoryStore
 from kodo_consumer.adapters.stores.sql_store import SqlStore
-from kodo_consumer.core.store import Exchange, Store
+from kodo_consumer.core.values.store import Exchange, Store
 from kodo_consumer.dedup import advance, create_tables, issue_token, once, take_token
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, insert
 from sqlalchemy.engine import make_url

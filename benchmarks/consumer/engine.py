@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.engine import Engine
+    from kodo_consumer.core.engine.engine import Engine
 
 ARMS = ("no-op", "fair", "audit", "move", "transfer")
 BATCH, BUNDLE = 100, 1_000  # messages of a broker entry; messages delivered at once
@@ -37,10 +37,10 @@ CORES = ("compiled", "interpreted")
 
 def _engine(*, by_tenant: bool, audited: bool) -> Engine:
     """An engine of one ready lane and its retrying lane."""
-    from kodo_consumer.core.clock import SystemClock
-    from kodo_consumer.core.engine import Engine
-    from kodo_consumer.core.envelope import Level, State
-    from kodo_consumer.core.policy import AuditTo, DelaySchedule, Lane, Policy, Target
+    from kodo_consumer.core.engine.engine import Engine
+    from kodo_consumer.core.values.clock import SystemClock
+    from kodo_consumer.core.values.envelope import Level, State
+    from kodo_consumer.core.values.policy import AuditTo, DelaySchedule, Lane, Policy, Target
 
     states = (State.READY, State.RETRYING)
     lanes = tuple(Lane(index, Level.L1, state, f"t-{state}", 1, 0.5) for index, state in enumerate(states))
@@ -66,9 +66,9 @@ def _engine(*, by_tenant: bool, audited: bool) -> Engine:
 def measure(arm: str, messages: int) -> dict[str, Any]:
     """Microseconds a message, in this process."""
     from kodo_consumer.core import COMPILED
-    from kodo_consumer.core.broker import Confirmed
-    from kodo_consumer.core.envelope import Delivery
-    from kodo_consumer.core.outcomes import DONE, Outcome, RetryAsked, TransferAsked
+    from kodo_consumer.core.values.broker import Confirmed
+    from kodo_consumer.core.values.envelope import Delivery
+    from kodo_consumer.core.values.outcomes import DONE, Outcome, RetryAsked, TransferAsked
 
     engine = _engine(by_tenant=arm == "fair", audited=arm == "audit")
     others: dict[str, Outcome] = {"move": RetryAsked(None, "busy"), "transfer": TransferAsked("other")}

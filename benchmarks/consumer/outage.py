@@ -22,10 +22,10 @@ from itertools import count, product
 from pathlib import Path
 from random import Random
 
-from kodo_consumer.core.engine import Engine
-from kodo_consumer.core.envelope import Delivery, Level, State
-from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG
-from kodo_consumer.core.policy import DelaySchedule, Lane, Policy, Target
+from kodo_consumer.core.engine.engine import Engine
+from kodo_consumer.core.values.envelope import Delivery, Level, State
+from kodo_consumer.core.values.outcomes import DONE, TOOK_TOO_LONG
+from kodo_consumer.core.values.policy import DelaySchedule, Lane, Policy, Target
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL

@@ -20,15 +20,15 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.engine_context import EngineContext
-from kodo_consumer.core.envelope import Delivery, Level, State
-from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState
-from kodo_consumer.core.policy import Lane, Policy, Target
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.turn_queues import TurnQueues
+from kodo_consumer.core.state.engine_context import EngineContext
+from kodo_consumer.core.state.in_flight import BatchEntry, InFlight, LaneState
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Delivery, Level, State
+from kodo_consumer.core.values.policy import Lane, Policy, Target
 
 MESSAGES = 200_000
 HELD = 50_000  # the look-ahead

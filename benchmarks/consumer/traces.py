@@ -19,8 +19,8 @@ from typing import Any
 
 import opentelemetry.trace
 from kodo_consumer.adapters.tracing.setup import runs_of, sends_of
-from kodo_consumer.core.broker import Confirmed
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.broker import Confirmed
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import parts_of
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks

@@ -31,10 +31,10 @@ import requests
 from kodo_consumer import Producer
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
 from kodo_consumer.adapters.pulsar.receipts import ReceiptPosition
-from kodo_consumer.core.broker import Confirmed, Receipt
+from kodo_consumer.core.values.broker import Confirmed, Receipt
 
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 
 PARTITIONS = 9
 EVERY = 0.01  # seconds

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 import requests
-from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.outbox import TABLE
 from kodo_consumer.outbox.outbox_store import open_store
 from kodo_consumer.outbox.producers import Senders
@@ -38,7 +38,7 @@ from kodo_consumer.producer import Producer
 from sqlalchemy import create_engine, insert
 from sqlalchemy.pool import NullPool
 
-from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.connection.connection import Flags, connect
 
 ARMS = ("producer", "sqlite", "sqlite-keyed", "postgresql", "postgresql-keyed", "hot")
 HERE = Path(__file__).parent

@@ -46,7 +46,7 @@ from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.report import parse_window
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
 from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
-from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 

@@ -26,8 +26,8 @@ from recall import CLUSTER, TOPOLOGY, kodoctl, send
 
 from kodoctl.pipeline.recall.send_job import SendTask
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_plan_file import loads
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.plan.recall_plan_file import loads
 
 WAYS = ("native", "binding")
 

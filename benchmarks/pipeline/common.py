@@ -28,7 +28,7 @@ import requests
 
 import kodoctl
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.connection import Connection, Flags, connect
+from kodoctl.pulsar.connection.connection import Connection, Flags, connect
 
 HERE = Path(__file__).parent
 CORES = os.cpu_count() or 1

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from kodoctl.pipeline.recall.select_job import CandidateRow
-from kodoctl.recall.destinations import family_of
 from kodoctl.recall.filter.condition import parse
-from kodoctl.recall.letter_table import check_table, segments
-from kodoctl.recall.recall_plan import LetterTable, RecallAction, RecallPlan
-from kodoctl.recall.selection import LetterSelection, SelectionRequest
-from kodoctl.recall.stored_message import Position
+from kodoctl.recall.message.stored_message import Position
+from kodoctl.recall.plan.destinations import family_of
+from kodoctl.recall.plan.letter_table import check_table, segments
+from kodoctl.recall.plan.recall_plan import LetterTable, RecallAction, RecallPlan
+from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 from kodoctl.topology.load import load_topology
 
 NOW = 1_800_000_000_000

@@ -29,8 +29,8 @@ import pulsar
 import requests
 from common import Memory
 
-from kodoctl.pulsar.connection import Flags, connect
-from kodoctl.pulsar.message_reader import read_stored
+from kodoctl.pulsar.binary.message_reader import read_stored
+from kodoctl.pulsar.connection.connection import Flags, connect
 from kodoctl.pulsar.session import Session
 
 CLUSTER = connect(Flags(), os.environ, Path.cwd())

@@ -43,8 +43,8 @@ from kodoctl.pipeline.source.partition_stats import read_stored
 from kodoctl.pipeline.source.split_reader import read_split
 from kodoctl.pipeline.source.splits import splits_of
 from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
 
 SPLITS = (1, 2, 8)
 WAYS = ("native", "binding")

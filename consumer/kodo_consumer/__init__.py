@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
-    from kodo_consumer.core.exceptions import (
+    from kodo_consumer.core.values.exceptions import (
         Blocking,
         Dead,
         Discard,
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from kodo_consumer.message import Message
-    from kodo_consumer.multi_run import run_all
     from kodo_consumer.producer import Producer
+    from kodo_consumer.running.multi_run import run_all
 
 _HOMES = {
     "Consumer": "consumer", "Message": "message", "Producer": "producer",
-    "Retry": "core.exceptions", "Pending": "core.exceptions", "Blocking": "core.exceptions", "Dead": "core.exceptions", "Discard": "core.exceptions",
-    "MoveTo": "core.exceptions", "Transfer": "core.exceptions", "Unavailable": "core.exceptions", "Repeat": "core.exceptions",
-    "HandlerFailedError": "core.exceptions", "run_all": "multi_run",
+    "Retry": "core.values.exceptions", "Pending": "core.values.exceptions", "Blocking": "core.values.exceptions", "Dead": "core.values.exceptions", "Discard": "core.values.exceptions",
+    "MoveTo": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
+    "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run",
 }  # fmt: skip
 __all__ = [
     "Blocking", "Consumer", "Dead", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",

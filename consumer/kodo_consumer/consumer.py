@@ -13,33 +13,33 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from kodo_consumer.adapters.tracing.setup import runs_of
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.lane_selection import given_selection, lane_lines, limit_warnings, select_lanes
-from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
-from kodo_consumer.environment import ConnectionOptions, Environment
-from kodo_consumer.multi_run import run_all
+from kodo_consumer.core.state.observer import Observers
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.counters import Counts
+from kodo_consumer.core.values.lane_selection import given_selection, lane_lines, limit_warnings, select_lanes
 from kodo_consumer.policy_builder import judged, policy_of
-from kodo_consumer.running_worker import RunningWorker, check_idle, has_started, started
+from kodo_consumer.running.multi_run import run_all
+from kodo_consumer.running.running_worker import RunningWorker, check_idle, has_started, started
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guarded
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
+from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, summary
 from kodo_consumer.runtime.topology_reload import Reloader, contents
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.core.broker import Broker, Cluster
-    from kodo_consumer.core.error_text import ErrorTextReader
-    from kodo_consumer.core.lane_selection import LaneSelection
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.broker import Broker, Cluster
+    from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.lane_selection import LaneSelection
+    from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Check
 
 log = logging.getLogger("kodo.consumer")

@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, overload
 
-from kodo_consumer.core.exceptions import Repeat, Retry, Unavailable
-from kodo_consumer.core.infrastructure_faults import Fault, FaultKind, fault_of, lacks_table
-from kodo_consumer.core.store import name_of
+from kodo_consumer.core.values.exceptions import Repeat, Retry, Unavailable
+from kodo_consumer.core.values.infrastructure_faults import Fault, FaultKind, fault_of, lacks_table
+from kodo_consumer.core.values.store import name_of
 from kodoctl.errors import KodoctlError, error
 
 if TYPE_CHECKING:

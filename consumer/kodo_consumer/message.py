@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
 
-from kodo_consumer.core.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
-from kodo_consumer.core.exceptions import InvalidPayloadError
+from kodo_consumer.core.values.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
+from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodoctl.protocol.json_payload import JsonPayloadError, read_json
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
     from typing_extensions import TypeVar
 
-    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.core.values.policy import Lane
     from kodo_consumer.dedup import AsyncWork
 
     T = TypeVar("T", default=Any)

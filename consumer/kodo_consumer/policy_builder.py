@@ -11,14 +11,22 @@ from functools import partial
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.exclusive_levels import ExclusiveLevels
-from kodo_consumer.core.lane_set import Bulkhead, LaneSet
-from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, Rate
-from kodo_consumer.core.outlet import Outlet
 from kodo_consumer.core.payloads.avro_safety import empty_items
-from kodo_consumer.core.policy import AuditTo, DelaySchedule, ErrorTextPolicy, IsolationPolicy, Lane, Policy, Target
-from kodo_consumer.core.route_table import DispatchTable, RouteRule, RouteTable
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.exclusive_levels import ExclusiveLevels
+from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.values.limit_policy import Concurrency, Limit, Pace, Quota, Rate
+from kodo_consumer.core.values.outlet import Outlet
+from kodo_consumer.core.values.policy import (
+    AuditTo,
+    DelaySchedule,
+    ErrorTextPolicy,
+    IsolationPolicy,
+    Lane,
+    Policy,
+    Target,
+)
+from kodo_consumer.core.values.route_table import DispatchTable, RouteRule, RouteTable
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import declared_limits

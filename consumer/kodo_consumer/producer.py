@@ -14,27 +14,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
-from kodo_consumer.core.envelope import ID, Level
-from kodo_consumer.core.message_validation import MessageValidator, message_arguments
-from kodo_consumer.core.object_use import ObjectUse
-from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
-from kodo_consumer.level_senders import LevelSender, LevelSenders, PostedMessage
-from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT
-from kodo_consumer.pending_messages import OnStored, UnclaimedReceipts, not_stored
-from kodo_consumer.route_reload import GroundLevels, level_reloader
+from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments
+from kodo_consumer.core.values.broker import Broker, Confirmed, Receipt, Unconfirmed
+from kodo_consumer.core.values.envelope import ID, Level
+from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
+from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
-from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.sending.environment import ConnectionOptions, Environment, reach_outlet
+from kodo_consumer.sending.level_senders import LevelSender, LevelSenders, PostedMessage
+from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
+from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
+from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
-    from kodo_consumer.core.outlet import Outlet
-    from kodo_consumer.core.route_table import DispatchTable
-    from kodo_consumer.core.wire_texts import PropertyValue
+    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.route_table import DispatchTable
+    from kodo_consumer.core.values.wire_texts import PropertyValue
     from kodoctl.protocol.signing import Signer
-    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 _T = TypeVar("_T")

@@ -1,6 +1,6 @@
 """Deletes of topics, subscriptions and namespaces: never in part, and never of objects that nobody reviewed.
 
-Each DELETE is sent by `kodoctl.pulsar.confirmed_write.delete`, which calls `look` before every single request:
+Each DELETE is sent by `kodoctl.pulsar.admin.confirmed_write.delete`, which calls `look` before every single request:
 the object must still be the planned one, and may hold and serve only data and clients that the plan showed and
 a user allowed.
 """
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import ClusterError
 from kodoctl.formatting import many
 from kodoctl.protocol.properties import LEDGER_PREFIX
-from kodoctl.pulsar.admin import Admin, must, namespace_path, subscription_path, topic_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until
-from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
+from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, subscription_path, topic_path
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until
+from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_topic
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:

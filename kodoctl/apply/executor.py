@@ -17,16 +17,16 @@ from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
 from kodoctl.plan.changes import Change, Create
 from kodoctl.plan.schedule import Step, StepKey, schedule
-from kodoctl.pulsar.admin_http import CONNECTIONS
-from kodoctl.pulsar.confirmed_write import WriteFailedError
+from kodoctl.pulsar.admin.admin_http import CONNECTIONS
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.topology.resources import NamespaceResource
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
-    from kodoctl.pulsar.admin import Admin
-    from kodoctl.pulsar.client import BrokerClient
-    from kodoctl.pulsar.journal import Journal
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.pulsar.control.journal import Journal
 
 _LOST: Final = "the lease was lost"
 _UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, RequestCount, no_condition
+from kodoctl.pulsar.admin.admin import NOT_SENT, Admin, Reply, RequestCount, no_condition
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.wait_monitor import WaitMonitor
+    from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 
 
 class FencedAdmin:
@@ -19,7 +19,7 @@ class FencedAdmin:
     retry.
 
     `check` raises LockedError when the lease is lost; it asks the broker at most every few seconds
-    (kodoctl.pulsar.lease).
+    (kodoctl.pulsar.control.lease).
     """
 
     def __init__(self, admin: Admin, check: Callable[[], None]) -> None:

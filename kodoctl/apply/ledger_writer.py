@@ -14,8 +14,8 @@ from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, LedgerPlan, entries_written
 from kodoctl.protocol.properties import LEDGER_PREFIX
-from kodoctl.pulsar.admin import Admin, must, namespace_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, poll_until, write_confirmed
+from kodoctl.pulsar.admin.admin import Admin, must, namespace_path
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, NamespaceResource
 

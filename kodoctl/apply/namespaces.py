@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.apply.policy_writer import write_policy
 from kodoctl.plan.field_diff import normalize
 from kodoctl.plan.policy_write_order import PolicyWrite, write_order
-from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
-from kodoctl.pulsar.live_inventory import grants_of
-from kodoctl.pulsar.policy_requests import namespace_writes, new_namespace, read_namespace_policies
+from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, path_part, topic_path
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.inventory.live_inventory import grants_of
+from kodoctl.pulsar.inventory.policy_requests import namespace_writes, new_namespace, read_namespace_policies
 from kodoctl.topology.names import NamespaceName, TopicName
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kodoctl.plan.field_diff import is_equal
-from kodoctl.pulsar.admin import NOT_SENT, Admin
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
-from kodoctl.pulsar.policy_requests import Write, rest_of_quota
+from kodoctl.pulsar.admin.admin import NOT_SENT, Admin
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.inventory.policy_requests import Write, rest_of_quota
 
 if TYPE_CHECKING:
     from kodoctl.plan.policy_write_order import PolicyWrite

@@ -20,19 +20,19 @@ from kodoctl.plan.changes import Create
 from kodoctl.plan.partial_access import refuse_reduced
 from kodoctl.plan.staleness import of_others, other_cluster, staleness
 from kodoctl.planning.planner import rejudge, scope_of_plan
-from kodoctl.pulsar.broker_info import read_server
-from kodoctl.pulsar.confirmed_write import WriteFailedError
-from kodoctl.pulsar.control_namespace import ensure_control_namespace, read_control_namespace, write_index
-from kodoctl.pulsar.journal import Heading, Journal, read_journal
-from kodoctl.pulsar.lease import hold
-from kodoctl.pulsar.live_inventory import read_live
+from kodoctl.pulsar.admin.broker_info import read_server
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
+from kodoctl.pulsar.control.control_namespace import ensure_control_namespace, read_control_namespace, write_index
+from kodoctl.pulsar.control.journal import Heading, Journal, read_journal
+from kodoctl.pulsar.control.lease import hold
+from kodoctl.pulsar.inventory.live_inventory import read_live
 from kodoctl.topology.resources import TenantResource
 
 if TYPE_CHECKING:
     from kodoctl.apply.report import ApplyReport, Listen
     from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
-    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.names import NamespaceName
 

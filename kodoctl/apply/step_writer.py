@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from kodoctl.apply import deletes, namespaces, subscriptions, topics
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
-from kodoctl.pulsar.confirmed_write import WriteFailedError
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     GrantResource,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
     from kodoctl.plan.schedule import Step
-    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.admin.admin import Admin
 
 
 class StepWriter:

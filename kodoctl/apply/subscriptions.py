@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin import Admin, Reply, must, partition_path, path_part, subscription_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, write_confirmed
-from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
+from kodoctl.pulsar.admin.admin import Admin, Reply, must, partition_path, path_part, subscription_path
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, write_confirmed
+from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_topic
 
 if TYPE_CHECKING:
     from kodoctl.topology.resources import SubscriptionResource

@@ -15,12 +15,12 @@ from kodoctl.plan.changes import FieldUpdate, PolicyChange
 from kodoctl.plan.field_diff import is_equal
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin import PARTITIONED, Admin, must, schema_path, topic_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
-from kodoctl.pulsar.live_inventory import read_schema
-from kodoctl.pulsar.policy_json import is_set
-from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, topic_writes
-from kodoctl.pulsar.topic_stats import read_topic
+from kodoctl.pulsar.admin.admin import PARTITIONED, Admin, must, schema_path, topic_path
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.admin.topic_stats import read_topic
+from kodoctl.pulsar.inventory.live_inventory import read_schema
+from kodoctl.pulsar.inventory.policy_json import is_set
+from kodoctl.pulsar.inventory.policy_requests import BY_NAME, DELAYED_DELIVERY, topic_writes
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def update_topic(
 
 def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue | None) -> bool:
     """Looked at for a while: a broker that is shut down says for a moment that a policy is unset
-    (kodoctl.pulsar.topic_policy_reader).
+    (kodoctl.pulsar.inventory.topic_policy_reader).
     """
     return poll_until(lambda: is_equal(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
 

@@ -8,8 +8,8 @@ from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.tokens import token_file
-from kodoctl.pulsar.addresses import split
-from kodoctl.pulsar.connection import Context, in_file, remove_context, use_context, write_context
+from kodoctl.pulsar.connection.addresses import split
+from kodoctl.pulsar.connection.connection import Context, in_file, remove_context, use_context, write_context
 
 TOKEN_ROLE = "applier"  # noqa: S105
 """Whose token the context uses: the role that may carry out what kodoctl is for."""

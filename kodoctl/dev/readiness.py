@@ -15,7 +15,7 @@ from kodoctl.dev.broker_config import MARK
 from kodoctl.dev.progress import Tell, WaitProgress
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.connection.secret import Secret
 
 DEADLINE: Final = 120.0
 """Seconds: 8 on an idle machine of 2 cores, up to 75 were seen on a busy one."""

@@ -16,7 +16,7 @@ from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.typed_command import typed
 from kodoctl.errors import UsageError, error
 from kodoctl.private_files import make_private, write_private
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.secret import Secret
 
 ADMIN: Final = "admin"
 """The broker's own role; also polls whether it is ready."""

@@ -16,7 +16,7 @@ from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.connection.secret import Secret
 
 Json = dict[str, Any]
 TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer

@@ -18,9 +18,9 @@ from kodoctl.plan.partial_access import reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.targeting import TargetFlags, choose
-from kodoctl.pulsar.admin import Admin, must, schema_path
-from kodoctl.pulsar.evidence_reader import read_evidence
-from kodoctl.pulsar.live_inventory import ReadScope, read_live
+from kodoctl.pulsar.admin.admin import Admin, must, schema_path
+from kodoctl.pulsar.inventory.evidence_reader import read_evidence
+from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,

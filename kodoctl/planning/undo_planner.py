@@ -14,8 +14,8 @@ from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied, chosen, read, unpack
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.planning.planner import evidence_for, rejudge, scope_of_changes
-from kodoctl.pulsar.journal import read_journal
-from kodoctl.pulsar.live_inventory import ReadScope, read_live
+from kodoctl.pulsar.control.journal import read_journal
+from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
 from kodoctl.topology.names import NamespaceName
 
 if TYPE_CHECKING:

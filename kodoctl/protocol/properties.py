@@ -46,7 +46,9 @@ RECALL: Final = "kodo-recall"  # recall id
 AGAIN: Final = "kodo-again"  # that recall sent it though it may be done: handled once for each such recall
 RELEASE: Final = "kodo-release"  # entry of the plan of `kodoctl waiting` that released or moved it
 SCHEMA: Final = "kodo-schema"  # schema version the payload was written with
-ENCRYPTION: Final = "kodo-encryption"  # what the owner of an encrypted payload needs: kodoctl.pulsar.message_decoding
+ENCRYPTION: Final = (
+    "kodo-encryption"  # what the owner of an encrypted payload needs: kodoctl.pulsar.binary.message_decoding
+)
 ENCRYPTED: Final = "its payload is encrypted for somebody else"  # all that is wrong with it: it goes on as it is
 SIGNATURE: Final = "kodo-signature"  # of all other headers, topic and payload: kodoctl.protocol.signing
 TRACE_NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})

@@ -6,13 +6,13 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.wait_monitor import OnWait, WaitMonitor
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.connection.wait_monitor import OnWait, WaitMonitor
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.admin import Admin
-    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.connection import Connection
 
 
 class Session:

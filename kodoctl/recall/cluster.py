@@ -7,10 +7,9 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.bundled_producer import dedup_producer
-from kodoctl.pulsar.control_namespace import read_control_namespace
-from kodoctl.pulsar.message_limit import largest_message
-from kodoctl.pulsar.message_reader import (
+from kodoctl.pulsar.admin.message_limit import largest_message
+from kodoctl.pulsar.binary.bundled_producer import dedup_producer
+from kodoctl.pulsar.binary.message_reader import (
     PartitionFacts,
     Place,
     ReadMessage,
@@ -20,17 +19,18 @@ from kodoctl.pulsar.message_reader import (
     read_facts,
     read_stored,
 )
-from kodoctl.pulsar.recall_transport import DeadLetterConsumer, token_of
-from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
+from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, token_of
+from kodoctl.pulsar.control.control_namespace import read_control_namespace
+from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     import threading
 
-    from kodoctl.pulsar.recall_transport import DedupProducer
+    from kodoctl.pulsar.binary.recall_transport import DedupProducer
+    from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
     from kodoctl.pulsar.session import Session
-    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 
 class LetterSource(Protocol):

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
-from kodoctl.recall.destinations import RecallSource, check_target
-from kodoctl.recall.key_order import KeyOrder, leaving
-from kodoctl.recall.partition_lanes import check_targets
-from kodoctl.recall.recall_ledger import RecallLedger, latest_status
-from kodoctl.recall.recall_plan import MAX_LETTERS, RecallPlan
-from kodoctl.recall.selection import LetterSelection, SelectionRequest
+from kodoctl.recall.ledger.recall_ledger import RecallLedger, latest_status
+from kodoctl.recall.plan.destinations import RecallSource, check_target
+from kodoctl.recall.plan.key_order import KeyOrder, leaving
+from kodoctl.recall.plan.recall_plan import MAX_LETTERS, RecallPlan
+from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
+from kodoctl.recall.send.partition_lanes import check_targets
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kodoctl.recall.stored_message import DeadLetter, Position
+    from kodoctl.recall.message.stored_message import DeadLetter, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,11 +30,11 @@ def _speaks(path: Path) -> bool:
     name = _name(path)
     return name.startswith(("kodoctl/cli/", "consumer/kodo_consumer/cli/")) or name in (
         "kodoctl/console.py",
-        "consumer/kodo_consumer/environment.py",
+        "consumer/kodo_consumer/sending/environment.py",
         "consumer/kodo_consumer/consumer.py",
-        "consumer/kodo_consumer/multi_run.py",
+        "consumer/kodo_consumer/running/multi_run.py",
         "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
-        "kodoctl/pulsar/secret.py",  # in tasks of Spark's, which have no command line of ours
+        "kodoctl/pulsar/connection/secret.py",  # in tasks of Spark's, which have no command line of ours
         "kodoctl/programs.py",  # of processes that it starts
     )
 
@@ -138,7 +138,10 @@ def test_a_delete_is_sent_by_the_one_function_that_looks_before_every_try() -> N
             arguments = [*node.args, *(one.value for one in node.keywords)]
             if any(isinstance(one, ast.Constant) and one.value == "DELETE" for one in arguments):
                 found.add(f"{_name(path)}: {ast.unparse(node.func)}")
-    assert found == {"kodoctl/pulsar/confirmed_write.py: admin.call", "kodoctl/pulsar/policy_requests.py: Write"}
+    assert found == {
+        "kodoctl/pulsar/admin/confirmed_write.py: admin.call",
+        "kodoctl/pulsar/inventory/policy_requests.py: Write",
+    }
 
 
 def _third_party() -> dict[str, set[str]]:

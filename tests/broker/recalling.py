@@ -8,14 +8,14 @@ from typing import Any
 
 import pulsar
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
-from kodo_consumer.core.store import Exchange
+from kodo_consumer.core.values.store import Exchange
 from kodo_consumer.policy_builder import policy_of
 
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.message_reader import ReadMessage, read_stored
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import RecallEvent
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.binary.message_reader import ReadMessage, read_stored
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.recall_ledger import RecallEvent
 from kodoctl.topology.load import load_topology
 from tests.brokers.workspace import Run, Workspace
 from tests.services.polling import eventually

@@ -10,10 +10,10 @@ import pulsar
 import pytest
 from kodo_consumer import Consumer, Message
 
-from kodoctl.pulsar.client_options import create_client
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import OAuth2, Tls
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.client_options import create_client
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.connection.credentials import OAuth2, Tls
+from kodoctl.pulsar.connection.secret import Secret
 from tests.brokers.authentication import FILE, SECRET, Closed, Guarded, issuing
 from tests.brokers.dev_user import until
 from tests.brokers.workspace import run_main

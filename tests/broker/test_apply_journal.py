@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from kodoctl.cli import command_target
+from kodoctl.cli.common import command_target
 from kodoctl.plan.history import pack
-from kodoctl.pulsar.connection import Flags, connect
-from kodoctl.pulsar.control_namespace import lease_topic
-from kodoctl.pulsar.journal import read_journal
+from kodoctl.pulsar.connection.connection import Flags, connect
+from kodoctl.pulsar.control.control_namespace import lease_topic
+from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from tests.brokers.workspace import Workspace

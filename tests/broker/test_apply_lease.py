@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kodoctl.cli import command_target
-from kodoctl.pulsar.lease import HEARTBEAT_S
+from kodoctl.cli.common import command_target
+from kodoctl.pulsar.control.lease import HEARTBEAT_S
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 from tests.services.servers import Proxy, Request

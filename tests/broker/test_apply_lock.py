@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from kodoctl.cli import command_target
+from kodoctl.cli.common import command_target
 from kodoctl.errors import LockedError
 from kodoctl.plan import ledger
 from kodoctl.plan.ledger import OwnershipKind
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.lease import Lease, hold
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.control.lease import Lease, hold
+from kodoctl.pulsar.control.topic_lock import Lock, lock_holder, take_lock
 from kodoctl.pulsar.session import Session
-from kodoctl.pulsar.topic_lock import Lock, lock_holder, take_lock
 from kodoctl.topology.names import NamespaceName
 from tests.brokers.workspace import Workspace
 from tests.services.servers import Answer, Fault, Proxy, Request
@@ -107,7 +107,7 @@ def test_an_apply_that_cannot_ask_for_its_lock_amid_its_work_stops_and_reports_w
     workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, comes_back: bool
 ) -> None:
     """What is made is named in the ledger in any case; as made only where the lock turns out to be held still."""
-    monkeypatch.setattr("kodoctl.pulsar.lease.HEARTBEAT_S", 1.0)
+    monkeypatch.setattr("kodoctl.pulsar.control.lease.HEARTBEAT_S", 1.0)
     workspace.options = ["--admin-url", proxy.url]
     workspace.topology("\n".join(f"t{number:02}: {SMALL}" for number in range(40)))
     refused = []

@@ -22,7 +22,7 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from kodo_consumer.core.audit_recorder import AuditRecorder
+from kodo_consumer.core.engine.audit_recorder import AuditRecorder
 from kodo_consumer.adapters.pulsar import lane_reader, partition_producers, send_calls
 
 STEP = os.environ.get("KILL_AT", "")

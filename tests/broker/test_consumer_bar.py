@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
-from kodo_consumer.core.in_flight import RECENT_SECONDS
+from kodo_consumer.core.state.in_flight import RECENT_SECONDS
 
 from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog, create_topics, messages, unload

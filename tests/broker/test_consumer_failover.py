@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Message
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.scheduling.failover_partitions import RESTS_AT_MOST
+from kodo_consumer.core.state.failover_partitions import RESTS_AT_MOST
+from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.message import parts_of
 
 from tests.broker.test_consumer_real import Setting

@@ -14,7 +14,7 @@ from kodo_consumer import Consumer, Message, MoveTo, Pending, Producer, Retry
 from kodo_consumer.adapters.pulsar import PulsarBroker
 from kodo_consumer.cli.main import main
 
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.workspace import Workspace, this_process_goes_on
 from tests.services.polling import eventually
 

@@ -9,7 +9,7 @@ import pytest
 from kodo_consumer import Blocking, Consumer, Message, MoveTo, Pending, Producer, Retry
 from kodo_consumer.adapters.pulsar import PulsarBroker
 
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics
 from tests.services.polling import eventually

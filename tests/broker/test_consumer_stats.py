@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from kodo_consumer.adapters.pulsar import AdminCluster
-from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.values.broker import LaneStats
 
-from kodoctl.pulsar.connection import Connection, Flags, connect
+from kodoctl.pulsar.connection.connection import Connection, Flags, connect
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 

@@ -15,9 +15,9 @@ from kodo_consumer.cli.main import main
 
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.overrides import Override, OverrideKind, with_override
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.override_store import OverrideStore
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.control.override_store import OverrideStore
 from tests.brokers.workspace import Workspace, this_process_goes_on
 from tests.services.polling import eventually
 

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from kodoctl.pulsar.bundled_producer import BundledProducer, dedup_producer
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.message_reader import ReadMessage, read_stored
-from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Receipt
+from kodoctl.pulsar.binary.bundled_producer import BundledProducer, dedup_producer
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.binary.message_reader import ReadMessage, read_stored
+from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.broker import Broker
 from tests.contract.worlds import NATIVE
 from tests.services.polling import eventually

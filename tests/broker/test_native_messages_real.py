@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from kodo_consumer.core.broker import Confirmed, LaneRequest
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.broker import Confirmed, LaneRequest
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 from tests.brokers.broker import Broker
 from tests.contract.worlds import NATIVE, PulsarWorld, Sink

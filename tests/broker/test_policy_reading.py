@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.bulk_policies import SYSTEM_TOPIC
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.topic_policy_reader import PolicyReader
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
+from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
 from kodoctl.topology.names import NamespaceName, TopicName
 from tests.broker.policy_table import ROWS
 from tests.brokers.broker import PULSAR, Broker

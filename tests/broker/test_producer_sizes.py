@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.broker import Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.broker import Receipt, Rejected, Unconfirmed
 from kodo_consumer.producer import Producer
 
 from kodoctl.errors import ClusterError, UsageError
@@ -95,7 +95,7 @@ def test_a_role_that_may_not_ask_for_the_limit_gets_no_receipt_and_its_producer_
     setting.declare("states: []", "fair_by: uid")
     _cap(setting, 66 << 10)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.cluster_admin.largest_now", lambda *_: 0)
-    monkeypatch.setattr("kodo_consumer.numbered_publisher.HANGS", 2.0)
+    monkeypatch.setattr("kodo_consumer.sending.numbered_publisher.HANGS", 2.0)
     receipts: list[Receipt] = []
     with setting.producer() as producer:
         producer.send(b"y", properties=U)

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.core.broker import Confirmed, Receipt, Unconfirmed
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.brokers.broker import Broker
 from tests.services.polling import eventually

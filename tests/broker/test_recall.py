@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from kodoctl.recall import letter_table, selection
+from kodoctl.recall.plan import letter_table, selection
 from tests.broker.recalling import DLQ, RETRYING, Recalls
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
@@ -116,7 +116,7 @@ def test_copies_of_a_letter_are_sent_once_and_all_acknowledged(recalls: Recalls)
 
 
 def test_a_copy_or_an_old_letter_that_is_not_the_planned_one_stays(recalls: Recalls) -> None:
-    from kodoctl.recall.recall_plan_file import seal_of
+    from kodoctl.recall.plan.recall_plan_file import seal_of
 
     recalls.die([*range(3), *range(3)])
     plan = recalls.plan("payload.n < 2")
@@ -240,8 +240,8 @@ def test_a_plan_of_many_segments_goes_on_where_the_last_one_ended(
 
 
 def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Recalls) -> None:
-    from kodoctl.recall.delta_ledger import DeltaLedger
-    from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+    from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 
     recalls.die(range(4))
     plan = recalls.plan()
@@ -259,7 +259,7 @@ def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Re
 
 
 def test_a_plan_for_a_lane_outside_its_ground_is_refused(recalls: Recalls) -> None:
-    from kodoctl.recall.recall_plan_file import seal_of
+    from kodoctl.recall.plan.recall_plan_file import seal_of
 
     recalls.die(range(2))
     plan = recalls.plan()
@@ -288,7 +288,7 @@ def test_where_control_properties_are_signed_a_recall_signs(recalls: Recalls, mo
 
 
 def test_one_recall_at_a_time(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kodoctl.pulsar import recall_transport
+    from kodoctl.pulsar.binary import recall_transport
 
     monkeypatch.setattr(recall_transport, "_LOCK_WAIT", 1.0)
     recalls.die(range(3))

@@ -19,17 +19,17 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from kodoctl.pipeline.recall.send_job import SendTask
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.partitioning import partition_plan
-from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_plan import RecallPlan
-from kodoctl.recall.recall_plan_file import loads
-from kodoctl.recall.sender import RecallSender
-from kodoctl.recall.sends_in_flight import SendOptions, SendReport
-from kodoctl.recall.stored_message import Position
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.message.stored_message import Position
+from kodoctl.recall.plan.partitioning import partition_plan
+from kodoctl.recall.plan.recall_plan import RecallPlan
+from kodoctl.recall.plan.recall_plan_file import loads
+from kodoctl.recall.send.rate_limit import RateLimit
+from kodoctl.recall.send.sender import RecallSender
+from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
 from tests.broker.recalling import RETRYING, Recalls
 from tests.brokers.topics import backlog
 from tests.brokers.workspace import Workspace

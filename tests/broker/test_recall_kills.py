@@ -21,10 +21,10 @@ APP = """
 import os, signal, sys
 from itertools import count
 
-from kodoctl.pulsar.bundled_producer import BundledProducer
-from kodoctl.pulsar.recall_transport import DeadLetterConsumer, DedupProducer
+from kodoctl.pulsar.binary.bundled_producer import BundledProducer
+from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, DedupProducer
 from kodoctl.recall import batch_sender, dead_letter_partitions, sender
-from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
 STEP = os.environ["KILL_AT"]
 sender.MOST_AT_ONCE = 20

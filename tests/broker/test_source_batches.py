@@ -22,8 +22,8 @@ from kodoctl.pipeline.source.options import Options
 from kodoctl.pipeline.source.partition_stats import read_stored
 from kodoctl.pipeline.source.split_reader import read_split
 from kodoctl.pipeline.source.splits import Split, splits_of
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
 from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.contract.worlds import NATIVE
 from tests.hostile.messages import hostile, single

@@ -12,11 +12,11 @@ from typing import Any
 import pulsar
 
 from kodoctl.protocol.overrides import Override, OverrideKind, parse, with_override
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.message_reader import ReadMessage, read_stored
-from kodoctl.pulsar.override_store import OverrideStore
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.binary.message_reader import ReadMessage, read_stored
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.control.override_store import OverrideStore
 from tests.brokers.workspace import Run, Workspace
 
 TOPICS = """

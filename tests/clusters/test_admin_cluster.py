@@ -16,7 +16,7 @@ import pytest
 from kodo_consumer import Consumer
 
 from kodoctl.dev import instance as record
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from tests.brokers.cluster import Cluster, fresh_namespace
 from tests.brokers.workspace import Workspace, isolated

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
-from kodo_consumer.core.broker import Confirmed, Receipt
 from kodo_consumer.core.sequences.sequencer import key_hash
+from kodo_consumer.core.values.broker import Confirmed, Receipt
 from kodo_consumer.producer import Producer
 
 from kodoctl.dev import service
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.cluster import Cluster, start
 from tests.brokers.topics import messages
 from tests.brokers.workspace import Workspace

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import pytest
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
-from kodo_consumer.core.broker import Confirmed, Receipt
 from kodo_consumer.core.sequences.sequencer import key_hash
+from kodo_consumer.core.values.broker import Confirmed, Receipt
 from kodo_consumer.producer import Producer
 
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.cluster import Cluster
 from tests.services.polling import eventually
 
@@ -81,7 +81,7 @@ def test_a_process_whose_producer_hangs_ends_with_its_own_exit_code(cluster: Clu
         from kodo_consumer.producer import Producer
         from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
         from kodoctl.errors import ClusterError
-        from kodoctl.pulsar.connection import Connection
+        from kodoctl.pulsar.connection.connection import Connection
 
         producer = Producer("{topic}", PulsarBroker(Connection("{cluster.admin_urls[0]}", "{cluster.broker_url}")))
         producer.send(b"well")

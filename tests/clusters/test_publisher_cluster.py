@@ -16,11 +16,11 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.adapters.pulsar.receipts import ReceiptPosition
-from kodo_consumer.core.broker import Confirmed
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.broker import Confirmed
+from kodo_consumer.core.values.envelope import Outgoing
 
-from kodoctl.pulsar.client_options import create_client
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.client_options import create_client
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.cluster import Cluster
 from tests.services.polling import eventually
 

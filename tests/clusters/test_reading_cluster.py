@@ -5,8 +5,8 @@ from __future__ import annotations
 import pulsar
 import pytest
 
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.message_reader import Unread, read_all, read_facts
+from kodoctl.pulsar.binary.message_reader import Unread, read_all, read_facts
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from tests.brokers.cluster import Cluster
 from tests.services.polling import eventually

@@ -9,9 +9,9 @@ import pulsar
 import pytest
 
 from kodoctl.apply.subscriptions import create_subscription
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client_options import create_client
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.connection.client_options import create_client
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource
 from tests.brokers.cluster import Cluster

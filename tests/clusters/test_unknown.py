@@ -21,14 +21,14 @@ import pulsar
 import pytest
 import requests
 
-from kodoctl.cli.command_target import load_desired
+from kodoctl.cli.common.command_target import load_desired
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Change, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.plan import Plan
 from kodoctl.planning.planner import plan_live
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from tests.brokers.cluster import Cluster
 from tests.brokers.workspace import run_main

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kodo_consumer.core.broker import Confirmed, LaneReader, Rejected
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.broker import Confirmed, LaneReader, Rejected
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 from kodoctl.errors import ClusterError
 from tests.contract.worlds import NATIVE, MemoryWorld, PulsarWorld, Sink, World

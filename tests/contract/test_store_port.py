@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.adapters.stores.sql_store import SqlStore
-from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
-from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.store import Exchange, LeaseStore, Store, StoreAnswer, name_of
+from kodo_consumer.core.values.lease_protocol import ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
+from kodo_consumer.core.values.poison import CrashMark
+from kodo_consumer.core.values.store import Exchange, LeaseStore, Store, StoreAnswer, name_of
 from sqlalchemy.engine import make_url
 
 Open = Callable[[str], Store]

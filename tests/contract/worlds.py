@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from kodo_consumer.core.broker import Broker as BrokerPort
-from kodo_consumer.core.broker import LaneReader, LaneRequest, Publisher, Receipt, Rejected, SubscriptionType
-from kodo_consumer.core.clock import Clock, SystemClock
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.broker import Broker as BrokerPort
+from kodo_consumer.core.values.broker import LaneReader, LaneRequest, Publisher, Receipt, Rejected, SubscriptionType
+from kodo_consumer.core.values.clock import Clock, SystemClock
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.broker import Broker
 from tests.brokers.topics import EARLIEST, unload
 

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import kodoctl.apply.run
-import kodoctl.cli.terminal
+import kodoctl.cli.common.terminal
 import kodoctl.render.plan_text  # noqa: F401  # what an apply loads late: children are forked with all of it
 from kodoctl.cli.main import main
-from kodoctl.pulsar import admin_http, lease
-from kodoctl.pulsar.exclusive_producer import ExclusiveProducer
+from kodoctl.pulsar.admin import admin_http
+from kodoctl.pulsar.binary.exclusive_producer import ExclusiveProducer
+from kodoctl.pulsar.control import lease
 from tests.brokers.workspace import Workspace
 
 BEFORE, DONE = "about to be sent", "done, and nobody knows"

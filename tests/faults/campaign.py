@@ -20,7 +20,7 @@ from typing import Any
 
 import pulsar
 from kodo_consumer import Producer
-from kodo_consumer.core.broker import Confirmed
+from kodo_consumer.core.values.broker import Confirmed
 
 from tests.brokers.topics import backlog, create_topics
 from tests.faults.ledger import Ledger, Verdict, body

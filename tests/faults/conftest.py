@@ -2,7 +2,8 @@
 
 import pytest
 
-from kodoctl.pulsar import confirmed_write, wait_monitor
+from kodoctl.pulsar.admin import confirmed_write
+from kodoctl.pulsar.connection import wait_monitor
 from tests.brokers.workspace import proxy, workspace
 
 __all__ = ["proxy", "workspace"]

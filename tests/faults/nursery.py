@@ -83,7 +83,7 @@ def main() -> None:
     """The nursery itself."""
     import pulsar  # noqa: F401  # imported, never used before the fork
 
-    import kodoctl.pulsar.admin_http  # noqa: F401
+    import kodoctl.pulsar.admin.admin_http  # noqa: F401
 
     children: set[int] = set()
     lock = threading.Lock()

@@ -17,15 +17,15 @@ from typing import Any
 
 import pulsar
 from kodo_consumer import Consumer, Message, Producer, Transfer
-from kodo_consumer.core.broker import Confirmed
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.environment import Environment
+from kodo_consumer.core.values.broker import Confirmed
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.outbox_store import OutboxStore
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay
 from kodo_consumer.outbox.target_topics import OutboxTopics
-from kodo_consumer.settings import read_settings
+from kodo_consumer.runtime.settings import read_settings
+from kodo_consumer.sending.environment import Environment
 from sqlalchemy import create_engine, event
 
 from tests.services.key_order import overtaken

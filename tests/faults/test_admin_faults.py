@@ -14,8 +14,8 @@ from zlib import crc32
 
 import pytest
 
-from kodoctl.pulsar import admin_http
-from kodoctl.pulsar.wait_monitor import WaitMonitor
+from kodoctl.pulsar.admin import admin_http
+from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from tests.brokers.workspace import Run, Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
 from tests.services.servers import Fault, Proxy, Request

@@ -12,7 +12,7 @@ import pytest
 from kodoctl.apply import run
 from kodoctl.plan import plan_file
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.connection.connection import Flags, connect
 from kodoctl.pulsar.session import Session
 from tests.brokers.workspace import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words

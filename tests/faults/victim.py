@@ -17,7 +17,7 @@ from typing import Any
 from kodo_consumer import Dead, Message
 from kodo_consumer.adapters.pulsar import lane_reader, partition_producers
 from kodo_consumer.adapters.stores.sql_store import SqlStore
-from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.dedup import create_tables
 from kodo_consumer.message import parts_of
 from kodo_consumer.runtime.worker import Worker

@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import Confirmed, Receipt, Rejected
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.outcomes import DONE, DependencyUnavailable, Discarded, Failed, Outcome
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.outcomes import DONE, DependencyUnavailable, Discarded, Failed, Outcome
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.testing import StoredMessage
 

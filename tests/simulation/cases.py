@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.outcomes import (
     DONE,
     DeadLettered,
     DependencyUnavailable,
@@ -18,7 +18,7 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.core.policy import Lane
+from kodo_consumer.core.values.policy import Lane
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -9,7 +9,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.topology.load import load_set, source_of

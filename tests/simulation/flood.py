@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.policy import Policy
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

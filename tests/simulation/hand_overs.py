@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from random import Random
 
-from kodo_consumer.core.engine import Engine
-from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY, RESTS_AT_MOST, ActivePartitions
+from kodo_consumer.core.engine.engine import Engine
+from kodo_consumer.core.state.failover_partitions import ASK_EVERY, RESTS_AT_MOST, ActivePartitions
+from kodo_consumer.core.values.envelope import Delivery
+from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import HEADER_NAMES, Level, Outgoing, State, position
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.state_machine import ISOLATED_REASON, PUT_BACK_REASON
+from kodo_consumer.core.values.envelope import HEADER_NAMES, Level, Outgoing, State, position
+from kodo_consumer.core.values.outcomes import (
     DONE,
     DeadLettered,
     DependencyUnavailable,
@@ -20,8 +21,7 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.core.state_machine import ISOLATED_REASON, PUT_BACK_REASON
+from kodo_consumer.core.values.policy import Lane, Policy
 
 from kodoctl.protocol import properties as names
 from kodoctl.topology.names import RouteMoment

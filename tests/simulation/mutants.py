@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kodo_consumer.core import engine, message_flow, publishing, state_machine
-from kodo_consumer.core.broker import Confirmed, Unconfirmed
-from kodo_consumer.core.envelope import Headers, State
-from kodo_consumer.core.in_flight import BatchEntry, LaneState
+from kodo_consumer.core import state_machine
+from kodo_consumer.core.engine import engine, message_flow, publishing
+from kodo_consumer.core.engine.publishing import PendingPublishes
+from kodo_consumer.core.engine.tenant_isolation import TenantIsolation
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
-from kodo_consumer.core.outcomes import OtherSubscription
-from kodo_consumer.core.publishing import PendingPublishes
-from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
-from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
-from kodo_consumer.core.scheduling.tenant_ring import _Rounds
+from kodo_consumer.core.state.fairness import StartTimeFairQueue
+from kodo_consumer.core.state.in_flight import BatchEntry, LaneState
+from kodo_consumer.core.state.tenant_ring import _Rounds
 from kodo_consumer.core.state_machine import Acknowledge, Rule
+from kodo_consumer.core.values.broker import Confirmed, Unconfirmed
+from kodo_consumer.core.values.envelope import Headers, State
+from kodo_consumer.core.values.outcomes import OtherSubscription
 
 Made = Callable[..., Any]
 Mutant = tuple[Any, str, Callable[[Made], Any]]

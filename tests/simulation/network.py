@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import Confirmed, LaneRequest, LaneSink, OnReceipts, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.broker import (
+    Confirmed,
+    LaneRequest,
+    LaneSink,
+    OnReceipts,
+    Receipt,
+    Rejected,
+    Unconfirmed,
+)
+from kodo_consumer.core.values.effects import Alarm
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -25,7 +33,7 @@ class Payload(bytes):
 
 
 class Connection:
-    """kodo_consumer.core.broker.Broker for one process."""
+    """kodo_consumer.core.values.broker.Broker for one process."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -162,7 +170,7 @@ class Reader:
 
 
 class Sender:
-    """kodo_consumer.core.broker.Publisher. One wire: what is sent arrives in order, and so do the receipts."""
+    """kodo_consumer.core.values.broker.Publisher. One wire: what is sent arrives in order, and so do the receipts."""
 
     def __init__(self, process: Process, on_receipts: OnReceipts) -> None:
         self.process, self.world = process, process.world

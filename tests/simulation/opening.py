@@ -9,8 +9,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.core.scheduling.fairness import START_COST
+from kodo_consumer.core.state.fairness import START_COST
+from kodo_consumer.core.values.policy import Lane, Policy
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.limit_policy import Concurrency, Quota, Rate
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.limit_policy import Concurrency, Quota, Rate
+from kodo_consumer.core.values.policy import Policy
 
 from kodoctl.protocol import properties as names
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from kodo_consumer.core.handler_executor import WorkSource
-from kodo_consumer.core.outcomes import Outcome
+from kodo_consumer.core.values.handler_executor import WorkSource
+from kodo_consumer.core.values.outcomes import Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import START_WALL
@@ -104,7 +104,7 @@ class Process:
 
 
 class Slots:
-    """kodo_consumer.core.handler_executor.HandlerExecutor: sleeps and is woken as the runners with threads and tasks are."""
+    """kodo_consumer.core.values.handler_executor.HandlerExecutor: sleeps and is woken as the runners with threads and tasks are."""
 
     def __init__(self, process: Process, most: int, *, frozen: bool) -> None:
         self.process, self.world, self._most = process, process.world, most

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
+from kodo_consumer.core.state.failover_partitions import ActivePartitions
 
 from tests.native.compiled import INTERPRETED_ONLY
 from tests.simulation.hand_overs import HandOvers

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from kodo_consumer.core.envelope import Outgoing, State
+from kodo_consumer.core.values.envelope import Outgoing, State
 from kodo_consumer.testing import MemoryBroker, StoredMessage
 from kodo_consumer.testing.manual_clock import START_WALL
 

@@ -16,8 +16,8 @@ from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
 from kodoctl.pipeline.ingest.job import IngestRequest, ingest, present
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.protocol.audit_records import Event, Record, decode, encode
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.broker.test_consumer_process import TOPOLOGY, Setting

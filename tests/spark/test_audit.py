@@ -21,7 +21,7 @@ from kodoctl.pipeline.audit.settlement import open_places, settled_messages, sta
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import decide_verdict
 from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.secret import Secret
 from tests.spark import disasters, world
 from tests.spark.world import waiting_of
 

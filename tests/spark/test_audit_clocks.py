@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kodoctl.pulsar import admin_http
+from kodoctl.pulsar.admin import admin_http
 from tests.services.polling import eventually
 from tests.services.skewed_clock import COMPILER, skewed
 from tests.spark.judged import fates_of, judged, outcome

@@ -17,7 +17,7 @@ from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITION
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.secret import Secret
 from kodoctl.topology.names import HOLDER
 from tests.unit.topology.topology_files import expanded
 

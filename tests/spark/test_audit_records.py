@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 DYING = """
 import os, signal
 
-from kodo_consumer.core.audit_recorder import AuditRecorder
+from kodo_consumer.core.engine.audit_recorder import AuditRecorder
 
 
 def around(name, step, nth, concerns):

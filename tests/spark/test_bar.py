@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kodoctl.cli.options import Format
-from kodoctl.cli.spark_progress import Bar
+from kodoctl.cli.common.options import Format
+from kodoctl.cli.pipeline.spark_progress import Bar
 from kodoctl.pipeline.spark.spark_session import SparkSettings
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from kodoctl.pipeline.audit.classify import CAUSES, delayed_by_sender, findings,
 from kodoctl.pipeline.audit.positions import LANES
 from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls, sent_again
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.recall.recall_plan import ledger_key, lost_key, recall_id
-from kodoctl.recall.stored_message import Position
+from kodoctl.recall.message.stored_message import Position
+from kodoctl.recall.plan.recall_plan import ledger_key, lost_key, recall_id
 
 TOPIC = "persistent://t/n/orders"
 DEAD = f"{TOPIC}-billing-DLQ"

@@ -23,10 +23,10 @@ __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1_800)]
 KILLING = f"""
 {DYING}
-from kodoctl.pulsar.bundled_producer import BundledProducer
-from kodoctl.pulsar.recall_transport import DedupProducer
+from kodoctl.pulsar.binary.bundled_producer import BundledProducer
+from kodoctl.pulsar.binary.recall_transport import DedupProducer
 from kodoctl.recall import batch_sender
-from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
 around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none
 around(DeltaLedger, "append", "first intent booked.", 2)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kodoctl.recall import letter_table, selection
-from kodoctl.recall.recall_plan import SEGMENT
+from kodoctl.recall.plan import letter_table, selection
+from kodoctl.recall.plan.recall_plan import SEGMENT
 from tests.broker.recalling import DLQ, ONE_LANE, RETRYING, Recalls
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
@@ -28,10 +28,10 @@ LETTERS = 120
 KILLING = f"""
 {DYING}
 from kodoctl.pipeline.recall import send_job as sending
-from kodoctl.pulsar.bundled_producer import BundledProducer
-from kodoctl.pulsar.recall_transport import DeadLetterConsumer, DedupProducer
+from kodoctl.pulsar.binary.bundled_producer import BundledProducer
+from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, DedupProducer
 from kodoctl.recall import batch_sender, dead_letter_partitions
-from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
 sending.AT_ONCE = 20
 around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none

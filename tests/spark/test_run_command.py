@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from kodoctl.cli.pipeline_run import worst
+from kodoctl.cli.pipeline.pipeline_run import worst
 from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.rollup import job as rollup_job

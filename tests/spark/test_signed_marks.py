@@ -8,7 +8,7 @@ from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.secret import Secret
 from tests.spark.judged import Judged
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

@@ -16,7 +16,7 @@ from kodoctl.pipeline.source.data_source import PulsarSource
 from kodoctl.pipeline.source.partition_stats import read_stored
 from kodoctl.pipeline.source.split_reader import read_split
 from kodoctl.pipeline.source.splits import Split, splits_of
-from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually

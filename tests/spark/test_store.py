@@ -14,8 +14,8 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 from tests.services.object_stores import BUCKET, ObjectStore, object_store, refusing_store
 
 

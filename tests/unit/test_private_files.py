@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kodoctl.cli.exporter_command import _publish
-from kodoctl.cli.import_command import _files
-from kodoctl.cli.plan_files import write_plan_text
+from kodoctl.cli.common.plan_files import write_plan_text
+from kodoctl.cli.status.exporter_command import _publish
+from kodoctl.cli.topology.import_command import _files
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.ingest.file_store import Storage
 from kodoctl.private_files import create_private, make_folder, make_private, write_private, write_whole
-from kodoctl.pulsar.connection import write_context
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.letter_table import LetterTableWriter
+from kodoctl.pulsar.connection.connection import write_context
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.plan.letter_table import LetterTableWriter
 from kodoctl.topology.names import NamespaceName
 
 
@@ -66,7 +66,7 @@ def test_plans_with_their_letters_are_for_their_owner_alone(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("work", ["create", "append"])
 def test_a_ledger_is_for_its_owner_alone_unless_its_folder_is_there(work: str, tmp_path: Path) -> None:
-    from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+    from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 
     shared = tmp_path / "shared"
     shared.mkdir(0o755)

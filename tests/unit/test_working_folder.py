@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kodoctl import programs
-from kodoctl.cli.git import Revision
-from kodoctl.cli.graphviz import draw
+from kodoctl.cli.common.git import Revision
+from kodoctl.cli.topology.graphviz import draw
 from kodoctl.dev import docker, java
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.pipeline.simulate import job
@@ -37,11 +37,11 @@ HOMES = {
     "kodoctl/dev/java.py": "find_program",
     "kodoctl/dev/jars.py": "find_program, in a folder of the user's",
     "kodoctl/dev/process.py": "a java that was found, in a folder of the user's",
-    "kodoctl/cli/git.py": "find_program",
-    "kodoctl/cli/graphviz.py": "find_program",
+    "kodoctl/cli/common/git.py": "find_program",
+    "kodoctl/cli/topology/graphviz.py": "find_program",
     "kodoctl/pipeline/simulate/job.py": "python_command",
     "consumer/kodo_consumer/cli/limit_release.py": "python_command",
-    "consumer/kodo_consumer/worker_group.py": "imports_nothing_here",
+    "consumer/kodo_consumer/running/worker_group.py": "imports_nothing_here",
     "consumer/kodo_consumer/runtime/process_pool/channel.py": "imports_nothing_here",
     "kodoctl/pipeline/spark/spark_session.py": "runs_nothing_here",
 }
@@ -144,7 +144,7 @@ def member(given: Any) -> None:
 
 def group() -> None:
     """Runs one worker process of `kodo-consumer run --workers`."""
-    from kodo_consumer.worker_group import WorkerGroup
+    from kodo_consumer.running.worker_group import WorkerGroup
 
     sys.exit(WorkerGroup(1, member).run() != ENDED)
 

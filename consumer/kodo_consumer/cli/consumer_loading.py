@@ -12,7 +12,7 @@ from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
-    from kodo_consumer.environment import ConnectionOptions
+    from kodo_consumer.sending.environment import ConnectionOptions
 
 T = TypeVar("T")
 

@@ -12,16 +12,16 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.limit_policy import NOBODY, Limit, kind_of
 from kodo_consumer.core.state_machine import OVER_LIMIT_REASON
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.limit_policy import NOBODY, Limit, kind_of
 from kodoctl.console import finish, say
 from kodoctl.errors import ExitCode
 from kodoctl.programs import python_command
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Policy
-    from kodo_consumer.environment import ConnectionOptions
+    from kodo_consumer.core.values.policy import Policy
+    from kodo_consumer.sending.environment import ConnectionOptions
     from kodoctl.protocol.overrides import Override
 
 _FLAGS: Final = ("env", "context", "admin_url", "broker_url", "token_file", "tls_cert", "tls_key", "tls_ca")

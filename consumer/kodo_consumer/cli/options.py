@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kodo_consumer.environment import ConnectionOptions
-from kodoctl.cli.options import CONNECTION, gathers
+from kodo_consumer.sending.environment import ConnectionOptions
+from kodoctl.cli.common.options import CONNECTION, gathers
 from kodoctl.console import Environment
 
 Topology = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kodo_consumer.cli.options import Port, Topology, connects
-from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
-from kodoctl.cli.options import gathers
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
+from kodoctl.cli.common.options import gathers
 from kodoctl.console import command, one_line, reading, say
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
@@ -27,7 +27,7 @@ from kodoctl.formatting import many
 if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
     from kodo_consumer.outbox.relay import Relay
-    from kodo_consumer.settings import Settings
+    from kodo_consumer.runtime.settings import Settings
 
 log = logging.getLogger("kodo.outbox")
 
@@ -80,15 +80,15 @@ def run(
     """Send committed messages until SIGTERM; then wait for receipts and exit 0. Several relays may run at once."""
     from random import Random
 
-    from kodo_consumer.core.clock import SystemClock
-    from kodo_consumer.multi_run import ending_on_signals, reloading_on_hangup
+    from kodo_consumer.core.values.clock import SystemClock
     from kodo_consumer.outbox.outbox_store import OutboxScope
     from kodo_consumer.outbox.producers import Senders
     from kodo_consumer.outbox.relay import Relay
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
-    from kodo_consumer.route_reload import route_reloader
+    from kodo_consumer.running.multi_run import ending_on_signals, reloading_on_hangup
     from kodo_consumer.runtime.topology_reload import contents
+    from kodo_consumer.sending.route_reload import route_reloader
 
     surroundings, text = Environment.of(**place), contents(Path(topology))
     loaded = surroundings.topology(topology)
@@ -199,7 +199,7 @@ def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice
 
 
 def _settings() -> Settings:
-    from kodo_consumer.settings import read_settings
+    from kodo_consumer.runtime.settings import read_settings
 
     return read_settings(os.environ, Path.cwd())
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
-from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
 from kodoctl.host_facts import user_name
@@ -24,8 +24,8 @@ from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text,
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Policy
-    from kodoctl.pulsar.override_store import OverrideStore
+    from kodo_consumer.core.values.policy import Policy
+    from kodoctl.pulsar.control.override_store import OverrideStore
 
 Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/retrying.", metavar="LEVEL/STATE")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
@@ -164,7 +164,7 @@ def move(
     lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Send a tenant's messages to another level for a while, up or down, before any route of the file."""
-    from kodo_consumer.core.move_orders import share_lines, why_no_level
+    from kodo_consumer.core.upkeep.move_orders import share_lines, why_no_level
     from kodoctl.topology.names import Level
 
     with _book(topology, topic, subscription, place) as (policy, book):
@@ -214,9 +214,9 @@ def _book(
     topology: str, topic: str, subscription: str, place: ConnectionOptions
 ) -> Iterator[tuple[Policy, OverrideStore]]:
     from kodo_consumer.policy_builder import policy_of
-    from kodoctl.pulsar.admin_http import HttpAdmin
-    from kodoctl.pulsar.override_store import OverrideStore
-    from kodoctl.pulsar.wait_monitor import WaitMonitor
+    from kodoctl.pulsar.admin.admin_http import HttpAdmin
+    from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+    from kodoctl.pulsar.control.override_store import OverrideStore
 
     surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
@@ -260,7 +260,7 @@ def _give(
     check: Callable[[tuple[Override, ...]], object] = lambda _: None,
 ) -> None:
     """`check` is called with all orders that would be in force, at each try to write them, and raises."""
-    from kodo_consumer.core.override_state import why_not_followed
+    from kodo_consumer.core.upkeep.override_state import why_not_followed
     from kodoctl.protocol.overrides import active_overrides
 
     def given(orders: tuple[Override, ...]) -> tuple[Override, ...]:

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
-from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, reading, say, tell_wait
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 from kodoctl.formatting import many
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Policy
-    from kodo_consumer.message_history import FoundMessage, Search
-    from kodo_consumer.message_history import SearchedTopic as Searched
-    from kodoctl.pulsar.admin import Admin
-    from kodoctl.pulsar.client import BrokerClient
-    from kodoctl.pulsar.message_reader import Unread
+    from kodo_consumer.cli.message_history import FoundMessage, Search
+    from kodo_consumer.cli.message_history import SearchedTopic as Searched
+    from kodo_consumer.core.values.policy import Policy
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.pulsar.binary.message_reader import Unread
 
 _PASSES: Final = 4  # each may learn another name of the message: its identity, its first place, where it went
 
@@ -48,12 +48,12 @@ def why(
     place: ConnectionOptions,
 ) -> None:
     """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
-    from kodo_consumer.message_history import Search, level_lines, lines, to_json
+    from kodo_consumer.cli.message_history import Search, level_lines, lines, to_json
     from kodo_consumer.policy_builder import policy_of
-    from kodoctl.pulsar.admin_http import HttpAdmin
-    from kodoctl.pulsar.client import BrokerClient
-    from kodoctl.pulsar.message_reader import Unread
-    from kodoctl.pulsar.wait_monitor import WaitMonitor
+    from kodoctl.pulsar.admin.admin_http import HttpAdmin
+    from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.pulsar.binary.message_reader import Unread
+    from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 
     if not message.strip():
         raise UsageError(
@@ -88,8 +88,8 @@ def why(
 
 def _places(policy: Policy) -> list[Searched]:
     """Topics to search, in the order messages go through them."""
-    from kodo_consumer.message_history import DEAD_LETTERS
-    from kodo_consumer.message_history import SearchedTopic as Searched
+    from kodo_consumer.cli.message_history import DEAD_LETTERS
+    from kodo_consumer.cli.message_history import SearchedTopic as Searched
 
     dead = [Searched(policy.dead_letter.topic, DEAD_LETTERS)] if policy.dead_letter else []
     audit = [Searched(policy.audit.topic, "audit records")] if policy.audit else []
@@ -119,8 +119,8 @@ def _seen(
     moment: int | None,
     unread: Unread,
 ) -> Iterator[FoundMessage]:
-    from kodo_consumer.message_history import FoundMessage
-    from kodoctl.pulsar.message_reader import partitions_of, read_all, read_facts
+    from kodo_consumer.cli.message_history import FoundMessage
+    from kodoctl.pulsar.binary.message_reader import partitions_of, read_all, read_facts
     from kodoctl.topology.names import TopicName
 
     for part in partitions_of(admin, TopicName.parse(searched.topic)):
@@ -137,8 +137,8 @@ def _seen(
 
 def _levels(policy: Policy, search: Search, admin: Admin) -> dict[str, Any]:
     """Levels that the message's tenant has now."""
-    from kodo_consumer.message_history import tenant_levels
-    from kodoctl.pulsar.override_store import OverrideStore
+    from kodo_consumer.cli.message_history import tenant_levels
+    from kodoctl.pulsar.control.override_store import OverrideStore
 
     tenants = search.tenants(policy.tenant) if policy.fair_by else []
     store = OverrideStore(admin, policy.ground_lane.topic, policy.subscription, Random())  # noqa: S311  # it only reads

@@ -13,13 +13,13 @@ import typer
 
 from kodo_consumer.cli.consumer_loading import ready_consumers, tried
 from kodo_consumer.cli.options import Port, Topology, connects
-from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, judging, report, say, tell
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.lane_selection import LaneSelection
-    from kodo_consumer.core.policy import Lane, Policy
+    from kodo_consumer.core.values.lane_selection import LaneSelection
+    from kodo_consumer.core.values.policy import Lane, Policy
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def run(
     With --workers each process is a worker with slots, look-ahead and ports of its own; they share messages and limits
     as workers on several machines do. They drain together; one that ends by itself starts again, after 1 s to 30 s.
     """
-    from kodo_consumer.multi_run import run_all
+    from kodo_consumer.running.multi_run import run_all
 
     wanted = _together(topic, subscription, handler)
     if workers > 1:
@@ -106,11 +106,11 @@ def check(
     from kodo_consumer.adapters.pulsar import AdminCluster
     from kodo_consumer.adapters.pulsar.native_border import choose_border
     from kodo_consumer.core import COMPILED
-    from kodo_consumer.core.broker_limits import limit_findings, read_broker_limits
-    from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
-    from kodo_consumer.core.lane_selection import given_selection, limit_warnings
+    from kodo_consumer.core.upkeep.broker_limits import limit_findings, read_broker_limits
+    from kodo_consumer.core.upkeep.broker_window import lookahead_findings, unacked_limits
+    from kodo_consumer.core.values.lane_selection import given_selection, limit_warnings
+    from kodo_consumer.runtime.settings import read_settings
     from kodo_consumer.runtime.supervisor import missing_resources
-    from kodo_consumer.settings import read_settings
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
@@ -152,7 +152,7 @@ def _refused(surroundings: Environment, policy: Policy, *, native: bool) -> list
 
 def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: LaneSelection | None) -> list[Policy]:
     """Policies of these subscriptions with the selected lanes. Raises with everything that is wrong with any of them."""
-    from kodo_consumer.core.lane_selection import select_lanes
+    from kodo_consumer.core.values.lane_selection import select_lanes
     from kodo_consumer.policy_builder import policy_of
 
     problems: list[KodoctlError] = []

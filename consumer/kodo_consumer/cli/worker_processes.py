@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from kodo_consumer.cli.consumer_loading import ready_consumers
-from kodo_consumer.environment import ConnectionOptions, Environment
-from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import policy_of
+from kodo_consumer.running.multi_run import run_all
+from kodo_consumer.running.worker_group import GroupMember, WorkerGroup
+from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.threads import any_left_behind
-from kodo_consumer.settings import read_settings
-from kodo_consumer.worker_group import GroupMember, WorkerGroup
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.console import command, end_process, prepare_streams, say
 from kodoctl.errors import Diagnostic, UsageError, error
 

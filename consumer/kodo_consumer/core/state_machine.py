@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
-from kodo_consumer.core.envelope import Envelope, Headers, Level, State
-from kodo_consumer.core.limit_policy import Limit, Quota, Rate
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.values.envelope import Envelope, Headers, Level, State
+from kodo_consumer.core.values.limit_policy import Limit, Quota, Rate
+from kodo_consumer.core.values.outcomes import (
     CorruptHeaders,
     DeadLettered,
     Deferred,
@@ -39,7 +39,7 @@ from kodo_consumer.core.outcomes import (
     ended_run,
     error_of,
 )
-from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Policy, Target
+from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Policy, Target
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000

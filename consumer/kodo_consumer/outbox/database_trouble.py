@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kodo_consumer.core.infrastructure_faults import FaultKind, fault_of, words
+from kodo_consumer.core.values.infrastructure_faults import FaultKind, fault_of, words
 
 _MOST_PAUSE: Final = 30.0  # seconds between two tries
 _MOST_DOUBLED: Final = 16

@@ -13,23 +13,23 @@ from sqlalchemy.orm import Session, scoped_session
 from kodo_consumer.adapters.stores.callers_transaction import check_session, why_not_undone
 from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.adapters.tracing.setup import Wanted, callers
-from kodo_consumer.core.envelope import Duration
-from kodo_consumer.core.message_validation import MessageValidator, message_arguments
-from kodo_consumer.core.object_use import misused
-from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments
+from kodo_consumer.core.values.envelope import Duration
+from kodo_consumer.core.values.object_use import misused
 from kodo_consumer.outbox.creation_order import CreationOrder
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.row_ids import row_id
 from kodo_consumer.outbox.table import PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
-from kodo_consumer.settings import read_settings
+from kodo_consumer.runtime.settings import read_settings
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.errors import UsageError, error
 from kodoctl.escaping import one_line
 from kodoctl.protocol.properties import TRACE_NAMES
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.wire_texts import PropertyValue
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.wire_texts import PropertyValue
 
 _LONGEST_DELAY: Final = 1_000 * 365 * 86_400_000  # ms: what is later counts as held
 _MOST: Final = {"app": 120, "biz_code": 120, "env": 120, "topic": 255, "id": 64}  # characters, as the columns have them

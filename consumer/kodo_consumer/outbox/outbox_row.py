@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kodo_consumer.core.wire_texts import kind_of, why_no_text
+from kodo_consumer.core.values.wire_texts import kind_of, why_no_text
 
 if TYPE_CHECKING:
     from kodo_consumer.outbox.row_filter import RowStatus

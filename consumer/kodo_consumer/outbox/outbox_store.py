@@ -37,7 +37,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.types import NULLTYPE
 
 from kodo_consumer.adapters.stores.sql_tables import now_ms
-from kodo_consumer.core.infrastructure_faults import words
+from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.outbox.outbox_engine import UNUSABLE, engine_of, unusable
 from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult, row_of
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus

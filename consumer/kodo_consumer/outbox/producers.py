@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import ClusterError
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import Receipt
-    from kodo_consumer.core.outlet import Outlet
+    from kodo_consumer.core.values.broker import Receipt
+    from kodo_consumer.core.values.outlet import Outlet
     from kodo_consumer.outbox.outbox_row import Row
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer

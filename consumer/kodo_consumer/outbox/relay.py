@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.outbox.backoff import Backoff, TopicCooldown
 from kodo_consumer.outbox.database_trouble import DatabaseTrouble
 from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult
@@ -29,7 +29,7 @@ from kodoctl.escaping import one_line
 from kodoctl.formatting import many
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.outbox.outbox_store import OutboxStore
     from kodo_consumer.outbox.producers import Senders
 

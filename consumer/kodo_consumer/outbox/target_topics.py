@@ -6,14 +6,14 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import Level
-from kodo_consumer.core.message_validation import MessageValidator, check_of
+from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.policy_builder import outlet_of
 from kodoctl.topology import defaults
 from kodoctl.topology.names import ready_name
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.outlet import Outlet
+    from kodo_consumer.core.values.outlet import Outlet
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 

@@ -1,5 +1,5 @@
 """Active consumer poller: asks the broker for the active consumer of each partition, twice a second. See
-kodo_consumer.core.scheduling.failover_partitions.
+kodo_consumer.core.state.failover_partitions.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY
+from kodo_consumer.core.state.failover_partitions import ASK_EVERY
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.policy import Lane, Policy
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import Cluster
-    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.values.broker import Cluster
+    from kodo_consumer.core.values.clock import Clock
 
 log = logging.getLogger("kodo.consumer")
 _LEAST: Final = 0.1  # seconds between two questions, also where answers are slow

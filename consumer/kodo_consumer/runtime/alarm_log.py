@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.effects import Alarm
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.effects import Alarm
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 30.0  # seconds between two alarms of one kind

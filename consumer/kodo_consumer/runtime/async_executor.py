@@ -12,14 +12,14 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.outcomes import DONE, Outcome
+from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.thread_executor import BREATH, JOIN, hanging
 from kodo_consumer.runtime.threads import begin, log_end
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.error_text import ErrorTextReader
-    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.core.outcomes import DONE, Failed, Outcome
+from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
 from kodo_consumer.runtime.threads import begin
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.handler_executor import HandlerExecutor, WorkSource
+    from kodo_consumer.core.values.handler_executor import HandlerExecutor, WorkSource
     from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
@@ -167,7 +167,7 @@ class Gatherer:
 
 
 class BatchRunner:
-    """kodo_consumer.core.handler_executor.HandlerExecutor: `inner` runs batches where others run messages."""
+    """kodo_consumer.core.values.handler_executor.HandlerExecutor: `inner` runs batches where others run messages."""
 
     def __init__(self, inner: HandlerExecutor, batching: Batching) -> None:
         self._inner, self._batching = inner, batching

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.exception_groups import spokesman
-from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
-from kodo_consumer.core.infrastructure_faults import FaultKind, fault_of
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.values.exception_groups import spokesman
+from kodo_consumer.core.values.exceptions import HandlerSignal, outcome_of
+from kodo_consumer.core.values.infrastructure_faults import FaultKind, fault_of
+from kodo_consumer.core.values.outcomes import (
     DependencyUnavailable,
     ErrorDetails,
     Failed,
@@ -27,7 +27,7 @@ from kodo_consumer.core.outcomes import (
 if TYPE_CHECKING:
     import asyncio
 
-    from kodo_consumer.core.error_text import ErrorTextReader
+    from kodo_consumer.core.values.error_text import ErrorTextReader
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.envelope import Duration, UnitError
-from kodo_consumer.core.lane_set import in_proportion
 from kodo_consumer.core.payloads.codec import Payloads, model_of
-from kodo_consumer.core.poison import MAX_CRASHES
+from kodo_consumer.core.values.envelope import Duration, UnitError
+from kodo_consumer.core.values.lane_set import in_proportion
+from kodo_consumer.core.values.poison import MAX_CRASHES
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
@@ -26,9 +26,9 @@ from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.core.error_text import ErrorTextReader
-    from kodo_consumer.core.handler_executor import HandlerExecutor
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.handler_executor import HandlerExecutor
+    from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Check
 
 MAX_BATCH: Final = 10_000

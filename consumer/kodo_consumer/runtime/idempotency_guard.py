@@ -15,15 +15,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.outcomes import DONE, Deferred, Outcome, Repeated
-from kodo_consumer.core.store import KEEP_S, Store, StoreAnswer, name_of
+from kodo_consumer.core.values.outcomes import DONE, Deferred, Outcome, Repeated
+from kodo_consumer.core.values.store import KEEP_S, Store, StoreAnswer, name_of
 from kodo_consumer.runtime.store_session import StoreSession
 from kodo_consumer.runtime.suspect_messages import ELSEWHERE, SuspectMessages
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.handler_executor import WorkSource
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.handler_executor import WorkSource
+    from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Message
 
 _GRACE: Final = 5.0  # seconds a done message waits for a store that is down

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.store import Store, StoreDownError
+from kodo_consumer.core.values.store import Store, StoreDownError
 from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import KodoctlError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.handler_executor import HandlerExecutor, WorkSource
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.handler_executor import HandlerExecutor, WorkSource
+    from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Message
-    from kodo_consumer.settings import Settings
+    from kodo_consumer.runtime.settings import Settings
 
 log = logging.getLogger("kodo.consumer")
 _BEAT: Final = 1.0  # seconds

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.store import LeaseStore, StoreDownError
+from kodo_consumer.core.values.store import LeaseStore, StoreDownError
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.handler_executor import HandlerExecutor
-    from kodo_consumer.core.limits.lease_protocol import LeaseRequest
     from kodo_consumer.core.limits.limiters import Limiter
+    from kodo_consumer.core.values.handler_executor import HandlerExecutor
+    from kodo_consumer.core.values.lease_protocol import LeaseRequest
     from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")

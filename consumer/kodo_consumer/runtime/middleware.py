@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kodo_consumer.core.envelope import BrokenHeadersError, Delivery, Headers, read_headers
-from kodo_consumer.core.error_text import ErrorTextReader
+from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, Headers, read_headers
+from kodo_consumer.core.values.error_text import ErrorTextReader
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_errors import report_error
 from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Lane, Policy
+    from kodo_consumer.core.values.policy import Lane, Policy
 
 log = logging.getLogger("kodo.consumer")
 Around = Literal["receive", "handle", "decide", "redact"]

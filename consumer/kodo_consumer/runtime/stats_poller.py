@@ -10,8 +10,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from kodo_consumer.core.broker import Cluster, LaneStats
-from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.values.broker import Cluster, LaneStats
+from kodo_consumer.core.values.policy import Lane, Policy
 
 log = logging.getLogger("kodo.consumer")
 LOOK_EVERY: Final = 5.0  # seconds

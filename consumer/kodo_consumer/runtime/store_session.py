@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.poison import MAX_CRASHES, CrashMark, Heartbeats, Judgement, PoisonState, judge
-from kodo_consumer.core.store import Exchange, Store, StoreAnswer, StoreDownError
+from kodo_consumer.core.values.poison import MAX_CRASHES, CrashMark, Heartbeats, Judgement, PoisonState, judge
+from kodo_consumer.core.values.store import Exchange, Store, StoreAnswer, StoreDownError
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.policy import Policy
 
 log = logging.getLogger("kodo.consumer")
 PROBE: Final = "kodo: is the store there?"

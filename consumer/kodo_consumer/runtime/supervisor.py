@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
-from kodo_consumer.core.broker_window import UNLIMITED, lookahead_findings, unacked_limits
-from kodo_consumer.core.clock_skew import ClockSkewDetector
-from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.lane_workers import LaneWorkers
-from kodo_consumer.core.override_state import OverrideListener
-from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
-from kodo_consumer.core.stalled_delivery import StalledDeliveryDetector
+from kodo_consumer.core.state.failover_partitions import ActivePartitions
+from kodo_consumer.core.upkeep.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
+from kodo_consumer.core.upkeep.broker_window import UNLIMITED, lookahead_findings, unacked_limits
+from kodo_consumer.core.upkeep.clock_skew import ClockSkewDetector
+from kodo_consumer.core.upkeep.lane_workers import LaneWorkers
+from kodo_consumer.core.upkeep.override_state import OverrideListener
+from kodo_consumer.core.upkeep.stalled_delivery import StalledDeliveryDetector
+from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
 from kodo_consumer.runtime.stats_poller import LOOK_EVERY, Listener, StatsReader
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import Diagnostic, KodoctlError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import Cluster, LaneStats
-    from kodo_consumer.core.policy import Lane, Policy
+    from kodo_consumer.core.values.broker import Cluster, LaneStats
+    from kodo_consumer.core.values.policy import Lane, Policy
     from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, assert_never
 
-from kodo_consumer.core.outcomes import DeadLettered, Deferred, Outcome
-from kodo_consumer.core.poison import CrashMark, PoisonState, SoloRun, reason_of
+from kodo_consumer.core.values.outcomes import DeadLettered, Deferred, Outcome
+from kodo_consumer.core.values.poison import CrashMark, PoisonState, SoloRun, reason_of
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.runtime.store_session import StoreSession
 
 log = logging.getLogger("kodo.consumer")

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.outcomes import DONE, Outcome
+from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.error_text import ErrorTextReader
-    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")

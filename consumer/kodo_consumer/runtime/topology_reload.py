@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.values.policy import Lane, Policy
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import Diagnostic, KodoctlError
 

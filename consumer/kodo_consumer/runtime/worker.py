@@ -11,24 +11,24 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.engine import Engine
-from kodo_consumer.core.observer import Observers
-from kodo_consumer.core.override_state import paused_lanes, paused_tenants, steered
-from kodo_consumer.core.pending_actions import Actions, PendingActions
+from kodo_consumer.core.engine.engine import Engine
+from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
+from kodo_consumer.core.state.observer import Observers
+from kodo_consumer.core.upkeep.override_state import paused_lanes, paused_tenants, steered
+from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.alarm_log import AlarmLog
 from kodo_consumer.runtime.worker_connections import WorkerConnections
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import Broker, LaneReader, Receipt
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.counters import Counts
-    from kodo_consumer.core.envelope import Delivery
-    from kodo_consumer.core.handler_executor import HandlerExecutor
     from kodo_consumer.core.limits.limiters import Limiter
-    from kodo_consumer.core.outcomes import Outcome
-    from kodo_consumer.core.policy import Lane, Policy
+    from kodo_consumer.core.values.broker import Broker, LaneReader, Receipt
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.counters import Counts
+    from kodo_consumer.core.values.envelope import Delivery
+    from kodo_consumer.core.values.handler_executor import HandlerExecutor
+    from kodo_consumer.core.values.outcomes import Outcome
+    from kodo_consumer.core.values.policy import Lane, Policy
     from kodoctl.protocol.overrides import Override
 
 log = logging.getLogger("kodo.consumer")

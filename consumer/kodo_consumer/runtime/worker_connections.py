@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker_window import lane_request
+from kodo_consumer.core.upkeep.broker_window import lane_request
 from kodo_consumer.runtime.threads import leave
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import Broker, LaneReader, LaneSink, OnReceipts, Publisher
-    from kodo_consumer.core.pending_actions import Actions
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.engine.pending_actions import Actions
+    from kodo_consumer.core.values.broker import Broker, LaneReader, LaneSink, OnReceipts, Publisher
+    from kodo_consumer.core.values.policy import Policy
 
 log = logging.getLogger("kodo.consumer")
 _SETTLE: Final = (

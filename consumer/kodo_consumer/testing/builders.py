@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.envelope import Delivery, Headers, Level, State
-from kodo_consumer.core.limit_policy import NOBODY
-from kodo_consumer.core.message_validation import MessageValidator, carried, message_arguments
+from kodo_consumer.core.checks.message_validation import MessageValidator, carried, message_arguments
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.policy import Lane
+from kodo_consumer.core.values.envelope import Delivery, Headers, Level, State
+from kodo_consumer.core.values.limit_policy import NOBODY
+from kodo_consumer.core.values.policy import Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.wire_texts import PropertyValue
+    from kodo_consumer.core.values.wire_texts import PropertyValue
 
 _numbers: Final = count()
 

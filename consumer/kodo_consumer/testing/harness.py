@@ -10,10 +10,10 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
-from kodo_consumer.core.message_validation import MessageValidator, carried, message_arguments
-from kodo_consumer.core.object_use import ObjectUse
-from kodo_consumer.core.outcomes import DONE, Outcome
+from kodo_consumer.core.checks.message_validation import MessageValidator, carried, message_arguments
+from kodo_consumer.core.values.envelope import Duration, Level, Outgoing, State
+from kodo_consumer.core.values.object_use import ObjectUse
+from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.worker import Worker
@@ -23,10 +23,10 @@ from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
-    from kodo_consumer.core.counters import Counts
-    from kodo_consumer.core.error_text import ErrorTextReader
-    from kodo_consumer.core.handler_executor import WorkSource
-    from kodo_consumer.core.wire_texts import PropertyValue
+    from kodo_consumer.core.values.counters import Counts
+    from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.handler_executor import WorkSource
+    from kodo_consumer.core.values.wire_texts import PropertyValue
     from kodo_consumer.message import Message
 
 _MAX_STEPS: Final = 1_000_000

@@ -6,7 +6,7 @@ START_WALL = 1_800_000_000_000  # ms since the epoch: any moment will do, the sa
 
 
 class ManualClock:
-    """Both readings of kodo_consumer.core.clock.Clock, moved by hand and always together."""
+    """Both readings of kodo_consumer.core.values.clock.Clock, moved by hand and always together."""
 
     def __init__(self) -> None:
         self._elapsed = 0.0

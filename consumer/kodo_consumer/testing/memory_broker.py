@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import (
+from kodo_consumer.core.values.broker import (
     BorderStatus,
     Confirmed,
     LaneRequest,
@@ -25,10 +25,10 @@ from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, 
 from kodoctl.errors import ClusterError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.effects import Alarm
-    from kodo_consumer.core.envelope import Outgoing
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.effects import Alarm
+    from kodo_consumer.core.values.envelope import Outgoing
+    from kodo_consumer.core.values.policy import Policy
 
 _ANY_SIZE: Final = 1 << 62
 
@@ -263,7 +263,7 @@ def _check(message: Outgoing) -> None:
 
 
 class MemoryPublisher:
-    """kodo_consumer.core.broker.Publisher in memory: receipts come with the next `MemoryBroker.step`. `largest`: bytes
+    """kodo_consumer.core.values.broker.Publisher in memory: receipts come with the next `MemoryBroker.step`. `largest`: bytes
     that a message may have, by topic.
     """
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import LaneRequest, LaneSink
+    from kodo_consumer.core.values.broker import LaneRequest, LaneSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,9 @@ class Topic:
 
 
 class MemoryLane:
-    """kodo_consumer.core.broker.LaneReader in memory: messages come when the broker hands them over. With `prefetch` it has a
-    receiver queue, as the client of a real broker: the broker hands over as many messages as that has permits for,
-    and no other lane of the subscription can get them while they wait there.
+    """kodo_consumer.core.values.broker.LaneReader in memory: messages come when the broker hands them over. With
+    `prefetch` it has a receiver queue, as the client of a real broker: the broker hands over as many messages as that
+    has permits for, and no other lane of the subscription can get them while they wait there.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ def use_compiled_core(package: Path, build: Path = BUILD) -> CoreStatus:
 
 
 def digest(sources: Iterable[str], consumer: Path, tool: Path) -> str:
-    """Digest of sources by their paths, such as `kodo_consumer/core/engine.py`, in the folders kodo_consumer and kodoctl.
+    """Digest of sources by their paths, such as `kodo_consumer/core/engine/engine.py`, in the folders kodo_consumer and kodoctl.
     Raises OSError for one that is not there.
     """
     found = blake2b(digest_size=20)

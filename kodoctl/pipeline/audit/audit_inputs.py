@@ -28,11 +28,11 @@ from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import each_internal_stats
-from kodoctl.pulsar.topic_stats import read_stats
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
-from kodoctl.recall.recall_plan import ledger_key, lost_key
-from kodoctl.recall.stored_message import Position
+from kodoctl.pulsar.admin.topic_stats import read_stats
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, latest_status
+from kodoctl.recall.message.stored_message import Position
+from kodoctl.recall.plan.recall_plan import ledger_key, lost_key
 from kodoctl.topology.names import WAITING_STATES, State, TopicName
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.audit.partition_history import Key
     from kodoctl.pipeline.audit.readings import AuditScope
     from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
-    from kodoctl.pulsar.admin import Admin
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion
 
 _NAMED: Final = 5  # files that are gone, one by one

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.removal_record import RemovalRecord
     from kodoctl.pipeline.source.splits import Place
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.connection.secret import Secret
 
 _RULES: Final = 5  # what an audit judges by; another number: states of other kodoctls are of no use
 JUDGED: Final = (EVENTS, TRANSITIONS)  # tables whose rows are judged once

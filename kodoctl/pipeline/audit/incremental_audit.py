@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.audit.job import AuditResult
     from kodoctl.pipeline.audit.judged_rows import LandedTables
     from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
-    from kodoctl.pulsar.admin import Admin
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion
 
 _ASKED: Final = "it was asked for"

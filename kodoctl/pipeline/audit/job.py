@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.audit_inputs import AuditInputs
     from kodoctl.pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion
 
 _FATES: Final = tuple(MessageStatus)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kodoctl.pipeline.audit.audit_state import SettledTotals
     from kodoctl.pipeline.audit.removed_rows import RemovedRows
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.connection.secret import Secret
 
 
 class RecalledLetter(NamedTuple):

@@ -14,7 +14,7 @@ from kodoctl.protocol.signing import Signer
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.connection.secret import Secret
 
 
 def genuine(keys: Secret) -> Column:

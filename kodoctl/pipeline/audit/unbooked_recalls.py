@@ -15,7 +15,7 @@ from kodoctl.pipeline.audit.audit_evidence import Cause, MessageStatus
 from kodoctl.pipeline.audit.classify import judged_anew, outcome_of
 from kodoctl.pipeline.audit.positions import PLACE
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.recall.recall_plan import RECALL_ID
+from kodoctl.recall.plan.recall_plan import RECALL_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,7 @@ class UnbookedRecalls:
 
 def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -> DataFrame:
     """The same places, but for lost ones whose own recall landed without an entry of the ledger: those are in doubt. The name
-    of a recall is made of the place (kodoctl.recall.recall_plan.recall_id); what was sent `again` has another one.
+    of a recall is made of the place (kodoctl.recall.plan.recall_plan.recall_id); what was sent `again` has another one.
     """
     lost = outcome_of(MessageStatus.LOST)
     ids = small_table(judged.sparkSession, [(one,) for some in unbooked.ids.values() for one in some], "id string")

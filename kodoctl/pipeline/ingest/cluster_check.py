@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kodoctl.pipeline.audit.partition_history import Key
     from kodoctl.pipeline.ingest.landing_store import Landing
-    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.topology.expand import Expansion
 
 _AT_ONCE: Final = 8  # topics

@@ -16,8 +16,8 @@ from kodoctl.pipeline.ingest.recording_workers import unrecorded_subscriptions
 from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats, map_concurrently
 from kodoctl.pipeline.source.splits import part_name
-from kodoctl.pulsar.admin import Admin, must, topic_path
-from kodoctl.pulsar.message_reader import cursor_of
+from kodoctl.pulsar.admin.admin import Admin, must, topic_path
+from kodoctl.pulsar.binary.message_reader import cursor_of
 from kodoctl.topology.names import HOLDER, State
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from kodoctl.pipeline.ingest.tables import DATE, EVENTS
 from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream, read_planned
 from kodoctl.pipeline.source.options import Options, read_options
-from kodoctl.pulsar.message_border import NATIVE_VARIABLE
-from kodoctl.pulsar.secret import text_of_variable
+from kodoctl.pulsar.connection.message_border import NATIVE_VARIABLE
+from kodoctl.pulsar.connection.secret import text_of_variable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kodoctl.pipeline.source.splits import Split
-    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.pulsar.binary.client import BrokerClient
 
 _OWN: Final = ("roles", "run", "looks", "payloads", "left")
 

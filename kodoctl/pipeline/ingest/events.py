@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS
 from kodoctl.protocol import properties as headers
 from kodoctl.protocol.error_causes import cause_of
-from kodoctl.pulsar.undeliverable_entries import UNREAD
+from kodoctl.pulsar.binary.undeliverable_entries import UNREAD
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
 from kodoctl.topology.units import LATEST

@@ -29,8 +29,8 @@ from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import each_internal_stats, to_text
 from kodoctl.pipeline.source.splits import part_name
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.cluster_clock import ClusterClock, read_clock
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.cluster_clock import ClusterClock, read_clock
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.source.partition_stats import PartitionMetadata
     from kodoctl.pipeline.source.splits import Split
-    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
 _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)

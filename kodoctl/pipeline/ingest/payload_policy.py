@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.ingest.tables import AUDIT
-from kodoctl.recall.stored_message import digest
+from kodoctl.recall.message.stored_message import digest
 from kodoctl.topology.json_paths import JsonPath
 from kodoctl.topology.model.topology import NEVER
 from kodoctl.topology.units import Duration

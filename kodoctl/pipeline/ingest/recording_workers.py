@@ -11,13 +11,13 @@ from kodoctl.pipeline.audit.readings import mode_of
 from kodoctl.pipeline.audit.start_positions import WAITS
 from kodoctl.pipeline.source.partition_stats import map_concurrently
 from kodoctl.protocol.audit_records import RECORDS_METADATA
-from kodoctl.pulsar.topic_stats import read_stats
+from kodoctl.pulsar.admin.topic_stats import read_stats
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.topology.expand import Expansion
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion
 
 _DAY: Final = 86_400_000

@@ -14,7 +14,7 @@ from kodoctl.pipeline.ingest.landing_commits import TableFiles
 from kodoctl.pipeline.ingest.table_writer import TableWriter
 from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.source.splits import SMALLEST
-from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.binary.client import BrokerClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

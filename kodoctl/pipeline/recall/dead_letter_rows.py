@@ -19,12 +19,12 @@ from kodoctl.pipeline.recall.unacknowledged import STRIDE
 from kodoctl.protocol import properties as headers
 from kodoctl.recall.filter.fields import sources_of
 from kodoctl.recall.filter.spark_columns import POSITION
-from kodoctl.recall.recall_plan import RECALL_ID
-from kodoctl.recall.stored_message import DIGEST, DeadLetter, Position, tenant_of
+from kodoctl.recall.message.stored_message import DIGEST, DeadLetter, Position, tenant_of
+from kodoctl.recall.plan.recall_plan import RECALL_ID
 
 if TYPE_CHECKING:
-    from kodoctl.recall.destinations import RecallSource
     from kodoctl.recall.filter.condition import Condition
+    from kodoctl.recall.plan.destinations import RecallSource
 
 HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
 _RAW: Final = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.protocol import properties as headers
-from kodoctl.pulsar.message_reader import ReadMessage
+from kodoctl.pulsar.binary.message_reader import ReadMessage
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.tables import Table
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.cluster import RecallCluster
-    from kodoctl.recall.recall_plan import RecallPlan
-    from kodoctl.recall.stored_message import Position
+    from kodoctl.recall.message.stored_message import Position
+    from kodoctl.recall.plan.recall_plan import RecallPlan
 
 LOCK: Final = "kodo-recall-lost"
 """Name of a producer on the lane that lost messages: a broker gives it to one process at a time."""
@@ -55,7 +55,7 @@ def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict
 
 
 class LandedMessages:
-    """kodoctl.recall.dead_letter_partitions.MessageSource of a plan of lost messages. Nobody keeps these: nothing is
+    """kodoctl.recall.send.dead_letter_partitions.MessageSource of a plan of lost messages. Nobody keeps these: nothing is
     acknowledged, and the ledger alone says what was sent. So one attempt at the messages of a lane runs at a time.
     """
 

@@ -1,5 +1,6 @@
 """Messages that an audit calls lost, or not proved done, chosen for a recall plan. Their payloads are in the landing; what
-becomes of those that are chosen is decided by the code that decides it for dead letters (kodoctl.recall.selection).
+becomes of those that are chosen is decided by the code that decides it for dead letters
+(kodoctl.recall.plan.selection).
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from kodoctl.pipeline.audit.classify import findings
 from kodoctl.pipeline.recall.dead_letter_rows import FROM_EVENTS, chosen, facts_of_chosen, readable
 from kodoctl.pipeline.recall.landed_messages import has_payload, moved_properties
 from kodoctl.pipeline.recall.select_job import CandidateRow
-from kodoctl.recall.recall_plan import ExclusionReason
-from kodoctl.recall.stored_message import Position, tenant_of
+from kodoctl.recall.message.stored_message import Position, tenant_of
+from kodoctl.recall.plan.recall_plan import ExclusionReason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
     from kodoctl.pipeline.audit.job import AuditResult
-    from kodoctl.recall.destinations import RecallSource
-    from kodoctl.recall.selection import LetterSelection, SelectionRequest
+    from kodoctl.recall.plan.destinations import RecallSource
+    from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 
 _MOVED_ON: Final = frozenset(
     {Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value}

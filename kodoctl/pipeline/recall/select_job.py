@@ -1,5 +1,5 @@
 """Dead letters chosen by Spark for a recall plan: read once, from their topic or from a landing. What becomes of
-those that are chosen is decided by the very code that decides it without Spark (kodoctl.recall.selection).
+those that are chosen is decided by the very code that decides it without Spark (kodoctl.recall.plan.selection).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import part_name, stored
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.protocol import properties as headers
-from kodoctl.pulsar.message_reader import cursor_of
+from kodoctl.pulsar.binary.message_reader import cursor_of
+from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.recall.recall_planner import no_holder
-from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.destinations import RecallSource
-    from kodoctl.recall.selection import LetterSelection, SelectionRequest
+    from kodoctl.recall.plan.destinations import RecallSource
+    from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 
 _HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last bigint"
 

@@ -2,7 +2,7 @@
 Spark.
 
 The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
-(kodoctl.recall.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is
+(kodoctl.recall.send.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is
 what an attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its part of one
 segment of the plan and one batch of letters.
 """
@@ -26,21 +26,21 @@ from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.partitioning import partition_plan
-from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.sender import RecallSender
-from kodoctl.recall.sends_in_flight import SendOptions, SendReport
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.plan.partitioning import partition_plan
+from kodoctl.recall.send.rate_limit import RateLimit
+from kodoctl.recall.send.sender import RecallSender
+from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from kodoctl.pulsar.connection import Connection
-    from kodoctl.pulsar.secret import Secret
-    from kodoctl.recall.payload_patch import Edit
-    from kodoctl.recall.recall_plan import RecallPlan
-    from kodoctl.recall.stored_message import Position
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.pulsar.connection.secret import Secret
+    from kodoctl.recall.message.payload_patch import Edit
+    from kodoctl.recall.message.stored_message import Position
+    from kodoctl.recall.plan.recall_plan import RecallPlan
 
 AT_ONCE: Final = 10_000  # letters that a task books at once: two commits of the ledger are worth that many sends
 _REPORTS: Final = "crew bigint, report string"

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.pipeline.source.splits import LedgerRange, trim_ranges
-from kodoctl.pulsar.undeliverable_entries import EntryRun
+from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.message_reader import Cursor
+    from kodoctl.pulsar.binary.message_reader import Cursor
 
 STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to look at for one message
 

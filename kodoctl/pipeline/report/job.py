@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.audit.judged_rows import LandedTables
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.rollup.time_bounds import TimeBounds
-    from kodoctl.pulsar.admin import Admin
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion
 
 

@@ -21,7 +21,7 @@ from kodoctl.pipeline.report.job import gather_facts
 from kodoctl.pipeline.rollup import job as rollup_job
 from kodoctl.pipeline.spark.concurrent_queries import query_futures
 from kodoctl.pipeline.spark.spark_session import set_light, spark_failures
-from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.report.document import Facts
     from kodoctl.pipeline.spark.spark_session import SparkSettings
-    from kodoctl.pulsar.admin import Admin
-    from kodoctl.pulsar.connection import Connection
-    from kodoctl.pulsar.secret import Secret
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
 STAGES = ("ingest", "rollup", "audit", "report")

@@ -2,8 +2,8 @@
 and what workers recorded of each.
 
 A run of a handler is not recorded itself, only what became of the message in its lane: a letter for each lane in which
-a handler ran says how (kodo_consumer.simulation.SimulatedArrival). What only a limit, a route or isolation moved has
-none.
+a handler ran says how (kodo_consumer.simulation.simulation.SimulatedArrival). What only a limit, a route or isolation
+moved has none.
 """
 
 from __future__ import annotations

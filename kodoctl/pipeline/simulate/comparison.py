@@ -61,7 +61,7 @@ class Trial:
         _ = self.struck
 
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
-        """Input of kodo_consumer.simulator: a request, then one arrival a line, in the order of their time."""
+        """Input of kodo_consumer.simulation.simulator: a request, then one arrival a line, in the order of their time."""
         since, until = self.span
         request = {
             "text": text,

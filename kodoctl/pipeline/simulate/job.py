@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.model.topology import GroundTopic
 
-_COMMAND: Final = tuple(python_command("kodo_consumer.simulator"))
+_COMMAND: Final = tuple(python_command("kodo_consumer.simulation.simulator"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class OutageRequest:
         return list(self.names if self.count is None else ordered[: self.count])
 
     def asked(self, tenants: Sequence[str], until: float) -> dict[str, Any]:
-        """Returns the outage in the format of `kodo_consumer.simulator`, with times in seconds. `until`: the time of
+        """Returns the outage in the format of `kodo_consumer.simulation.simulator`, with times in seconds. `until`: the time of
         the last arrival.
         """
         begin = self.begin / 1000

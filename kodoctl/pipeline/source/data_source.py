@@ -42,16 +42,16 @@ from kodoctl.pipeline.source.splits import (
     splits_of,
     trim_ranges,
 )
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.message_border import NATIVE_VARIABLE
-from kodoctl.pulsar.secret import text_of_variable
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.connection.message_border import NATIVE_VARIABLE
+from kodoctl.pulsar.connection.secret import text_of_variable
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.connection.connection import Connection
 
 
 class PulsarSource(DataSource):

@@ -12,8 +12,8 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.ingest.tables import MESSAGES
-from kodoctl.pulsar.message_decoding import content
-from kodoctl.pulsar.undeliverable_entries import UNREAD
+from kodoctl.pulsar.binary.message_decoding import content
+from kodoctl.pulsar.binary.undeliverable_entries import UNREAD
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.source.coverage import COMPLETE, OVERRUN, TIMEOUT
 from kodoctl.pipeline.source.message_columns import BATCH_BYTES, MessageArrays, record_batch
-from kodoctl.pulsar.message_decoding import content
+from kodoctl.pulsar.binary.message_decoding import content
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.pulsar.addresses import checked
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import oauth2_of, tls_of, token_of
-from kodoctl.pulsar.message_border import NATIVE_VARIABLE
-from kodoctl.pulsar.secret import Secret, checked_secret, secret_of_variable
+from kodoctl.pulsar.connection.addresses import checked
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.connection.credentials import oauth2_of, tls_of, token_of
+from kodoctl.pulsar.connection.message_border import NATIVE_VARIABLE
+from kodoctl.pulsar.connection.secret import Secret, checked_secret, secret_of_variable
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 MIB: Final = 1024 * 1024

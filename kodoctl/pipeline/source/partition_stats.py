@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.source.splits import Place, StoredPartition, nothing_deleted, stored
-from kodoctl.pulsar.admin import Admin, must, partition_path, topic_path
-from kodoctl.pulsar.omitted_partitions import ask_each
+from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
+from kodoctl.pulsar.admin.omitted_partitions import ask_each
 from kodoctl.topology.names import TopicName
 
 _AT_ONCE: Final = 8  # more does not make a broker faster

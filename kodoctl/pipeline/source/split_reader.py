@@ -19,10 +19,10 @@ from kodoctl.pipeline.source.message_columns import Columns, NoMessage
 from kodoctl.pipeline.source.native_batches import EntrySpan, NativeBatches, native_batches
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import START, Place, Split
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.message_decoding import as_they_are
-from kodoctl.pulsar.undeliverable_entries import (
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.binary.message_decoding import as_they_are
+from kodoctl.pulsar.binary.undeliverable_entries import (
     EntryRun,
     Expected,
     ledgers_of,

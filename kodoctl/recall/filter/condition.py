@@ -22,7 +22,7 @@ from kodoctl.recall.filter.fields import VOCABULARY, LetterFacts
 
 if TYPE_CHECKING:
     from kodoctl.expressions.ast import Node
-    from kodoctl.recall.stored_message import DeadLetter
+    from kodoctl.recall.message.stored_message import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)

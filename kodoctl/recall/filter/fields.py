@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 from kodoctl.expressions.ast import Field, Json, Node, Property, Value, ValueKind, references
 from kodoctl.expressions.vocabulary import Vocabulary
 from kodoctl.protocol import properties
-from kodoctl.recall.stored_message import ATTEMPTS
+from kodoctl.recall.message.stored_message import ATTEMPTS
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
-    from kodoctl.recall.stored_message import DeadLetter
+    from kodoctl.recall.message.stored_message import DeadLetter
 
 _TENANT: Final = "tenant"
 

@@ -1,6 +1,6 @@
 """Position and cause of a message as Spark SQL, for tables that group by them. Pure: texts only.
 
-They have the meaning of `kodoctl.recall.stored_message` and `kodoctl.protocol.error_causes`; tests compare them
+They have the meaning of `kodoctl.recall.message.stored_message` and `kodoctl.protocol.error_causes`; tests compare them
 row by row.
 """
 

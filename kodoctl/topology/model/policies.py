@@ -1,8 +1,8 @@
 """Pulsar policies as the file writes them: one frozen type for desired and live values.
 
 A policy that is None is not mentioned; `inherit` drops what a default set, so that it is unset on Pulsar. Units and
-shapes are Pulsar's (docs/reference/topology.md#topicpolicies); how they travel is kodoctl.pulsar.policy_requests'
-matter.
+shapes are Pulsar's (docs/reference/topology.md#topicpolicies); how they travel is
+kodoctl.pulsar.inventory.policy_requests' matter.
 """
 
 from __future__ import annotations

@@ -13,11 +13,12 @@ from kodoctl.apply.deletes import delete_namespace, delete_subscription, delete_
 from kodoctl.apply.namespaces import revoke_grant, update_namespace
 from kodoctl.apply.topics import mark_topic
 from kodoctl.plan.changes import ChangeContext, Delete, PolicyChange
-from kodoctl.pulsar import confirmed_write, wait_monitor
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.confirmed_write import WriteFailedError
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.topic_lock import Lock, break_lock, lock_token
+from kodoctl.pulsar.admin import confirmed_write
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
+from kodoctl.pulsar.connection import wait_monitor
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.control.topic_lock import Lock, break_lock, lock_token
 from kodoctl.topology.model.policies import BacklogQuota
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource

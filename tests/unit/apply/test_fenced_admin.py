@@ -11,13 +11,13 @@ import pytest
 
 from kodoctl.apply.fenced_admin import FencedAdmin
 from kodoctl.errors import LockedError, error
-from kodoctl.pulsar.admin import Reply, RequestCount
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.confirmed_write import write_confirmed
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.lease import HEARTBEAT_S, Lease
-from kodoctl.pulsar.topic_lock import Lock
-from kodoctl.pulsar.wait_monitor import WaitMonitor
+from kodoctl.pulsar.admin.admin import Reply, RequestCount
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.confirmed_write import write_confirmed
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+from kodoctl.pulsar.control.lease import HEARTBEAT_S, Lease
+from kodoctl.pulsar.control.topic_lock import Lock
 from kodoctl.topology.names import NamespaceName
 from tests.services.polling import eventually
 from tests.services.servers import Answer, Request, answer_json, serving

@@ -13,9 +13,9 @@ from kodoctl.apply.step_writer import StepWriter
 from kodoctl.plan.changes import Change, ChangeContext, Create, Delete, Forget, Update
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.schedule import Step
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.confirmed_write import WriteFailedError
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TenantResource, TopicResource
 from tests.samples.inventories import HERE, applied, empty, planned, topology, wanted

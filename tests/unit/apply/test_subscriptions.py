@@ -9,9 +9,9 @@ import pytest
 
 from kodoctl.apply.subscriptions import create_subscription, heal_subscription, mark_subscription
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.confirmed_write import WriteFailedError
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
 from tests.services.servers import Answer, Request, answer_html, answer_json, serving

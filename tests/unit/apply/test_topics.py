@@ -11,9 +11,9 @@ from kodoctl.apply.topics import create_topic, mark_topic, update_topic, upload_
 from kodoctl.plan.changes import PolicyChange
 from kodoctl.plan.policy_levels import PolicyLevels
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.confirmed_write import WriteFailedError
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.model.policies import Retention
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.pulsar import admin_http
+from kodoctl.pulsar.admin import admin_http
 from tests.brokers.workspace import isolated
 
 

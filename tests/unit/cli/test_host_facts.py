@@ -13,14 +13,14 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.runtime.settings import Settings, read_settings
 
-from kodoctl.cli.plan_files import scratch_file
+from kodoctl.cli.common.plan_files import scratch_file
 from kodoctl.console import defect
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.host_facts import expanded, user_name, working_folder
-from kodoctl.pulsar.connection import own_config, read_contexts, user_config
-from kodoctl.pulsar.secret import read_secret
+from kodoctl.pulsar.connection.connection import own_config, read_contexts, user_config
+from kodoctl.pulsar.connection.secret import read_secret
 
 FILE = "version: 1\nname: t\ntenant: acme\nnamespace: n\ntopics: {orders: {}}\n"
 

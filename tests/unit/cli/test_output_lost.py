@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listener
-from kodoctl.cli import apply_flow
-from kodoctl.cli.apply_report import show_report
+from kodoctl.cli.apply import apply_flow
+from kodoctl.cli.apply.apply_report import show_report
 from kodoctl.console import command, judging, reading, say, tell
 from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.topology.names import TopicName

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kodo_consumer import program_end
 from kodo_consumer.producer import Producer
+from kodo_consumer.sending import program_end
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kodo_consumer.multi_run import run_all
-from kodo_consumer.worker_group import GroupMember
+from kodo_consumer.running.multi_run import run_all
+from kodo_consumer.running.worker_group import GroupMember
 
 
 @dataclass(frozen=True)

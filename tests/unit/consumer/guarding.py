@@ -6,10 +6,10 @@ from random import Random
 from typing import Any
 
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.handler_executor import WorkSource
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.handler_executor import WorkSource
+from kodo_consumer.core.values.policy import Policy
+from kodo_consumer.core.values.store import Exchange, StoreAnswer, StoreDownError
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.worker import Worker

@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.message_validation import MessageValidator
-from kodo_consumer.core.outlet import Outlet
+from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.values.clock import Clock
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.outlet import Outlet
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
 from kodo_consumer.outbox.producers import Senders

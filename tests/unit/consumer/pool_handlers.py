@@ -10,7 +10,17 @@ import sys
 import time
 from contextvars import ContextVar
 
-from kodo_consumer.core.exceptions import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
+from kodo_consumer.core.values.exceptions import (
+    Blocking,
+    Dead,
+    Discard,
+    MoveTo,
+    Pending,
+    Repeat,
+    Retry,
+    Transfer,
+    Unavailable,
+)
 from kodo_consumer.message import Message
 
 _MIB = 1 << 20

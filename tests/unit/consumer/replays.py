@@ -1,10 +1,10 @@
-"""Replays of a few messages by kodo_consumer.simulator."""
+"""Replays of a few messages by kodo_consumer.simulation.simulator."""
 
 from __future__ import annotations
 
 import json
 
-from kodo_consumer.simulator import STATES, answer
+from kodo_consumer.simulation.simulator import STATES, answer
 
 FILE = """\
 version: 1

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kodo_consumer.core.engine import Engine
-from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.in_flight import InFlight
-from kodo_consumer.core.outcomes import DONE, Outcome
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.engine.engine import Engine
+from kodo_consumer.core.state.in_flight import InFlight
+from kodo_consumer.core.values.envelope import Delivery
+from kodo_consumer.core.values.outcomes import DONE, Outcome
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 

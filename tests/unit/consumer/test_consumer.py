@@ -14,16 +14,16 @@ import kodo_consumer
 import pytest
 from kodo_consumer import Consumer, Discard, Message
 from kodo_consumer.core import COMPILED
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.running_worker import _inform
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.counters import Counts
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.handler_executor import HandlerExecutor
+from kodo_consumer.running.running_worker import _inform
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.handler_import import load_handler
 from kodo_consumer.runtime.middleware import Hooks
+from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
-from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
@@ -104,7 +104,7 @@ def test_whether_the_native_border_is_used_is_logged_once_when_a_worker_is_ready
 ) -> None:
     """However many workers a process has."""
     caplog.set_level(logging.INFO, "kodo.consumer")
-    monkeypatch.setattr("kodo_consumer.running_worker._inform", lru_cache(_inform.__wrapped__))
+    monkeypatch.setattr("kodo_consumer.running.running_worker._inform", lru_cache(_inform.__wrapped__))
     policy = Consumer.load(write(tmp_path, SMALL), topic="J", subscription="s", environ={}).policy
     for _ in range(2):
         broker = MemoryBroker(SystemClock())

@@ -16,8 +16,8 @@ import pytest
 from kodo_consumer import Consumer, Message, Repeat, Retry, Unavailable
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.adapters.stores.sql_tables import DONE
-from kodo_consumer.core.outcomes import DependencyUnavailable
-from kodo_consumer.core.store import Exchange
+from kodo_consumer.core.values.outcomes import DependencyUnavailable
+from kodo_consumer.core.values.store import Exchange
 from kodo_consumer.dedup import advance, create_tables, forget, issue_token, once, take_token
 from kodo_consumer.testing import Harness, message
 from sqlalchemy import (

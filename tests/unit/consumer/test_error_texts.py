@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 from kodo_consumer import Consumer, Message, Retry
+from kodo_consumer.cli.message_history import FoundMessage, Search, lines, to_json
 from kodo_consumer.cli.why_command import _places
-from kodo_consumer.core.broker import Confirmed, Rejected
-from kodo_consumer.core.envelope import FRESH, Level, Outgoing, State, read_headers
-from kodo_consumer.core.error_text import ErrorTextReader
-from kodo_consumer.core.outcomes import DeadLettered, ErrorDetails, Failed, MoveAsked, RetryAsked
-from kodo_consumer.core.policy import AuditTo, ErrorTextPolicy
-from kodo_consumer.message_history import FoundMessage, Search, lines, to_json
+from kodo_consumer.core.values.broker import Confirmed, Rejected
+from kodo_consumer.core.values.envelope import FRESH, Level, Outgoing, State, read_headers
+from kodo_consumer.core.values.error_text import ErrorTextReader
+from kodo_consumer.core.values.outcomes import DeadLettered, ErrorDetails, Failed, MoveAsked, RetryAsked
+from kodo_consumer.core.values.policy import AuditTo, ErrorTextPolicy
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.process_pool.wire_format import packed_outcome, unpacked_outcome
 from kodo_consumer.testing import Harness
@@ -30,11 +30,11 @@ from kodoctl.errors import KodoctlError
 from kodoctl.protocol.audit_records import decode
 from kodoctl.protocol.signing import Signer
 from kodoctl.recall.filter.condition import parse
-from kodoctl.recall.message_json import as_json
-from kodoctl.recall.recall_headers import recalled_properties
-from kodoctl.recall.recall_plan import RecallAction
-from kodoctl.recall.selection import LetterSelection, SelectionRequest
-from kodoctl.recall.stored_message import DeadLetter, Position
+from kodoctl.recall.message.message_json import as_json
+from kodoctl.recall.message.recall_headers import recalled_properties
+from kodoctl.recall.message.stored_message import DeadLetter, Position
+from kodoctl.recall.plan.recall_plan import RecallAction
+from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 from kodoctl.render.recall import recall_plan_lines
 from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import FAILED, Bench, delivery, policy

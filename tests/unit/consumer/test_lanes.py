@@ -11,13 +11,13 @@ from kodo_consumer import Consumer, Message, MoveTo, Pending, Retry
 from kodo_consumer.cli.consumer_loading import load_consumers
 from kodo_consumer.cli.main import main
 from kodo_consumer.consumer import _reloader
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
-from kodo_consumer.core.override_state import paused_lanes, why_not_followed
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.upkeep.override_state import paused_lanes, why_not_followed
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.lane_selection import LaneSelection, select_lanes
+from kodo_consumer.core.values.policy import Policy
+from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.topology_reload import structural
-from kodo_consumer.settings import read_settings
 from kodo_consumer.testing import Harness
 
 from kodoctl.errors import KodoctlError, UsageError
@@ -296,8 +296,8 @@ def test_every_wrong_name_of_every_handler_is_told_at_once(
 def test_a_worker_with_lanes_of_its_own_says_which_when_it_is_ready(
     app: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from kodo_consumer.core.broker import BorderStatus
-    from kodo_consumer.running_worker import _log_ready
+    from kodo_consumer.core.values.broker import BorderStatus
+    from kodo_consumer.running.running_worker import _log_ready
 
     caplog.set_level(logging.INFO, "kodo.consumer")
     path, name = app

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kodo_consumer.core.envelope import FRESH, Delivery, Headers, Level, State
-from kodo_consumer.core.exceptions import InvalidPayloadError
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.policy import Lane
+from kodo_consumer.core.values.envelope import FRESH, Delivery, Headers, Level, State
+from kodo_consumer.core.values.exceptions import InvalidPayloadError
+from kodo_consumer.core.values.policy import Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing import message
 

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer, Transfer
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.outcomes import TransferAsked
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.outcomes import TransferAsked
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.testing import Harness, MemoryBroker, message
 from sqlalchemy import create_engine

@@ -16,8 +16,8 @@ from typing import Any
 import fastavro
 import pytest
 from kodo_consumer import Consumer, Message
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.message_validation import MessageValidator, check_of
+from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load, outlet_of
@@ -26,7 +26,7 @@ from kodo_consumer.testing import Harness, MemoryBroker
 from sqlalchemy import create_engine, select
 
 from kodoctl.errors import UsageError
-from kodoctl.recall.payload_patch import Edit, NotEditableError
+from kodoctl.recall.message.payload_patch import Edit, NotEditableError
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.topologies import write
 

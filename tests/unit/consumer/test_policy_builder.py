@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.lane_set import Bulkhead, LaneSet
-from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
-from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.policy import DelaySchedule, IsolationPolicy, Policy
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Quota, Rate
+from kodo_consumer.core.values.policy import DelaySchedule, IsolationPolicy, Policy
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load, outlet_of, policy_of
 

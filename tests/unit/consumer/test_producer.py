@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
@@ -120,8 +120,8 @@ def test_what_is_larger_than_the_topic_takes_is_refused_before_it_is_sent_and_it
 def test_what_hangs_is_given_up_and_sending_starts_afresh(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.numbered_publisher.HANGS", 0.05)
-    monkeypatch.setattr("kodo_consumer.numbered_publisher._LOOK", 0.01)
+    monkeypatch.setattr("kodo_consumer.sending.numbered_publisher.HANGS", 0.05)
+    monkeypatch.setattr("kodo_consumer.sending.numbered_publisher._LOOK", 0.01)
     broker.hold_receipts = True
     receipts: list[Receipt] = []
     producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kodo_consumer.core.exceptions import Discard
+from kodo_consumer.core.values.exceptions import Discard
 from kodo_consumer.message import Message
 from opentelemetry import trace
 

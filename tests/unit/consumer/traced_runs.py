@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message
-from kodo_consumer.settings import Settings
+from kodo_consumer.runtime.settings import Settings
 
 from tests.unit.consumer.topologies import write
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.envelope import Level, Outgoing, State
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Level, Outgoing, State
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodo_consumer.runtime.thread_executor import ThreadExecutor

@@ -8,7 +8,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from kodoctl.cli import dev_progress, dev_views
+from kodoctl.cli.dev import dev_progress, dev_views
 from kodoctl.cli.main import app
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance, write
 from kodoctl.dev.java_engine import JavaEngine
@@ -187,7 +187,7 @@ def test_removing_data_wants_to_be_said_twice_without_a_terminal(kodoctl, tmp_pa
 
 def test_declining_keeps_everything(kodoctl, tmp_path, monkeypatch):
     remember(tmp_path)
-    monkeypatch.setattr("kodoctl.cli.dev_commands.is_terminal", lambda: True)
+    monkeypatch.setattr("kodoctl.cli.dev.dev_commands.is_terminal", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
     told = kodoctl("reset")
     assert told.exit_code == 4

@@ -8,7 +8,7 @@ from kodoctl.dev import contexts
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import Ports
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.connection import read_contexts
+from kodoctl.pulsar.connection.connection import read_contexts
 
 OPEN = Instance("dev", "4.2.4", EngineName.JAVA, Auth.NONE, Ports(8080, 6650, 3181))
 CLOSED = Instance("dev", "4.2.4", EngineName.JAVA, Auth.TOKEN, Ports(8080, 6650, 3181))

@@ -15,7 +15,7 @@ import pytest
 from kodoctl.dev import readiness
 from kodoctl.dev.progress import WaitProgress, quiet
 from kodoctl.dev.readiness import ReadinessTarget
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.secret import Secret
 
 RUNTIME, HEALTH, NAMESPACE = "brokers/configuration/runtime", "brokers/health", "namespaces/public/default"
 GOOD = {RUNTIME: (200, json.dumps({"narExtractionDirectory": "/mine"})), HEALTH: (200, "ok"), NAMESPACE: (200, "{}")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.cli.lost_planning import plan_file
+from kodoctl.cli.pipeline.lost_planning import plan_file
 from kodoctl.documents.audit_document import LostLaneRow
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.command_hint import command_line, duration, resend_commands

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kodoctl.plan.forget import forget_plan
 from kodoctl.plan.plan_file import dumps, loads
-from kodoctl.status import LaneStatus, TopologyStatus
+from kodoctl.status.lane_status import LaneStatus, TopologyStatus
 from tests.samples.inventories import HERE, applied, changed, said, topology, wanted
 
 TEXT = topology("{J: {producers: [anna], subscriptions: {s: {states: [], dead_letter: false}}}, K: {}}")

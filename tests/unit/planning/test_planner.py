@@ -12,7 +12,7 @@ from kodoctl.plan.changes import ChangeContext, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.planning import planner
 from kodoctl.planning.planner import plan_inventory
-from kodoctl.pulsar.admin import Admin, AdminError, Reply, RequestCount
+from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, RequestCount
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource
 from tests.samples.inventories import HERE, applied, planned, topology, wanted

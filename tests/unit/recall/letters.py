@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kodoctl.recall.destinations import RecallSource, family_of
-from kodoctl.recall.stored_message import DeadLetter, Position
+from kodoctl.recall.message.stored_message import DeadLetter, Position
+from kodoctl.recall.plan.destinations import RecallSource, family_of
 from kodoctl.topology.load import load_topology
 
 DEAD = "persistent://kodo/trade/orders-billing-DLQ"

@@ -13,14 +13,14 @@ from typing import Any, cast
 
 import pytest
 
-from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
-from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
-from kodoctl.pulsar.wait_monitor import WaitMonitor
-from kodoctl.recall import letter_table
-from kodoctl.recall.letter_table import LetterTableWriter, PlanRow
-from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_ledger import LedgerSlice, RecallEntry, highest_booked, latest_status
-from kodoctl.recall.recall_plan import (
+from kodoctl.pulsar.binary.message_reader import Cursor, PartitionFacts, ReadMessage
+from kodoctl.pulsar.binary.recall_transport import RecalledMessage, Receipt
+from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+from kodoctl.recall.ledger.recall_ledger import LedgerSlice, RecallEntry, highest_booked, latest_status
+from kodoctl.recall.message.stored_message import Position, digest
+from kodoctl.recall.plan import letter_table
+from kodoctl.recall.plan.letter_table import LetterTableWriter, PlanRow
+from kodoctl.recall.plan.recall_plan import (
     LetterRef,
     PlannedLetter,
     PlannedPartition,
@@ -29,9 +29,9 @@ from kodoctl.recall.recall_plan import (
     lost_key,
     recall_id,
 )
-from kodoctl.recall.sender import RecallSender
-from kodoctl.recall.sends_in_flight import SendOptions, SendReport
-from kodoctl.recall.stored_message import Position, digest
+from kodoctl.recall.send.rate_limit import RateLimit
+from kodoctl.recall.send.sender import RecallSender
+from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
 from tests.unit.recall.letters import DEAD, NOW
 
 READY = "persistent://kodo/trade/orders"

@@ -22,8 +22,8 @@ from kodoctl.plan.plan_file import to_json
 from kodoctl.render.drift_text import drift_lines
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import plan_lines
-from kodoctl.render.status_text import status_json, status_lines
-from kodoctl.status import LaneStatus, OtherReaders, TopologyStatus
+from kodoctl.status.lane_status import LaneStatus, OtherReaders, TopologyStatus
+from kodoctl.status.status_text import status_json, status_lines
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (

@@ -64,10 +64,10 @@ def test_a_lane_that_is_due_later_and_names_that_steer_terminals() -> None:
 def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> None:
     from dataclasses import replace
 
-    from kodoctl.recall import recall_plan_file
-    from kodoctl.recall.recall_plan import RecallAction
+    from kodoctl.recall.plan import recall_plan_file
+    from kodoctl.recall.plan.recall_plan import RecallAction
     from kodoctl.render.recall import recall_plan_lines, recall_report_lines
-    from tests.unit.recall.test_plan_file import PLAN
+    from tests.unit.recall.plan.test_plan_file import PLAN
 
     plan = replace(PLAN, action=RecallAction.MOVE, lane="L1/retrying", edit=None)
     shown = recall_plan_file.to_json(plan)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kodoctl.pulsar.connection import Flags, connect
-from kodoctl.pulsar.credentials import OAUTH2_KEYS, TLS_KEYS
+from kodoctl.pulsar.connection.connection import Flags, connect
+from kodoctl.pulsar.connection.credentials import OAUTH2_KEYS, TLS_KEYS
 from tests.forge.workflows import ROOT, WORKFLOWS, Expression, filled, steps_of, workflow
 
 SHIPPED = ("kodoctl-plan.yml", "kodoctl-apply.yml", "kodoctl-drift.yml", "topologies.yml")

@@ -5,7 +5,7 @@ import urllib3
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.pulsar.admin import path_part, topic_path
+from kodoctl.pulsar.admin.admin import path_part, topic_path
 from kodoctl.topology.names import (
     InvalidNameError,
     Level,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kodoctl.protocol.json_payload import MAX_DEPTH
-from kodoctl.recall.payload_patch import Edit, NotEditableError
+from kodoctl.recall.message.payload_patch import Edit, NotEditableError
 from kodoctl.topology.payload_validator import PayloadValidator, UnusableSchemaError
 
 SCHEMAS = "http://json-schema.org/draft-0{}/schema#"

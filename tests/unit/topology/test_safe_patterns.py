@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from kodo_consumer.core.error_text import WINDOW
+from kodo_consumer.core.values.error_text import WINDOW
 
 from kodoctl.topology.safe_patterns import MAX_PATTERN, pattern_problem
 

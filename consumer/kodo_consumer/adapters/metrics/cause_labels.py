@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kodo_consumer.adapters.metrics.tenant_fairness import OTHER, Labels, label
-from kodo_consumer.core.cause_counts import OTHER_CAUSES
+from kodo_consumer.core.state.cause_counts import OTHER_CAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.values.clock import Clock
 
 
 class CauseLabels:

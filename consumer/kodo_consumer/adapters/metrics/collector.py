@@ -18,18 +18,18 @@ from kodo_consumer.adapters.metrics.metric import LANE, Labels, MetricSpec, Read
 from kodo_consumer.adapters.metrics.rest_reasons import RestKind
 from kodo_consumer.adapters.metrics.tenant_fairness import label
 from kodo_consumer.core import COMPILED
-from kodo_consumer.core.in_flight import OTHER
+from kodo_consumer.core.state.in_flight import OTHER
 
 if TYPE_CHECKING:
     from collections import Counter
 
     from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
-    from kodo_consumer.core.broker import LaneStats
-    from kodo_consumer.core.cause_counts import CauseCounts
-    from kodo_consumer.core.duration_histogram import Histogram
-    from kodo_consumer.core.policy import Lane
-    from kodo_consumer.core.worker_metrics import Timings
+    from kodo_consumer.core.state.cause_counts import CauseCounts
+    from kodo_consumer.core.state.worker_metrics import Timings
+    from kodo_consumer.core.values.broker import LaneStats
+    from kodo_consumer.core.values.duration_histogram import Histogram
+    from kodo_consumer.core.values.policy import Lane
 
 
 def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:

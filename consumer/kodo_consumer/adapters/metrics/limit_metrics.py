@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, gauge, of_lane, plain
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
-from kodo_consumer.core.override_state import paused_tenants
 from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
 from kodo_consumer.core.scheduling.slow_breakers import PHASES
+from kodo_consumer.core.upkeep.override_state import paused_tenants
 from kodoctl.protocol.overrides import OverrideKind
 
 if TYPE_CHECKING:

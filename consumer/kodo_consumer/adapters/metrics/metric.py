@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.in_flight import LaneState
+    from kodo_consumer.core.state.in_flight import LaneState
 
 BASE: Final = ("namespace", "topic", "subscription", "worker")
 """Labels of every series. `worker` numbers the consumers of one subscription in one process, from 0."""

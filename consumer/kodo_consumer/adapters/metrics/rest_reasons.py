@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.in_flight import Stage
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
+from kodo_consumer.core.state.in_flight import Stage
+from kodo_consumer.core.values.effects import Alarm
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.in_flight import LaneState
-    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.core.state.in_flight import LaneState
+    from kodo_consumer.core.values.policy import Lane
     from kodo_consumer.runtime.store_session import StoreSession
     from kodo_consumer.runtime.worker import Worker
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kodo_consumer.core.effects import Alarm
+from kodo_consumer.core.values.effects import Alarm
 
 TOO_LATE: Final = 0.05  # seconds
 _MANY: Final = 3  # of them

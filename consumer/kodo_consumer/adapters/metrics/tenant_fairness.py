@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.in_flight import OTHER, LaneState
 from kodo_consumer.core.scheduling.fairness_index import (
     EVEN,
     FairnessIndex,
@@ -22,11 +21,12 @@ from kodo_consumer.core.scheduling.fairness_index import (
     noisy,
     says_nothing,
 )
+from kodo_consumer.core.state.in_flight import OTHER, LaneState
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.clock import Clock
-    from kodo_consumer.core.policy import Policy
-    from kodo_consumer.core.worker_metrics import Meter
+    from kodo_consumer.core.state.worker_metrics import Meter
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.policy import Policy
 
 MAX_LABEL: Final = 100  # characters of a tenant in a label
 _IDLE: Final = 600.0  # seconds without a message after which a tenant's label may go to another

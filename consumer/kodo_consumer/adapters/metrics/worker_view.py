@@ -11,15 +11,15 @@ from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
 from kodo_consumer.adapters.metrics.rest_reasons import RestWatch, rest_reasons_of
 from kodo_consumer.adapters.metrics.stall_probe import StallProbe
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
-from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
-from kodo_consumer.core.worker_metrics import Meter
+from kodo_consumer.core.state.worker_metrics import Meter
+from kodo_consumer.core.values.clock import SystemClock
 from kodoctl.formatting import time_text
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import BorderStatus
-    from kodo_consumer.core.in_flight import LaneState
-    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.core.state.in_flight import LaneState
+    from kodo_consumer.core.values.broker import BorderStatus
+    from kodo_consumer.core.values.policy import Lane
     from kodo_consumer.runtime.store_session import StoreSession
     from kodo_consumer.runtime.supervisor import WorkerSupervisor
     from kodo_consumer.runtime.worker import Worker
@@ -140,7 +140,7 @@ class WorkerView:
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds, by kodo_consumer.core.clock_skew.ClockSkewDetector; None: the broker's clock is not known."""
+        """Seconds, by kodo_consumer.core.upkeep.clock_skew.ClockSkewDetector; None: the broker's clock is not known."""
         return None if self.service.skew is None else self.service.skew.ahead
 
     @property

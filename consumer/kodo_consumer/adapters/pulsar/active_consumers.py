@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin.admin import Admin, must, topic_path
 from kodoctl.topology.names import TopicName
 
 ASKING: Final = (
     1.0,
     1.8,
-)  # seconds to connect and to answer: later than kodo_consumer.core.scheduling.failover_partitions.VALID it is of no use
+)  # seconds to connect and to answer: later than kodo_consumer.core.state.failover_partitions.VALID it is of no use
 _SOON: Final = 0.5  # seconds for the answer for all, before each is asked for as well
 _LATEST: Final = (
     1.2  # seconds for those that do answer; the rest is left out, with time to ask again while the answer is valid

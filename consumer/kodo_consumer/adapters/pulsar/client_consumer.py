@@ -15,13 +15,13 @@ import pulsar
 from kodo_consumer.adapters.pulsar.delivery_decoding import DeliveryDecoder, ReadResult
 from kodo_consumer.adapters.pulsar.silent_arrivals import SilentArrivals
 from kodoctl.protocol.audit_records import RECORDS_METADATA
-from kodoctl.pulsar.message_decoding import as_they_are
+from kodoctl.pulsar.binary.message_decoding import as_they_are
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
     from kodo_fast._native import Reader
 
-    from kodo_consumer.core.broker import LaneRequest
+    from kodo_consumer.core.values.broker import LaneRequest
 
 log = logging.getLogger("kodo.consumer")
 MUCH: Final = 32  # messages there at once: a backlog

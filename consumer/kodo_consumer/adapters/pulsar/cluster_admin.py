@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.adapters.pulsar.active_consumers import ASKING, ActiveConsumerReader
-from kodo_consumer.core.broker import LaneStats, UnackedLimits
+from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.admin import must, namespace_path, topic_path
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.message_limit import largest_message
-from kodoctl.pulsar.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
-from kodoctl.pulsar.wait_monitor import WaitMonitor
+from kodoctl.pulsar.admin.admin import must, namespace_path, topic_path
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.message_limit import largest_message
+from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+from kodoctl.pulsar.inventory.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.model.policies import DelayedDelivery
 
 log = logging.getLogger("kodo.producer")
@@ -37,7 +37,7 @@ def log_wait(what: str, seconds: float, limit: float) -> None:
 
 
 class AdminCluster:
-    """kodo_consumer.core.broker.Cluster over kodoctl's admin port."""
+    """kodo_consumer.core.values.broker.Cluster over kodoctl's admin port."""
 
     def __init__(self, connection: Connection) -> None:
         self._admin = HttpAdmin(connection, waits=WaitMonitor(log_wait))
@@ -149,7 +149,7 @@ def largest_now(connection: Connection, topic: str) -> int:
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
     """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up.
-    Partitions whose owner cannot be asked are left out of the answer (kodoctl.pulsar.omitted_partitions).
+    Partitions whose owner cannot be asked are left out of the answer (kodoctl.pulsar.admin.omitted_partitions).
     """
     parts = list((answer.get("partitions") or {}).values())
     count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.values.envelope import Delivery
 from kodoctl.protocol.properties import SCHEMA
-from kodoctl.pulsar.message_decoding import content, schema_version, unreturned
+from kodoctl.pulsar.binary.message_decoding import content, schema_version, unreturned
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import LaneRequest
+    from kodo_consumer.core.values.broker import LaneRequest
 
 log = logging.getLogger("kodo.consumer")
 
 
 class ReadResult(NamedTuple):
-    """Result of one read: deliveries, and the number of unreturned messages (see kodoctl.pulsar.message_decoding)."""
+    """Result of one read: deliveries, and the number of unreturned messages (see kodoctl.pulsar.binary.message_decoding)."""
 
     deliveries: list[Delivery]
     unreturned: int = 0

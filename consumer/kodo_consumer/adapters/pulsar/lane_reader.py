@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kodo_fast import NativeBorder
     from kodo_fast._native import Reader
 
-    from kodo_consumer.core.broker import LaneRequest, LaneSink
-    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.values.broker import LaneRequest, LaneSink
+    from kodo_consumer.core.values.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends
@@ -61,7 +61,7 @@ class HasReaders(Protocol):
 
 
 class PulsarLaneReader:
-    """kodo_consumer.core.broker.LaneReader over one consumer of each partition. Whatever happens to one partition
+    """kodo_consumer.core.values.broker.LaneReader over one consumer of each partition. Whatever happens to one partition
     concerns no other.
     """
 

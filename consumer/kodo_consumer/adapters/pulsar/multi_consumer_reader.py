@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of, readers_of
-from kodo_consumer.core.broker import MOST_CONSUMERS, LaneRequest, LaneSink
+from kodo_consumer.core.values.broker import MOST_CONSUMERS, LaneRequest, LaneSink
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kodo_fast import NativeBorder
     from kodo_fast._native import Reader
 
-    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.values.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
 _AGAIN: Final = 15.0  # seconds between two tries, after one that failed
@@ -39,8 +39,8 @@ def may_need_several(request: LaneRequest) -> bool:
 
 
 class MultiConsumerReader:
-    """kodo_consumer.core.broker.LaneReader over one consumer at first. They share the lane's receiver queue: half of it is the
-    first one's, the others have the rest in equal parts (at least 1 message each).
+    """kodo_consumer.core.values.broker.LaneReader over one consumer at first. They share the lane's receiver queue:
+    half of it is the first one's, the others have the rest in equal parts (at least 1 message each).
 
     Where the limit is not known the first has the whole queue, and there are twice as many consumers whenever the stats
     say that they are blocked.

@@ -10,9 +10,9 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from kodo_consumer.core.broker import BorderStatus
-from kodo_consumer.core.envelope import Delivery, Outgoing
-from kodoctl.pulsar.message_border import NATIVE_INTERFACE
+from kodo_consumer.core.values.broker import BorderStatus
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
+from kodoctl.pulsar.connection.message_border import NATIVE_INTERFACE
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder

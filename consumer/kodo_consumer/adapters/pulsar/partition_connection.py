@@ -80,8 +80,9 @@ class PartitionConnection:
 @dataclass(slots=True)
 class ConsumerPermits:
     """Permits of one consumer: the messages that the broker may still send it. `queue`: messages that its queue has room
-    for. `unreturned`: messages that have used permits up for good (kodoctl.pulsar.message_decoding). `waits_since`: for
-    a message; None: there is one. `empty_at`: when the client library last held none that was not delivered.
+    for. `unreturned`: messages that have used permits up for good (kodoctl.pulsar.binary.message_decoding).
+    `waits_since`: for a message; None: there is one. `empty_at`: when the client library last held none that was not
+    delivered.
     """
 
     queue: int

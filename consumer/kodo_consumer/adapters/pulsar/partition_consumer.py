@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kodo_fast._native import Reader
 
     from kodo_consumer.adapters.pulsar.delivery_decoding import ReadResult
-    from kodo_consumer.core.broker import LaneRequest, LaneSink
-    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.values.broker import LaneRequest, LaneSink
+    from kodo_consumer.core.values.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
 _GIVE_UP: Final = 7.0  # seconds: the client's own tries come 6.3 s and 12.7 s after the loss, and up to a minute apart

@@ -22,8 +22,8 @@ from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPositio
 from kodo_consumer.adapters.pulsar.send_calls import send_calls
 from kodo_consumer.adapters.pulsar.send_queue import SendQueue
 from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
-from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import Outgoing, wire_size
+from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing, wire_size
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.topology.names import whole_topic
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
     from kodo_consumer.adapters.pulsar.send_calls import NativeResults
-    from kodo_consumer.core.broker import OnReceipts
+    from kodo_consumer.core.values.broker import OnReceipts
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds that receipts are waited for at the end; who needs more waits before

@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.send_breakers import SendBreaker
-from kodo_consumer.core.broker import Receipt, Unconfirmed
-from kodo_consumer.core.publishing import SEND_TIMEOUT
+from kodo_consumer.core.engine.publishing import SEND_TIMEOUT
+from kodo_consumer.core.values.broker import Receipt, Unconfirmed
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
-    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.values.envelope import Outgoing
 
 log = logging.getLogger("kodo.consumer")
 _EARLY: Final = 1.0  # seconds by which the client's clock may be ahead

@@ -10,7 +10,7 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key, SchemaTopics
-from kodo_consumer.core.publishing import SEND_TIMEOUT
+from kodo_consumer.core.engine.publishing import SEND_TIMEOUT
 from kodoctl.topology.names import whole_topic
 
 _BATCH_BYTES: Final = 1 << 20

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 import pulsar
 
 from kodo_consumer.runtime.threads import Broke, begin
-from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S
+from kodoctl.pulsar.connection.client_options import OPERATION_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.values.envelope import Outgoing
 
 log = logging.getLogger("kodo.consumer")
 _CREATE_AGAIN: Final = 5.0  # seconds before what could not be opened is tried again

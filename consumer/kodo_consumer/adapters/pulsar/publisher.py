@@ -21,8 +21,8 @@ from kodoctl.errors import ClusterError, error
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
 
-    from kodo_consumer.core.broker import OnReceipts, Receipt
-    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.values.broker import OnReceipts, Receipt
+    from kodo_consumer.core.values.envelope import Outgoing
 
 log = logging.getLogger("kodo.consumer")
 _GATHER: Final = 0.003  # seconds a receipt waits for others
@@ -30,7 +30,7 @@ _WAIT: Final = 0.5  # seconds that the native border waits for receipts in one c
 
 
 class PulsarPublisher:
-    """kodo_consumer.core.broker.Publisher over one client at a time. `connect` makes a client; receipts are handed over
+    """kodo_consumer.core.values.broker.Publisher over one client at a time. `connect` makes a client; receipts are handed over
     in bundles on a thread of their own. Raises ClusterError where one of `topics` cannot be sent to.
     """
 

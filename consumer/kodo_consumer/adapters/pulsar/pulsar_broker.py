@@ -18,19 +18,19 @@ from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.adapters.pulsar.refusals import producer_refusal
-from kodo_consumer.core.effects import Alarm
+from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
-from kodoctl.pulsar.client_options import create_client
-from kodoctl.pulsar.discarded_messages import client_log
-from kodoctl.pulsar.wait_monitor import WaitMonitor
+from kodoctl.pulsar.connection.client_options import create_client
+from kodoctl.pulsar.connection.discarded_messages import client_log
+from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
-    from kodo_consumer.core.broker import BorderStatus, LaneRequest, LaneSink, OnReceipts
-    from kodoctl.pulsar.connection import Connection
+    from kodo_consumer.core.values.broker import BorderStatus, LaneRequest, LaneSink, OnReceipts
+    from kodoctl.pulsar.connection.connection import Connection
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one
@@ -52,7 +52,7 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 
 class PulsarBroker:
-    """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
+    """kodo_consumer.core.values.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
     each, as Key_Shared needs it. `ordered`: topics that keep the order of keys. `largest`: bytes a message may have,
     by topic, where that is known. `native`: false switches the native border off. Raises ClusterError without an
     address of the binary port.

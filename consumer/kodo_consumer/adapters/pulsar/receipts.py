@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import pulsar
 
 from kodo_consumer.adapters.pulsar.producer_openings import OpeningTimeoutError
-from kodo_consumer.core.broker import TOO_BIG, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.broker import TOO_BIG, Receipt, Rejected, Unconfirmed
 from kodoctl.errors import ClusterError
 from kodoctl.topology.names import whole_topic
 

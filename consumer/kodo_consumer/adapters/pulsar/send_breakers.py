@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.values.envelope import Outgoing
 
 BREAKS: Final = 2  # connections lost without a receipt between them: a broker's death, or an unload, costs one
 LONG: Final = 2.0  # seconds without a receipt after which a lost connection says that nothing could be stored

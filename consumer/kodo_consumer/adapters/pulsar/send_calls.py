@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kodo_fast._native import Producer, Sender
 
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
-    from kodo_consumer.core.broker import Receipt
-    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.values.broker import Receipt
+    from kodo_consumer.core.values.envelope import Outgoing
 
 OnResult = Callable[[int, "Key", Any, Any, Any], None]
 """Called with a ticket, the key and the producer it was sent by, the client's result and the position of the message."""

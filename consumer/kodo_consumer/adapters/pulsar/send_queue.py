@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.values.envelope import Outgoing
 
 
 class SendQueue:

@@ -16,7 +16,7 @@ from kodo_consumer.adapters.pulsar.delivery_decoding import ReadResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.values.envelope import Delivery
 
 LOOK_EVERY: Final = 0.5  # seconds between two looks, and that a call may be on its way
 

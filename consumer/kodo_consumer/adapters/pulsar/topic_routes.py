@@ -13,7 +13,7 @@ from kodoctl.topology.names import whole_topic
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
-    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.values.envelope import Outgoing
 
 _COUNT_AGAIN: Final = 60.0  # seconds before a topic is asked again how many partitions it has
 

@@ -10,12 +10,12 @@ from weakref import WeakValueDictionary
 
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.secret import Secret
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-    from kodo_consumer.core.store import Store
+    from kodo_consumer.core.values.store import Store
 
 _MEMORY: Final = "memory"
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}

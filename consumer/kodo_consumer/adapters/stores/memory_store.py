@@ -10,11 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.limits.lease_allocator import LimitAccount
-from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.store import Exchange, StoreAnswer
+from kodo_consumer.core.values.poison import CrashMark
+from kodo_consumer.core.values.store import Exchange, StoreAnswer
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+    from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest
 
 MOST: Final = 1_000_000
 """Done messages to remember: 140 MB of ids."""
@@ -33,7 +33,7 @@ class Shelf:
 
 
 class MemoryStore:
-    """kodo_consumer.core.store.LeaseStore in memory. Stores with one shelf see each other; without one it has its own."""
+    """kodo_consumer.core.values.store.LeaseStore in memory. Stores with one shelf see each other; without one it has its own."""
 
     def __init__(self, run: str, shelf: Shelf | None = None) -> None:
         self.run = run

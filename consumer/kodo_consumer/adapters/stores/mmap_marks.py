@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError
+from kodo_consumer.core.values.poison import CrashMark
+from kodo_consumer.core.values.store import Exchange, StoreAnswer, StoreDownError
 from kodoctl.errors import KodoctlError, error
 
 _RECORDS: Final = 8_192
@@ -42,7 +42,7 @@ def open_file_store(folder: Path, subscription: str) -> FileStore:
 
 
 class FileStore:
-    """kodo_consumer.core.store.Store in one file of this worker. What was done is not kept: nothing counts as done."""
+    """kodo_consumer.core.values.store.Store in one file of this worker. What was done is not kept: nothing counts as done."""
 
     def __init__(self, folder: Path, subscription: str, run: str) -> None:
         self.run = run

@@ -41,14 +41,14 @@ from kodo_consumer.adapters.stores.sql_tables import (
     now_ms,
     upsert,
 )
-from kodo_consumer.core.infrastructure_faults import words
 from kodo_consumer.core.limits.lease_allocator import LimitAccount, keeps
-from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, LeaseRequest
-from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError, name_of
+from kodo_consumer.core.values.infrastructure_faults import words
+from kodo_consumer.core.values.lease_protocol import ConcurrencySpec, LeaseRequest
+from kodo_consumer.core.values.poison import CrashMark
+from kodo_consumer.core.values.store import Exchange, StoreAnswer, StoreDownError, name_of
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.limits.lease_protocol import LeaseGrant
+    from kodo_consumer.core.values.lease_protocol import LeaseGrant
 
 log = logging.getLogger("kodo.consumer")
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def _on_postgresql(url: URL) -> Engine:
 
 
 class SqlStore:
-    """kodo_consumer.core.store.LeaseStore in a database that SQLAlchemy reaches, for one subscription and one worker
+    """kodo_consumer.core.values.store.LeaseStore in a database that SQLAlchemy reaches, for one subscription and one worker
     (`run`). Times are those of the database. Raises StoreDownError; thread-safe.
     """
 

@@ -18,10 +18,11 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_cu
 
 from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
-from kodo_consumer.core.envelope import Delivery, Headers, message_identity
-from kodo_consumer.core.exception_groups import spokesman
-from kodo_consumer.core.exceptions import HandlerSignal
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut
+from kodo_consumer.core.values.envelope import Delivery, Headers, message_identity
+from kodo_consumer.core.values.exception_groups import spokesman
+from kodo_consumer.core.values.exceptions import HandlerSignal
+from kodo_consumer.core.values.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     CorruptHeaders,
@@ -32,12 +33,11 @@ from kodo_consumer.core.outcomes import (
     RejectedByTarget,
     failure_reason,
 )
-from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut
 from kodo_consumer.message import Message, parts_of
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.in_flight import InFlight
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.state.in_flight import InFlight
+    from kodo_consumer.core.values.policy import Policy
 
 _PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
 _MOVE: Final = {"messaging.operation.name": "move", "messaging.operation.type": "settle"}
@@ -218,7 +218,7 @@ class HandlerSpans:
             self._one_less(run)
 
     def decided(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """See kodo_consumer.core.observer.DecisionObserver: of messages that were not just done, or not handled at all."""
+        """See kodo_consumer.core.state.observer.DecisionObserver: of messages that were not just done, or not handled at all."""
         run = self._open.pop(in_flight, None)
         if run is None:
             if isinstance(decision, Reroute):

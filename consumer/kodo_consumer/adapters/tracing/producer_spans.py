@@ -16,8 +16,8 @@ from opentelemetry.trace import (
 )
 
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, present, read, written
-from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import position
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.envelope import position
 
 SYSTEM: Final = {"messaging.system": "pulsar"}
 _SEND: Final = {"messaging.operation.name": "send", "messaging.operation.type": "send"}

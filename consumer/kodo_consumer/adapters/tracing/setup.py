@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.adapters.tracing.producer_spans import Sends
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.policy import Policy
 
 Wanted = Literal["auto", "on", "off"]
 CHOICES: Final[tuple[Wanted, ...]] = ("auto", "on", "off")

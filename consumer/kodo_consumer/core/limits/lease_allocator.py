@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import Final, assert_never
 
-from kodo_consumer.core.limits.lease_protocol import (
+from kodo_consumer.core.values.lease_protocol import (
     HOLD,
     ConcurrencySpec,
     LeaseGrant,

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest, QuotaSpec, RateSpec, TokenRange
 from kodo_consumer.core.limits.limiters import EMPTY, Limiter
+from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest, QuotaSpec, RateSpec, TokenRange
 
 LOOK: Final = 0.1
 """Seconds between two collections while something is granted."""

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.limit_policy import NOBODY
-from kodo_consumer.core.store import name_of
+from kodo_consumer.core.values.limit_policy import NOBODY
+from kodo_consumer.core.values.store import name_of
 
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiters import Limiter

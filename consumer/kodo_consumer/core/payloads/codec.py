@@ -12,10 +12,10 @@ from functools import cached_property
 from io import BytesIO
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from kodo_consumer.core.exceptions import InvalidPayloadError, Unavailable
 from kodo_consumer.core.payloads.avro_defaults import read_defaults
 from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
 from kodo_consumer.core.payloads.avro_values import Fit, MisfitError, fit_of
+from kodo_consumer.core.values.exceptions import InvalidPayloadError, Unavailable
 from kodo_consumer.message import Message, json_value
 from kodoctl.errors import ClusterError
 from kodoctl.topology.payload_validator import PayloadValidator

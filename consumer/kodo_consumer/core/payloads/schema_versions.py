@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.envelope import State
+from kodo_consumer.core.values.envelope import State
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.broker import Cluster
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.values.broker import Cluster
+    from kodo_consumer.core.values.policy import Policy
 
 _AHEAD: Final = (
     8  # versions that may have come since the newest one was asked for: of these nobody waits for the next look

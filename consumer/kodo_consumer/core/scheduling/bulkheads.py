@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kodo_consumer.core.lane_set import Bulkhead
-    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.core.values.lane_set import Bulkhead
+    from kodo_consumer.core.values.policy import Lane
 
 
 class BulkheadSlots:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from kodo_consumer.core.limit_policy import NOBODY
-from kodo_consumer.core.outcomes import DependencyUnavailable, Outcome, is_systemic
+from kodo_consumer.core.values.limit_policy import NOBODY
+from kodo_consumer.core.values.outcomes import DependencyUnavailable, Outcome, is_systemic
 
 _EVIDENCE: Final = 0.5  # seconds of counting before the breaker may open
 _WINDOW: Final = 1.0  # seconds after which counting begins anew, if by then

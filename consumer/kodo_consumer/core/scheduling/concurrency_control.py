@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.outcomes import Outcome, is_systemic
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
+from kodo_consumer.core.values.outcomes import Outcome, is_systemic
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.engine_context import EngineContext
-    from kodo_consumer.core.in_flight import InFlight
     from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
     from kodo_consumer.core.scheduling.slow_breakers import SlowBreakers
+    from kodo_consumer.core.state.engine_context import EngineContext
+    from kodo_consumer.core.state.in_flight import InFlight
 
 _CLOSED: Final = BreakerState.CLOSED
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.scheduling.quick_load import QuickLoad
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.in_flight import InFlight
-    from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
+    from kodo_consumer.core.state.in_flight import InFlight
+    from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
 
 _PROBE_FROM: Final = 8  # slots, from which one is for newcomers, and one for those who are known
 _PROBE_FOR: Final = 10.0  # seconds after one came

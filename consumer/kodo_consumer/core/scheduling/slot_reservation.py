@@ -26,18 +26,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.scheduling.fairness import START_COST
 from kodo_consumer.core.scheduling.newcomers import Newcomers
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, QuickLoad
 from kodo_consumer.core.scheduling.slow_breakers import SlowBreakers
+from kodo_consumer.core.state.fairness import START_COST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
-    from kodo_consumer.core.in_flight import InFlight
-    from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
     from kodo_consumer.core.scheduling.turn_queues import TurnQueues
+    from kodo_consumer.core.state.in_flight import InFlight
+    from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
 
 _COST: Final = START_COST / 1000  # seconds that a start costs
 _SLOW: Final = 0.025  # seconds a handler may run for each slot there is

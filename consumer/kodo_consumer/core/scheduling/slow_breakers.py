@@ -15,16 +15,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.limit_policy import NOBODY
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
+from kodo_consumer.core.values.limit_policy import NOBODY
 from kodoctl.formatting import many, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from kodo_consumer.core.in_flight import InFlight, LaneState
-    from kodo_consumer.core.outcomes import Outcome
+    from kodo_consumer.core.state.in_flight import InFlight, LaneState
+    from kodo_consumer.core.values.outcomes import Outcome
 
 _PERSISTS: Final = 10.0  # seconds until it is noticed, and until it is over
 _AGAIN: Final = 60.0  # seconds between two times that it is said

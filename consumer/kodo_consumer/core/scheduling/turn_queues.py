@@ -9,13 +9,13 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 from kodo_consumer.core.scheduling.bulkheads import Bulkheads
-from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
+from kodo_consumer.core.state.fairness import StartTimeFairQueue
+from kodo_consumer.core.state.in_flight import InFlight, LaneState, Stage
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Policy
-    from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
+    from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
+    from kodo_consumer.core.values.policy import Policy
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import Delivery, State
 from kodo_consumer.core.sequences.gap_detector import Gaps
+from kodo_consumer.core.values.envelope import Delivery, State
 from kodoctl.formatting import many
 from kodoctl.protocol.properties import HOP, RECALL, SEQ
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.counters import Counts
-    from kodo_consumer.core.policy import Lane, Policy
+    from kodo_consumer.core.values.counters import Counts
+    from kodo_consumer.core.values.policy import Lane, Policy
 
 _LISTED: Final = 10  # holes that are reported one by one
 

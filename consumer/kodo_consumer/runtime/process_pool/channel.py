@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from kodo_consumer.core.exceptions import Unavailable
-from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.values.exceptions import Unavailable
+from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.message import Check, Message, parts_of
 from kodo_consumer.runtime.process_pool.frame_pipe import FramePipe
 from kodo_consumer.runtime.process_pool.wire_format import packed, unpacked_outcome

@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.exceptions import error_behind, exception_for
-from kodo_consumer.core.outcomes import DONE, Failed, Outcome
+from kodo_consumer.core.values.exceptions import error_behind, exception_for
+from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.error_text import ErrorTextReader
-    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 Around = Callable[[Callable[[Message], None]], Callable[[Any], Any]]
@@ -114,7 +114,7 @@ class HandlerCalls:
 
 
 class MiddlewareExecutor:
-    """kodo_consumer.core.handler_executor.HandlerExecutor: as many threads as there are processes.
+    """kodo_consumer.core.values.handler_executor.HandlerExecutor: as many threads as there are processes.
 
     Time-outs of handlers are kept by the pool. Hooks that hang are given up by the worker, as threads are.
     """

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.outcomes import TOOK_TOO_LONG, DeadLettered
-from kodo_consumer.core.poison import MAX_CRASHES, Crashes, PoisonState
+from kodo_consumer.core.values.outcomes import TOOK_TOO_LONG, DeadLettered
+from kodo_consumer.core.values.poison import MAX_CRASHES, Crashes, PoisonState
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
 from kodo_consumer.runtime.process_pool.wake_pipe import WakePipe
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
     from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
@@ -49,7 +49,7 @@ class RestartPause:
 
 
 class ProcessRunner:
-    """kodo_consumer.core.handler_executor.HandlerExecutor over `size` processes, each with one message at work.
+    """kodo_consumer.core.values.handler_executor.HandlerExecutor over `size` processes, each with one message at work.
 
     Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a
     process gets its next message when the last one is done: spans begin when handlers do.

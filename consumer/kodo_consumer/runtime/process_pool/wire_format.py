@@ -13,8 +13,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.envelope import FRESH, Delivery, Headers, Level, State
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.values.envelope import FRESH, Delivery, Headers, Level, State
+from kodo_consumer.core.values.outcomes import (
     DeadLettered,
     DependencyUnavailable,
     Discarded,
@@ -30,7 +30,7 @@ from kodo_consumer.core.outcomes import (
 from kodo_consumer.message import Check, Message, parts_of
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.core.values.policy import Lane
 
 _LENGTH: Final = struct.Struct(">I")
 _HEADERS: Final = attrgetter(*(one.name for one in fields(Headers)))

@@ -23,9 +23,9 @@ from multiprocessing.process import parent_process
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kodo_consumer.core.exceptions import Unavailable
-from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.payloads.codec import Payloads, model_of
+from kodo_consumer.core.values.exceptions import Unavailable
+from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_import import import_failure
 from kodo_consumer.runtime.handler_results import SingleResult, checked
@@ -34,8 +34,8 @@ from kodo_consumer.runtime.threads import begin
 from kodoctl.programs import imports_as_before
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.error_text import ErrorTextReader
-    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.policy import Lane
     from kodo_consumer.message import Check, Message
 
 BEGAN, STARTED, FINISHED, RECALLED, SPENT = range(5)

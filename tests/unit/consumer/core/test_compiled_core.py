@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core import COMPILED, CoreStatus
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.envelope import Level
-from kodo_consumer.core.lane_set import LaneSet
-from kodo_consumer.core.limit_policy import Quota
-from kodo_consumer.core.outcomes import DONE, ErrorDetails, Failed, MoveAsked
-from kodo_consumer.core.policy import ErrorTextPolicy, IsolationPolicy
+from kodo_consumer.core.values.counters import Counts
+from kodo_consumer.core.values.envelope import Level
+from kodo_consumer.core.values.lane_set import LaneSet
+from kodo_consumer.core.values.limit_policy import Quota
+from kodo_consumer.core.values.outcomes import DONE, ErrorDetails, Failed, MoveAsked
+from kodo_consumer.core.values.policy import ErrorTextPolicy, IsolationPolicy
 
 import kodoctl
 from tests.unit.consumer.engine_bench import policy
 
 compiled_core = pytest.importorskip("kodo_fast.compiled_core", reason="kodo-fast is not built (make setup)")
 use, LIBRARY = compiled_core.use_compiled_core, compiled_core.LIBRARY
-SOURCES = ["kodo_consumer/core/engine.py", "kodoctl/errors.py"]
+SOURCES = ["kodo_consumer/core/engine/engine.py", "kodoctl/errors.py"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +45,8 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def package(tmp_path: Path) -> Path:
     """A consumer of one module."""
     found = tmp_path / "kodo_consumer"
-    (found / "core").mkdir(parents=True)
-    (found / "core/engine.py").write_text("one = 1\n", encoding="utf-8")
+    (found / "core/engine").mkdir(parents=True)
+    (found / "core/engine/engine.py").write_text("one = 1\n", encoding="utf-8")
     return found
 
 
@@ -79,14 +79,14 @@ def test_a_variable_switches_it_off(
 
 
 def test_beside_newer_sources_it_is_refused(package: Path, build: Path) -> None:
-    (package / "core/engine.py").write_text("one = 2\n", encoding="utf-8")
+    (package / "core/engine/engine.py").write_text("one = 2\n", encoding="utf-8")
     assert use(package, build) == (
         False, "it was compiled from other sources than those installed: build it again",
     )  # fmt: skip
 
 
 def test_beside_sources_that_lack_a_file_it_is_refused(package: Path, build: Path) -> None:
-    (package / "core/engine.py").unlink()
+    (package / "core/engine/engine.py").unlink()
     assert use(package, build).compiled is False
 
 

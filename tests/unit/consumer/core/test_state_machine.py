@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kodo_consumer.core.envelope import Envelope, Headers, Level, State
-from kodo_consumer.core.lane_set import LaneSet
-from kodo_consumer.core.limit_policy import Pace, Quota, Rate
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut, decide
+from kodo_consumer.core.values.envelope import Envelope, Headers, Level, State
+from kodo_consumer.core.values.lane_set import LaneSet
+from kodo_consumer.core.values.limit_policy import Pace, Quota, Rate
+from kodo_consumer.core.values.outcomes import (
     DONE,
     CorruptHeaders,
     DeadLettered,
@@ -31,8 +32,7 @@ from kodo_consumer.core.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from kodo_consumer.core.policy import IsolationPolicy, Policy
-from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut, decide
+from kodo_consumer.core.values.policy import IsolationPolicy, Policy
 
 from tests.unit.consumer.engine_bench import policy
 

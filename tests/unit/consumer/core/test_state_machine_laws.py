@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.envelope import FRESH, Envelope, Headers, Level, State
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
+from kodo_consumer.core.values.envelope import FRESH, Envelope, Headers, Level, State
+from kodo_consumer.core.values.outcomes import (
     DONE,
     CorruptHeaders,
     DeadLettered,
@@ -33,8 +34,7 @@ from kodo_consumer.core.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
+from kodo_consumer.core.values.policy import Policy
 
 from tests.unit.consumer.engine_bench import policy
 

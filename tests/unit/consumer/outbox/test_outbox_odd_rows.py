@@ -152,7 +152,7 @@ def test_a_row_whose_version_is_used_up_is_claimed_all_the_same(setting: Setting
 
 
 def test_a_count_of_tries_that_is_used_up_or_below_none_counts_on(setting: Setting) -> None:
-    from kodo_consumer.core.broker import Unconfirmed
+    from kodo_consumer.core.values.broker import Unconfirmed
 
     odd = [setting.add(), setting.add()]
     with setting.engine.begin() as connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from kodo_consumer.core.broker import Rejected, Unconfirmed
+from kodo_consumer.core.values.broker import Rejected, Unconfirmed
 from kodo_consumer.outbox import Outbox
 from kodo_consumer.outbox.backoff import Backoff
 from kodo_consumer.outbox.outbox_row import Row, RowResult

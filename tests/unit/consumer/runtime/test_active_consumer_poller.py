@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 from kodo_consumer.adapters.pulsar.active_consumers import active_consumers
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.policy import Lane
-from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY
+from kodo_consumer.core.state.failover_partitions import ASK_EVERY
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.policy import Lane
 from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
 from kodo_consumer.testing import ManualClock
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Dead, Retry
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.exceptions import HandlerSignal
-from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.lane_set import Bulkhead, LaneSet
-from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed, Outcome, RetryAsked
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.exceptions import HandlerSignal
+from kodo_consumer.core.values.handler_executor import HandlerExecutor
+from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.values.outcomes import DONE, DeadLettered, Failed, Outcome, RetryAsked
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.handler_spec import HandlerSpec

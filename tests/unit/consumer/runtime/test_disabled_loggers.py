@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
-from kodo_consumer.core.outlet import Outlet
+from kodo_consumer.core.values.outlet import Outlet
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 
 from kodoctl.errors import ClusterError, KodoctlError, error

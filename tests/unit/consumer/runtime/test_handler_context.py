@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message
-from kodo_consumer.core.exceptions import Retry
-from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed
+from kodo_consumer.core.values.exceptions import Retry
+from kodo_consumer.core.values.handler_executor import HandlerExecutor
+from kodo_consumer.core.values.outcomes import DONE, DeadLettered, Failed
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
 from kodo_consumer.runtime.handler_errors import ExceptionReporter

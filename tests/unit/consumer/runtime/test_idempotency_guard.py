@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from kodo_consumer.adapters.stores import memory_store
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
-from kodo_consumer.core.exceptions import Repeat
-from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.store import KEEP_S, Exchange
+from kodo_consumer.core.values.exceptions import Repeat
+from kodo_consumer.core.values.outcomes import DONE
+from kodo_consumer.core.values.poison import CrashMark
+from kodo_consumer.core.values.store import KEEP_S, Exchange
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock, MemoryBroker
 

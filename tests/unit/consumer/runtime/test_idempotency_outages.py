@@ -6,8 +6,8 @@ import logging
 
 import pytest
 from kodo_consumer.adapters.stores.memory_store import Shelf
-from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.store import StoreDownError
+from kodo_consumer.core.values.poison import CrashMark
+from kodo_consumer.core.values.store import StoreDownError
 from kodo_consumer.runtime.store_session import PendingWrites
 
 from tests.unit.consumer.guarding import Bench, names

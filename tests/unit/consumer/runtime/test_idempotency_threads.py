@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.thread_executor import ThreadExecutor

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.adapters.stores.mmap_marks import open_file_store
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.envelope import Level, Outgoing, State
-from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.store import StoreDownError
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Level, Outgoing, State
+from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest
+from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Quota, Rate
+from kodo_consumer.core.values.policy import Policy
+from kodo_consumer.core.values.store import StoreDownError
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor

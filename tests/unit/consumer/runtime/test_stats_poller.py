@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 from kodo_consumer.adapters.pulsar.cluster_admin import lane_stats
-from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.values.broker import LaneStats
+from kodo_consumer.core.values.policy import Lane, Policy
 from kodo_consumer.runtime.stats_poller import ROUND, StatsReader
 
 from kodoctl.errors import ClusterError, error

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from kodo_consumer.core.broker import LaneStats, UnackedLimits
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.limit_policy import Concurrency
+from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.limit_policy import Concurrency
 from kodo_consumer.runtime.supervisor import missing_resources, summary
 from kodo_consumer.runtime.threads import EndedError
 

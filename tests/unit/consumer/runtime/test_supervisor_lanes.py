@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from kodo_consumer.core import lane_workers
-from kodo_consumer.core.envelope import Level, Outgoing, State
-from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
-from kodo_consumer.core.limit_policy import Concurrency
+from kodo_consumer.core.upkeep import lane_workers
+from kodo_consumer.core.values.envelope import Level, Outgoing, State
+from kodo_consumer.core.values.lane_selection import LaneSelection, select_lanes
+from kodo_consumer.core.values.limit_policy import Concurrency
 
 from kodoctl.errors import KodoctlError
 from kodoctl.protocol.overrides import Override, OverrideKind, printed

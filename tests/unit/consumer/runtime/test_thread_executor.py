@@ -10,10 +10,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kodo_consumer.core.envelope import FRESH
-from kodo_consumer.core.exceptions import Dead, HandlerSignal
-from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed, Outcome
+from kodo_consumer.core.values.envelope import FRESH
+from kodo_consumer.core.values.exceptions import Dead, HandlerSignal
+from kodo_consumer.core.values.handler_executor import HandlerExecutor
+from kodo_consumer.core.values.outcomes import DONE, DeadLettered, Failed, Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.thread_executor import ThreadExecutor

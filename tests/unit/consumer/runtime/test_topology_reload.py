@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.policy_builder import judged, load, policy_of
 from kodo_consumer.runtime.topology_reload import Reloader, contents, structural
 

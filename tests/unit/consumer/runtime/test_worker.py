@@ -12,8 +12,8 @@ from typing import Any
 
 import kodo_consumer
 import pytest
-from kodo_consumer.core.broker import Confirmed
-from kodo_consumer.core.limit_policy import Concurrency
+from kodo_consumer.core.values.broker import Confirmed
+from kodo_consumer.core.values.limit_policy import Concurrency
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.thread_executor import ThreadExecutor

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from random import Random
 
-from kodo_consumer.core.broker import LaneStats, UnackedLimits
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.envelope import Level, Outgoing, State
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Level, Outgoing, State
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodo_consumer.runtime.thread_executor import ThreadExecutor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kodo_consumer.core.broker import LaneRequest
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.broker import LaneRequest
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker
 from kodo_consumer.testing.memory_topics import Topic

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from kodoctl.cli.lost_planning import must_be_booked
+from kodoctl.cli.pipeline.lost_planning import must_be_booked
 from kodoctl.errors import RefusedError
 from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.pipeline.audit.audit_inputs import _letters, delayed_lanes, unbooked_recalls, with_ledger_note
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.connection import Connection
-from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
-from kodoctl.recall.waiting_lanes import waiting_lanes
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.plan.waiting_lanes import waiting_lanes
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.unit.pipeline.source.test_partition_stats import answering

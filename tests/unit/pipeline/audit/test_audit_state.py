@@ -24,7 +24,7 @@ from kodoctl.pipeline.ingest.data_files import DataFile
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord, RemovedTotals
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.secret import Secret
 
 TOTALS = SettledTotals({(0, 3): 7, (1, 1): 2}, {0: 1}, 17, 4, {("t", "nobody"): 3})
 STATE = AuditState(

@@ -12,7 +12,7 @@ from kodoctl.pipeline.ingest.events import NOBODY, UNKNOWN, TopicRole, events, o
 from kodoctl.pipeline.ingest.tables import EVENTS, MESSAGES
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED
-from kodoctl.pulsar.undeliverable_entries import UNREAD
+from kodoctl.pulsar.binary.undeliverable_entries import UNREAD
 from tests.unit.topology.topology_files import expanded
 
 READY = TopicRole("orders", "B2", "ready", None, "uid")

@@ -16,7 +16,7 @@ from kodoctl.pipeline.ingest.payload_policy import (
     without_payloads,
 )
 from kodoctl.pipeline.ingest.tables import EVENTS
-from kodoctl.recall.stored_message import digest
+from kodoctl.recall.message.stored_message import digest
 from tests.unit.topology.topology_files import expanded
 
 FILE = """

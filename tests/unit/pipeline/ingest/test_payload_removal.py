@@ -20,7 +20,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy
 from kodoctl.pipeline.ingest.payload_removal import ErasureRequest, erase, select_tenant
 from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS
-from kodoctl.recall.stored_message import digest
+from kodoctl.recall.message.stored_message import digest
 from tests.unit.pipeline.ingest.landings import DAY, anew, batch, event, stored
 
 SECRET = b"the-secret-of-u1"

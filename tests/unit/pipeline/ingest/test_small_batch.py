@@ -16,7 +16,7 @@ from kodoctl.pipeline.ingest.file_store import Storage
 from kodoctl.pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
 from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.source.splits import LedgerRange, Split
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from tests.unit.pipeline.ingest.landings import event
 from tests.unit.pipeline.source.test_partition_stats import answering
 from tests.unit.pipeline.source.test_stream import PART, reloaded, stream

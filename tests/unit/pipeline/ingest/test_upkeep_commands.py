@@ -138,13 +138,13 @@ def test_an_ingest_runs_while_an_erasure_waits_for_its_answer_and_what_it_lands_
             fill(landing, 5, 4)
         return "8 payloads" in text
 
-    monkeypatch.setattr("kodoctl.cli.pipeline_erase.is_terminal", lambda: True)
-    monkeypatch.setattr("kodoctl.cli.pipeline_erase.typer.confirm", answered)
+    monkeypatch.setattr("kodoctl.cli.pipeline.pipeline_erase.is_terminal", lambda: True)
+    monkeypatch.setattr("kodoctl.cli.pipeline.pipeline_erase.typer.confirm", answered)
     done = erase(place)
     assert "10 payloads erased" in done.out
     assert "The plan showed 8: some landed, or went, before it was confirmed" in done.out
     assert anywhere(landing, SECRET) == []
-    monkeypatch.setattr("kodoctl.cli.pipeline_erase.typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("kodoctl.cli.pipeline.pipeline_erase.typer.confirm", lambda *_, **__: False)
     assert "nothing was erased" in erase(place).err
 
 

@@ -11,8 +11,8 @@ from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.recall.landed_messages import ERASED, LandedMessages, has_payload, moved_properties
 from kodoctl.protocol import properties as control
 from kodoctl.protocol.signing import Signer
-from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
-from kodoctl.recall.stored_message import Position
+from kodoctl.recall.message.stored_message import Position
+from kodoctl.recall.plan.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
 
 READY = "persistent://kodo/trade/orders"
 RETRYING = f"{READY}-billing-RETRYING"

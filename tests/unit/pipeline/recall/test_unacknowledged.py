@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from kodoctl.pipeline.recall.unacknowledged import STRIDE, join_rows, unacknowledged_ranges
 from kodoctl.pipeline.source.splits import LedgerRange
-from kodoctl.pulsar.message_reader import Cursor
-from kodoctl.pulsar.undeliverable_entries import EntryRun
+from kodoctl.pulsar.binary.message_reader import Cursor
+from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
 
 _PLACES = st.tuples(st.integers(0, 4), st.integers(0, 12))
 

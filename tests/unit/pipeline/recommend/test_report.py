@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from kodoctl.cli.terminal import show_lines
+from kodoctl.cli.common.terminal import show_lines
 from kodoctl.pipeline.recommend.exclusive_tenants import ExclusiveLevel, TenantFigures
 from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.report import Victim, document

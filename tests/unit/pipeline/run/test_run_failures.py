@@ -14,7 +14,7 @@ from kodoctl.pipeline.ingest import job as ingest_job
 from kodoctl.pipeline.run import job as run_job
 from kodoctl.pipeline.run.job import RunRequest, RunResult, run_topology
 from kodoctl.pipeline.spark.spark_session import SparkSettings
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 
 AUDIT: Any = {"verdict": "loss", "findings": [], "notes": []}
 ANYTHING: Any = SimpleNamespace(stage=lambda _: None, topics=lambda *_: None, version="4")

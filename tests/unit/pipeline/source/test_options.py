@@ -10,8 +10,8 @@ import pytest
 
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.source.options import addressed, read_options, unknown
-from kodoctl.pulsar.connection import Connection, Flags, connect
-from kodoctl.pulsar.secret import Secret
+from kodoctl.pulsar.connection.connection import Connection, Flags, connect
+from kodoctl.pulsar.connection.secret import Secret
 from tests.brokers.authentication import make_certificates
 
 GOOD = {"topic": "a/b/c", "adminUrl": "http://h:8080/", "serviceUrl": "pulsar://h:6650"}

@@ -13,10 +13,10 @@ from kodoctl.pipeline.ingest.job import IngestRequest as Ingest
 from kodoctl.pipeline.ingest.job import present
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.source.partition_stats import internal_stats, read_stored
-from kodoctl.pulsar.admin import AdminError
-from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.omitted_partitions import UnknownPartitionsError
+from kodoctl.pulsar.admin.admin import AdminError
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
 from tests.services.servers import Answer, Request, Server, answer_json, serving
 from tests.unit.pipeline.audit.test_readings import READY, expansion

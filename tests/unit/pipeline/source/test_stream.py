@@ -14,7 +14,7 @@ from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream
 from kodoctl.pipeline.source.options import Options
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
 from tests.unit.pipeline.audit.test_readings import READY
 from tests.unit.pipeline.source.test_partition_stats import answering

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kodoctl.expressions.ast import ValueKind
 from kodoctl.expressions.fault_list import FaultList
 from kodoctl.expressions.filter_errors import ConditionError
-from kodoctl.pulsar.message_reader import ReadMessage
+from kodoctl.pulsar.binary.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import literal, parse
 from kodoctl.recall.filter.fields import LetterFacts

@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.filter.fields import FACTS, FactSources, sources_of
-from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
+from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
 from tests.unit.recall.filter.test_condition import LETTER, NOT_TRUE, TRUE
 from tests.unit.recall.letters import NOW
 

@@ -14,8 +14,8 @@ from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core import COMPILED
-from kodo_consumer.core.broker import BorderStatus, LaneStats
-from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
+from kodo_consumer.core.values.broker import BorderStatus, LaneStats
+from kodo_consumer.core.values.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.testing.memory_topics import MemoryLane
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families

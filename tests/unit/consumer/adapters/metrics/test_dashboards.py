@@ -19,7 +19,7 @@ from kodo_consumer.adapters.metrics.outbox_metrics import METRICS
 from kodo_consumer.cli.main import main
 
 from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
-from kodoctl.render.status_metrics import STATUS_METRICS
+from kodoctl.status.status_metrics import STATUS_METRICS
 from tests.brokers.workspace import this_process_goes_on
 
 ROOT = Path(__file__).parents[5]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.lane_set import Bulkhead, LaneSet
-from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
-from kodo_consumer.core.policy import AuditTo, ErrorTextPolicy, IsolationPolicy
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.scheduling.slow_breakers import SlowTenants
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.values.lease_protocol import LeaseGrant, TokenRange
+from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Quota, Rate
+from kodo_consumer.core.values.policy import AuditTo, ErrorTextPolicy, IsolationPolicy
 from kodo_consumer.runtime.supervisor import summary
 
 from kodoctl.formatting import time_text

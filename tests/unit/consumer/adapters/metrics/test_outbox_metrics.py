@@ -12,8 +12,8 @@ from kodo_consumer.adapters.metrics import outbox_metrics
 from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS, RELAYS, RelaySight
 from kodo_consumer.cli.outbox_commands import _seen
-from kodo_consumer.core.broker import Rejected, Unconfirmed
-from kodo_consumer.settings import Settings
+from kodo_consumer.core.values.broker import Rejected, Unconfirmed
+from kodo_consumer.runtime.settings import Settings
 from prometheus_client import REGISTRY
 from sqlalchemy import text
 

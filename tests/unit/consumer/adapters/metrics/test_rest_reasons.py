@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 from kodo_consumer.adapters.metrics.rest_reasons import ALARM_AFTER, RestKind, rest_reasons_of
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
-from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.limit_policy import Pace, Quota, Rate
-from kodo_consumer.core.outcomes import DONE, DependencyUnavailable
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.failover_partitions import RESTS_AT_MOST, ActivePartitions
-from kodo_consumer.core.store import Exchange, StoreDownError
+from kodo_consumer.core.state.failover_partitions import RESTS_AT_MOST, ActivePartitions
+from kodo_consumer.core.values.broker import LaneStats
+from kodo_consumer.core.values.envelope import Delivery
+from kodo_consumer.core.values.limit_policy import Pace, Quota, Rate
+from kodo_consumer.core.values.outcomes import DONE, DependencyUnavailable
+from kodo_consumer.core.values.policy import Policy
+from kodo_consumer.core.values.store import Exchange, StoreDownError
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.store_session import StoreSession
 from kodo_consumer.runtime.supervisor import WorkerSupervisor

@@ -12,7 +12,7 @@ import pytest
 from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, load
 from kodo_consumer.adapters.metrics.stall_detector import Late, StallCause, Stalls
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
-from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.supervisor import WorkerSupervisor

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pulsar
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
-from kodo_consumer.core.broker import LaneRequest
-from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.values.broker import LaneRequest
+from kodo_consumer.core.values.envelope import Delivery
 
 from tests.services.polling import eventually
 

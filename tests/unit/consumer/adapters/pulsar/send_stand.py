@@ -17,9 +17,9 @@ import pytest
 from kodo_consumer.adapters.pulsar import partition_producers, pending_sends, producer_openings, topic_routes
 from kodo_consumer.adapters.pulsar.partition_producers import Producers
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
-from kodo_consumer.core.broker import Confirmed, Receipt
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.publishing import SEND_TIMEOUT
+from kodo_consumer.core.engine.publishing import SEND_TIMEOUT
+from kodo_consumer.core.values.broker import Confirmed, Receipt
+from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.services.key_order import overtaken
 from tests.unit.consumer.client_library import Id

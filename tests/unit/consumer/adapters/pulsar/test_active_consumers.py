@@ -9,7 +9,7 @@ import pytest
 from kodo_consumer.adapters.pulsar.active_consumers import ActiveConsumerReader
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.admin import Reply
+from kodoctl.pulsar.admin.admin import Reply
 from tests.services.polling import eventually
 
 TOPIC, PATH = "persistent://p/n/t", "persistent/p/n/t"

@@ -10,8 +10,8 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.core.broker import Confirmed, Receipt
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.broker import Confirmed, Receipt
+from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.services.polling import eventually
 from tests.unit.consumer.client_library import Client, Id

@@ -10,8 +10,8 @@ import pytest
 from kodo_consumer.adapters.pulsar import client_consumer
 from kodo_consumer.adapters.pulsar.client_consumer import ClientConsumer, NativeConsumer, Subscriber
 from kodo_consumer.adapters.pulsar.delivery_decoding import ReadResult
-from kodo_consumer.core.broker import LaneRequest
-from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.values.broker import LaneRequest
+from kodo_consumer.core.values.envelope import Delivery
 
 from tests.unit.consumer.client_library import Client, Silent
 

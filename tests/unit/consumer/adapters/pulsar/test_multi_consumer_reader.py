@@ -9,8 +9,8 @@ from typing import Any
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
-from kodo_consumer.core.broker import LaneRequest
-from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.values.broker import LaneRequest
+from kodo_consumer.core.values.envelope import Delivery
 
 from tests.services.polling import eventually
 from tests.unit.consumer.client_library import Silent

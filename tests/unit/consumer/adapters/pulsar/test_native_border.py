@@ -12,7 +12,7 @@ import pytest
 from kodo_consumer.adapters.pulsar import native_border
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.core import CoreStatus
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 kodo_fast = pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
 Refuse = Callable[[str], None]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
 from kodo_consumer.adapters.pulsar.native_border import choose_border
-from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 from tests.native import allocations
 from tests.native.client_messages import built, resident, wrapped

@@ -9,9 +9,9 @@ from itertools import islice
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.core.broker import Unconfirmed
-from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.sequences.sequencer import key_hash
+from kodo_consumer.core.values.broker import Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.test_producer_openings import Client, Setting, publishing

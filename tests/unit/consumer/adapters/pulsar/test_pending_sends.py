@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key
-from kodo_consumer.core.broker import Receipt, Unconfirmed
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.broker import Receipt, Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing
 
 KEY = Key("t", None)
 MESSAGE = Outgoing("t", b"", {})

@@ -12,8 +12,8 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar import producer_openings
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.services.polling import eventually
 

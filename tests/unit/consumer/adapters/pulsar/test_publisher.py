@@ -13,8 +13,8 @@ import pytest
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.adapters.pulsar.refusals import FULL
-from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing
 
 from tests.services.polling import eventually
 from tests.unit.consumer.client_library import Client, Id

@@ -12,13 +12,13 @@ import pytest
 from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
-from kodo_consumer.core.broker import LaneRequest
-from kodo_consumer.core.effects import Alarm
+from kodo_consumer.core.values.broker import LaneRequest
+from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.runtime.threads import log_end
 
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.discarded_messages import ClientLog
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.connection.discarded_messages import ClientLog
 from tests.services.polling import eventually
 from tests.unit.consumer.client_library import Client, Id, Silent
 
@@ -235,7 +235,7 @@ def test_a_thread_of_the_adapter_that_ends_is_told_to_whoever_asked(monkeypatch:
 def test_the_client_librarys_log_is_read_also_where_nothing_is_but_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else would cut it."""
     log = ClientLog()
-    monkeypatch.setattr("kodoctl.pulsar.discarded_messages._MOST", 500)
+    monkeypatch.setattr("kodoctl.pulsar.connection.discarded_messages._MOST", 500)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.pulsar_broker._LOG_EVERY", 0.01)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.pulsar_broker.client_log", lambda: log)
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Client())

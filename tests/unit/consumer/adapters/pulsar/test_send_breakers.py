@@ -2,7 +2,7 @@
 
 import pytest
 from kodo_consumer.adapters.pulsar.send_breakers import LONG, SendBreaker
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.envelope import Outgoing
 
 LIMIT = 60.0
 MESSAGE = Outgoing("t", b"", {})

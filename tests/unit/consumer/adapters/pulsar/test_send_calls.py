@@ -8,8 +8,8 @@ from typing import Any
 import pulsar
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key
 from kodo_consumer.adapters.pulsar.send_calls import NativeResults, NativeSendCalls, SendCalls
-from kodo_consumer.core.broker import Receipt, Rejected
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.broker import Receipt, Rejected
+from kodo_consumer.core.values.envelope import Outgoing
 
 
 class Producer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
-from kodo_consumer.core.broker import Confirmed
+from kodo_consumer.core.values.broker import Confirmed
 
 from tests.unit.consumer.adapters.pulsar.send_stand import TOPIC, SendStand
 

@@ -9,8 +9,8 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar import partition_consumer
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
-from kodo_consumer.core.broker import LaneRequest
-from kodo_consumer.core.broker_window import lane_request
+from kodo_consumer.core.upkeep.broker_window import lane_request
+from kodo_consumer.core.values.broker import LaneRequest
 
 from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.lane_stand import TOPIC, Client, Sink

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key, SchemaTopics
 from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.envelope import Outgoing
 
 if TYPE_CHECKING:
     import pytest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kodo_consumer.adapters.stores.sql_store import SqlStore
-from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, LeaseRequest
-from kodo_consumer.core.store import Exchange
+from kodo_consumer.core.values.lease_protocol import ConcurrencySpec, LeaseRequest
+from kodo_consumer.core.values.store import Exchange
 from kodo_consumer.outbox.outbox_engine import engine_of
 from kodo_consumer.outbox.outbox_store import OutboxStore
 from kodo_consumer.outbox.table import TABLE

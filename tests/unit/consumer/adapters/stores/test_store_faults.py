@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from kodo_consumer.adapters.stores import sql_store
 from kodo_consumer.adapters.stores.sql_store import SqlStore
-from kodo_consumer.core.limits.lease_protocol import LeaseRequest, RateSpec
-from kodo_consumer.core.store import Exchange, StoreDownError
+from kodo_consumer.core.values.lease_protocol import LeaseRequest, RateSpec
+from kodo_consumer.core.values.store import Exchange, StoreDownError
 from kodo_consumer.message import Message
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url

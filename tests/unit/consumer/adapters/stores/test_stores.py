@@ -16,12 +16,12 @@ from kodo_consumer.adapters.stores.memory_store import MemoryStore
 from kodo_consumer.adapters.stores.mmap_marks import FileStore, open_file_store
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.adapters.stores.sql_tables import create_missing, metadata
-from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
-from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.store import Exchange, StoreDownError
+from kodo_consumer.core.values.lane_selection import LaneSelection, select_lanes
+from kodo_consumer.core.values.poison import CrashMark
+from kodo_consumer.core.values.policy import Policy
+from kodo_consumer.core.values.store import Exchange, StoreDownError
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor, _open, guarded
-from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.harness import InlineExecutor
 from sqlalchemy import create_engine, event

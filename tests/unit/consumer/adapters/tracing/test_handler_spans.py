@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Blocking, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.policy import ErrorTextPolicy
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.policy import ErrorTextPolicy
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import Harness, MemoryBroker
 from opentelemetry import trace

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kodo_consumer import Consumer, Retry
 from kodo_consumer.adapters.tracing.setup import runs_of
-from kodo_consumer.core.broker import Confirmed, Rejected
-from kodo_consumer.core.envelope import Level, Outgoing
-from kodo_consumer.core.policy import IsolationPolicy
+from kodo_consumer.core.values.broker import Confirmed, Rejected
+from kodo_consumer.core.values.envelope import Level, Outgoing
+from kodo_consumer.core.values.policy import IsolationPolicy
 from kodo_consumer.testing import Harness
 from opentelemetry.trace import SpanKind, StatusCode
 

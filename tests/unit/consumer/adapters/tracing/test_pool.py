@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from kodo_consumer import Consumer, Message
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 from opentelemetry.trace import get_current_span

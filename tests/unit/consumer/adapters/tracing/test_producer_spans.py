@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from kodo_consumer import Consumer
 from kodo_consumer.adapters.tracing import setup
-from kodo_consumer.core.broker import Rejected, Unconfirmed
-from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.checks.message_validation import MessageValidator
+from kodo_consumer.core.values.broker import Rejected, Unconfirmed
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.outbox import Outbox
 from kodo_consumer.outbox.table import TABLE
 from kodo_consumer.producer import Producer
-from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.testing import MemoryBroker
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -89,17 +89,17 @@ def test_a_send_without_receipt_is_an_error(
 def test_what_was_given_up_or_never_went_out_ends_its_span_too(
     broker: MemoryBroker, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.numbered_publisher._LAST_MARKS", 0.01)
+    monkeypatch.setattr("kodo_consumer.sending.numbered_publisher._LAST_MARKS", 0.01)
     producer = Producer(TOPIC, broker)
-    for module in ("producer", "numbered_publisher"):
+    for module in ("producer", "sending.numbered_publisher"):
         monkeypatch.setattr(f"kodo_consumer.{module}.RECEIPT_TIMEOUT", 0.01)
     broker.hold_receipts = True
     with pytest.raises(ClusterError):
         producer.send(b"x")
-    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 0)
+    monkeypatch.setattr("kodo_consumer.sending.pending_messages.MOST", 0)
     with pytest.raises(ClusterError):
         producer.send(b"y")
-    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 9)
+    monkeypatch.setattr("kodo_consumer.sending.pending_messages.MOST", 9)
     producer.post(b"z")
     with pytest.raises(ClusterError):
         producer.close(0.01)
@@ -115,7 +115,7 @@ def test_senders_on_an_event_loop_are_in_their_own_span_also_when_they_wait_for_
             await asyncio.sleep(0)
             await asyncio.gather(first, producer.send_async(b"y"))
 
-    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 1)
+    monkeypatch.setattr("kodo_consumer.sending.pending_messages.MOST", 1)
     with Producer(TOPIC, broker) as producer:
         asyncio.run(send(producer))
     assert spans.traces == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Message
-from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import Harness, MemoryBroker
 from opentelemetry.sdk.trace import SpanProcessor

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
 
-from kodo_consumer.core.limit_policy import Limit
 from kodo_consumer.core.limits.lease_allocator import LimitAccount
 from kodo_consumer.core.limits.lease_client import NEVER, LeasedLimiter
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
 from kodo_consumer.core.limits.limiter_set import LimiterSet
+from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest
+from kodo_consumer.core.values.limit_policy import Limit
 
 _BREATH = 0.01
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_client import NEVER, LeaseClient
-from kodo_consumer.core.limits.lease_protocol import (
+from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
+from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions
+from kodo_consumer.core.values.lease_protocol import (
     HOLD,
     ConcurrencySpec,
     LeaseGrant,
@@ -16,8 +17,7 @@ from kodo_consumer.core.limits.lease_protocol import (
     RateSpec,
     TokenRange,
 )
-from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
-from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions
+from kodo_consumer.core.values.limit_policy import Concurrency, Limit, Pace, Quota, Rate
 
 RATE = Rate(None, Pace(10, 1_000, 20), shared=True)
 QUOTA = Quota(None, 6, 60_000, shared=True)

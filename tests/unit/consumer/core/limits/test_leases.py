@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, LimitAccount, keeps
-from kodo_consumer.core.limits.lease_protocol import HOLD, ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
+from kodo_consumer.core.values.lease_protocol import HOLD, ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
+from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Quota, Rate
 
 from tests.samples.profiles import examples
 from tests.unit.consumer.core.limits.lease_workers import World, most_over

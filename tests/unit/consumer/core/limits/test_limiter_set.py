@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.lane_set import LaneSet
-from kodo_consumer.core.limit_policy import NOBODY, Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits import limiter_set, limiter_values
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, _resize
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.lane_set import LaneSet
+from kodo_consumer.core.values.limit_policy import NOBODY, Concurrency, Pace, Quota, Rate
 
 from tests.native.compiled import INTERPRETED_ONLY
 

@@ -14,9 +14,9 @@ from typing import Any
 import fastavro
 import pytest
 from kodo_consumer import Consumer, Message
-from kodo_consumer.core.exceptions import InvalidPayloadError
 from kodo_consumer.core.payloads.avro_safety import contains_itself, empty_items
 from kodo_consumer.core.payloads.codec import Payloads, model_of
+from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.testing import Harness
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict

@@ -6,8 +6,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
+from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.message import Message
 
 from tests.unit.consumer.engine_bench import FAILED, L1, policy

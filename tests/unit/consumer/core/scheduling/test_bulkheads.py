@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import InFlight
-from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead, LaneSet, in_proportion
-from kodo_consumer.core.outcomes import DONE, Failed, Outcome
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.bulkheads import Bulkheads
+from kodo_consumer.core.state.in_flight import InFlight
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.lane_set import ALL_LANES, Bulkhead, LaneSet, in_proportion
+from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
+from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import Message
 
 from tests.native.compiled import INTERPRETED_ONLY

@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.limit_policy import NOBODY
-from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, DependencyUnavailable, Outcome, RetryAsked, StateAsked
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.limit_policy import NOBODY
+from kodo_consumer.core.values.outcomes import (
+    DONE,
+    TOOK_TOO_LONG,
+    DependencyUnavailable,
+    Outcome,
+    RetryAsked,
+    StateAsked,
+)
+from kodo_consumer.core.values.policy import Policy
 
 from tests.unit.consumer.engine_bench import FAILED, L1, policy
 from tests.unit.consumer.shop import Shop, jain

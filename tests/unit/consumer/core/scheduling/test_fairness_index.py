@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.adapters.metrics.tenant_fairness import MAX_LABEL, Labels, TenantWatch, label
-from kodo_consumer.core.duration_histogram import Histogram
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.scheduling.fairness_index import EVEN, TenantWindow, evenness, fair_shares, noisy, says_nothing
-from kodo_consumer.core.worker_metrics import Meter
+from kodo_consumer.core.state.worker_metrics import Meter
+from kodo_consumer.core.values.duration_histogram import Histogram
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 

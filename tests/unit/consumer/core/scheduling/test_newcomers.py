@@ -7,12 +7,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.limit_policy import Concurrency, Pace, Rate
-from kodo_consumer.core.scheduling import tenant_ring
-from kodo_consumer.core.scheduling.tenant_filter import TenantFilter
-from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
-from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
+from kodo_consumer.core.state import tenant_ring
+from kodo_consumer.core.state.tenant_filter import TenantFilter
+from kodo_consumer.core.state.tenant_queue import TenantQueue
+from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Rate
 
 from tests.native.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.engine_bench import L1, policy

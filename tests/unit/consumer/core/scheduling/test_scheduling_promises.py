@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS
+from kodo_consumer.core.state.tenant_ring import MAX_TENANTS
+from kodo_consumer.core.values.outcomes import DONE
+from kodo_consumer.core.values.policy import Policy
 
 from tests.unit.consumer.engine_bench import L1, L2, STATES, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop, jain

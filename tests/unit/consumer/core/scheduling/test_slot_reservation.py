@@ -7,11 +7,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, slots_needed
-from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS
+from kodo_consumer.core.state.tenant_ring import MAX_TENANTS
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.lane_set import ALL_LANES, Bulkhead
+from kodo_consumer.core.values.policy import Policy
 
 from benchmarks.consumer.outage import PLACES, Case, outage
 from tests.unit.consumer.engine_bench import L1, policy

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.scheduling import quick_load, slot_reservation
-from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, QuickLoad
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
-from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
+from kodo_consumer.core.state.fairness import StartTimeFairQueue
+from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
+from kodo_consumer.core.values.envelope import Level, State
 
 from benchmarks.consumer.outage import Case, outage
 from tests.native.compiled import INTERPRETED_ONLY

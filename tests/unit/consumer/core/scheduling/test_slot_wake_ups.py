@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kodo_consumer.core.limit_policy import Pace, Rate
-from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+from kodo_consumer.core.values.limit_policy import Pace, Rate
+from kodo_consumer.core.values.outcomes import DONE
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.core.state.in_flight import InFlight
     from kodo_consumer.message import Message
 
 from tests.native.compiled import INTERPRETED_ONLY

@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from kodo_consumer.core.envelope import State
-from kodo_consumer.core.lane_set import Bulkhead, LaneSet
-from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, DependencyUnavailable, Outcome
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.scheduling.slow_breakers import LaneBreaker
 from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.values.outcomes import DONE, TOOK_TOO_LONG, DependencyUnavailable, Outcome
 
 from benchmarks.consumer.outage import PLACES, Case, outage
 from tests.unit.consumer.engine_bench import L1, policy

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.sequences.gap_detector import GRACE, Gaps, Hole, NumberCheck
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.core.sequences.intervals import Intervals
 from kodo_consumer.core.sequences.sequencer import Router, Sequencer, key_hash
+from kodo_consumer.core.values.counters import Counts
+from kodo_consumer.core.values.envelope import Delivery
 
 from kodoctl.protocol.sequence_numbers import MAX_RANGES, Number, ProducerWatermark, new_run
 from tests.unit.consumer.engine_bench import policy

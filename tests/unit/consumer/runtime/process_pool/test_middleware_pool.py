@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Dead, HandlerFailedError, Message
-from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     DeadLettered,
@@ -24,7 +24,7 @@ from kodo_consumer.core.outcomes import (
     TransferAsked,
     error_of,
 )
-from kodo_consumer.core.policy import ErrorTextPolicy
+from kodo_consumer.core.values.policy import ErrorTextPolicy
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.process_pool.middleware_pool import HandlerCalls, MiddlewareExecutor

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kodo_consumer.core.envelope import FRESH, Headers, Level, State
-from kodo_consumer.core.lane_set import Bulkhead, LaneSet
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.values.envelope import FRESH, Headers, Level, State
+from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.values.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     DeadLettered,
@@ -31,7 +32,6 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks

@@ -1,0 +1,254 @@
+# pure: every branch is tested
+"""History of one message: every hop that can be found of it, and the rule that caused it.
+
+Pure: it is given what was read. There are two sources: messages themselves (where one is stored, its control
+properties show how it got there) and audit records (what decided on it, also where nothing is stored any more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl.formatting import time_text
+from kodoctl.protocol import properties as names
+from kodoctl.protocol.audit_records import FORMAT_PROPERTY, BrokenAuditError, Record, decode
+from kodoctl.protocol.overrides import Override, OverrideKind
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.policy import Policy
+from kodoctl.protocol.error_causes import cause_of
+
+FORMAT_VERSION: Final = 1
+DEAD_LETTERS: Final = "dead letters"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedTopic:
+    """A topic that was searched: what it is called in the file's words, such as `L1/ready`."""
+
+    topic: str
+    name: str
+
+
+class FoundMessage(NamedTuple):
+    """A stored message as it was found.
+    `id`: `ledger:entry:partition:batch index`; `acknowledged` by the subscription.
+    """
+
+    topic: str
+    id: str
+    payload: bytes | None
+    properties: Mapping[str, str]
+    publish_time: int
+    acknowledged: bool
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The message in one place. `at`: ms since the epoch when it came there. `ended`: how it left, as its audit
+    record says; "" where there is none.
+    """
+
+    place: str
+    topic: str
+    id: str
+    at: int
+    hop: int
+    reason: str = ""
+    cause: str = ""
+    error: str = ""
+    error_stack: str = ""
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    due: int | None = None
+    recall: str = ""
+    ended: str = ""
+    rule: str = ""
+    ended_at: int | None = None
+    ended_reason: str = ""
+    ended_error: str = ""
+    target: str = ""
+    run: str = ""
+    stored: bool = True
+    acknowledged: bool = True
+
+
+class Search:
+    """Search for one message among the messages and the records that are passed in.
+
+    The set `names` grows during the search: pass everything in again while `grew` is set.
+    """
+
+    def __init__(self, name: str, places: Iterable[SearchedTopic]) -> None:
+        self.names = {name}
+        self.looked_at = 0
+        self.grew = False
+        self._places = {place.topic: place.name for place in places}
+        self._found: dict[tuple[str, str], FoundMessage] = {}
+        self._records: dict[tuple[str, int], Record] = {}
+
+    def message(self, seen: FoundMessage) -> None:
+        """A message of a topic."""
+        self.looked_at += 1
+        properties = seen.properties
+        known = {seen.id, properties.get(names.ID), properties.get(names.ORIGIN_ID)} - {None, ""}
+        if not known.isdisjoint(self.names):
+            self._found[seen.topic, seen.id] = seen
+            self._learn({str(name) for name in known})
+
+    def records(self, seen: FoundMessage) -> None:
+        """A message of an audit topic."""
+        self.looked_at += 1
+        if FORMAT_PROPERTY not in seen.properties:
+            return
+        try:
+            found = decode(seen.payload or b"")
+        except BrokenAuditError:
+            return
+        for record in found:
+            known = {record.id, record.identity, record.target_id} - {""}
+            if not known.isdisjoint(self.names):
+                self._records[record.run, record.number] = record
+                self._learn(known)
+
+    def tenants(self, tenant_of: Callable[[Mapping[str, str], str], str]) -> list[str]:
+        """Tenants of the message, mostly one, as far as they are known."""
+        stored = {tenant_of(seen.properties, seen.key) for seen in self._found.values()}
+        return sorted(stored | {record.tenant for record in self._records.values()})
+
+    def _learn(self, known: set[str]) -> None:
+        self.grew = self.grew or not known <= self.names
+        self.names |= known
+
+    def hops(self) -> list[Hop]:
+        """Hops of the message, where it was and is, in order."""
+        ends = {(record.topic, record.id): record for record in self._records.values()}
+        hops = [self._stored(seen, ends.get(key)) for key, seen in self._found.items()]
+        gone = [record for key, record in ends.items() if key not in self._found]
+        hops += [self._recorded(record) for record in gone]
+        return sorted(hops, key=lambda hop: (hop.hop, hop.at))
+
+    def _stored(self, seen: FoundMessage, end: Record | None) -> Hop:
+        properties = seen.properties
+        counts = {state: _number(properties.get(name)) for state, name in _ATTEMPTS.items()}
+        return Hop(
+            place=self._places[seen.topic],
+            topic=seen.topic,
+            id=seen.id,
+            at=seen.publish_time,
+            hop=_number(properties.get(names.HOP)) or 0,
+            reason=properties.get(names.REASON, "")[:200],
+            cause=cause_of(properties.get(names.REASON), properties.get(names.ERROR)) or "",
+            error=properties.get(names.ERROR, "")[: names.MAX_ERROR],
+            error_stack=properties.get(names.ERROR_STACK, "")[: names.MAX_ERROR],
+            attempts={state: count for state, count in counts.items() if count},
+            due=_number(properties.get(names.DUE)),
+            recall=properties.get(names.RECALL, "")[:200],
+            acknowledged=seen.acknowledged,
+            **self._end(end),
+        )
+
+    def _recorded(self, record: Record) -> Hop:
+        place = self._places.get(record.topic, record.topic)
+        at = record.at if record.hop else record.at - record.age
+        return Hop(place, record.topic, record.id, at, record.hop, stored=False, **self._end(record))
+
+    def _end(self, end: Record | None) -> dict[str, Any]:
+        if end is None:
+            return {}
+        return {
+            "ended": end.event.value,
+            "rule": end.rule,
+            "ended_at": end.at,
+            "ended_reason": end.reason,
+            "ended_error": end.error,
+            "target": self._places.get(end.target, end.target),
+            "run": end.run,
+        }
+
+
+_ATTEMPTS: Final = {
+    "retrying": names.ATTEMPTS_RETRYING,
+    "pending": names.ATTEMPTS_PENDING,
+    "blocking": names.ATTEMPTS_BLOCKING,
+    "backup": names.ATTEMPTS_BACKUP,
+}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[str, Any]:
+    """Document of the search for machines; the view for people is drawn from it, too."""
+    hops = search.hops()
+    return {
+        "format_version": FORMAT_VERSION,
+        "message": name,
+        "also": sorted(search.names - {name}),
+        "hops": [{**asdict(hop), "attempts": dict(hop.attempts)} for hop in hops],
+        "looked_at": search.looked_at,
+        "searched": [place.topic for place in places],
+    }
+
+
+def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[str]:
+    """Lines for people, one for each fact; `clock` prints ms since the epoch."""
+    if document["also"]:
+        yield f"also known as {', '.join(document['also'])}"
+    for hop in document["hops"]:
+        here = "no longer stored" if not hop["stored"] else "" if hop["acknowledged"] else "is here now"
+        yield f"{clock(hop['at'])}  {hop['place']}  {hop['id']}{_in_brackets([here] if here else [])}"
+        came = [f"{state} {count}" for state, count in hop["attempts"].items()]
+        came += [f"due {clock(hop['due'])}"] if hop["due"] else []
+        came += [f"recall {hop['recall']}"] if hop["recall"] else []
+        if hop["reason"] or came:
+            yield f"  because: {hop['reason'] or 'no reason given'}{_in_brackets(came)}"
+        if hop["error"]:
+            yield f"  error: {hop['error']}"
+        if hop["error_stack"]:
+            yield f"  raised at: {hop['error_stack']}"
+        if hop["cause"] and hop["stored"] and not hop["ended"]:
+            yield f"  cause, of all that failed like it: {hop['cause']}"
+        if hop["ended"]:
+            to = f" to {hop['target']}" if hop["target"] else ""
+            why = f": {hop['ended_reason']}" if hop["ended_reason"] else ""
+            yield f"  {clock(hop['ended_at'])}  {hop['ended']}{to} by rule {hop['rule']}{why}"
+            if hop["ended_error"]:
+                yield f"    {hop['ended_error']}"
+        elif hop["stored"] and hop["acknowledged"] and hop["place"] != DEAD_LETTERS:
+            yield "  acknowledged; no audit record says by which rule"
+
+
+def level_lines(levels: Mapping[str, Any]) -> Iterator[str]:
+    """Lines for people about the level of the message's tenants: who moved them, and until when. `levels`: see
+    `tenant_levels`.
+    """
+    if levels["unknown"]:
+        yield f"live orders cannot be read: {levels['unknown']}"
+    for tenant, level in levels["exclusive"].items():
+        yield f"tenant {tenant} has level {level} by exclusive_levels of the file, before its routes"
+    for move in levels["moves"]:
+        why = f": {move['why']}" if move["why"] else ""
+        until = f"until {time_text(move['until'])}, by {move['who']}{why}"
+        stays = "; what waits stays" if move["waiting"] else ""
+        yield f"tenant {move['tenant']} moved to {move['to']} {until}; this counts before routes of the file{stays}"
+
+
+def tenant_levels(
+    policy: Policy, tenants: Iterable[str], orders: Iterable[Override], unknown: str = ""
+) -> dict[str, Any]:
+    """Levels that tenants have now: by exclusive levels of the file, and by moves in force. `unknown`: why the orders
+    cannot be read.
+    """
+    names = list(tenants)
+    own = {tenant: level.value for tenant in names if (level := policy.exclusive.own_level(tenant)) is not None}
+    moves = [asdict(order) for order in orders if order.what is OverrideKind.MOVE and order.tenant in names]
+    kept = ("tenant", "to", "since", "until", "who", "why", "waiting")
+    return {"exclusive": own, "moves": [{name: move[name] for name in kept} for move in moves], "unknown": unknown}
+
+
+def _in_brackets(texts: list[str]) -> str:
+    return f" ({', '.join(texts)})" if texts else ""

@@ -1,0 +1,131 @@
+"""Validation of outgoing messages: payload, properties and size that a topic takes.
+
+The producer, the outbox that stores rows and the relay that sends them get one answer. Errors are UsageError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.values.envelope import PREFIX, Outgoing, wire_size
+from kodo_consumer.core.values.exceptions import InvalidPayloadError
+from kodo_consumer.core.values.wire_texts import PropertyValue, property_texts, why_no_text
+from kodo_consumer.message import json_value
+from kodoctl.errors import Diagnostic, UsageError, error
+from kodoctl.escaping import one_line
+from kodoctl.protocol.properties import TRACE_NAMES
+from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.message import Check
+
+_MAX_SHOWN: Final = 60  # characters of a property's name in an error
+_TIME_END: Final = 1 << 63  # ms
+
+
+def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, **texts: Any) -> str:  # noqa: A002
+    """The message key: empty without one, which None means, too. `id`: None, or what the message's `kodo-id` is to be;
+    `event_time`: ms since the epoch, 0: none; `texts`: other arguments that must be texts. Raises UsageError with
+    everything that is no argument of a message, before anything is sent or stored.
+    """
+    given = {**texts, "key": key, "id": id}
+    optional = ("key", "id")
+    found = [
+        f"{name} is {why}"
+        for name, value in given.items()
+        if not (value is None and name in optional) and (why := why_no_text(value))
+    ]
+    if not isinstance(event_time, int) or isinstance(event_time, bool) or not 0 <= event_time < _TIME_END:
+        found.append(f"event_time is {one_line(repr(event_time), _MAX_SHOWN)}, not ms since the epoch")
+    if found:
+        raise UsageError(*(error("K730", "not an argument of a message", detail) for detail in found))
+    return key or ""
+
+
+def carried(properties: Mapping[str, PropertyValue] | None) -> dict[str, str]:
+    """Properties as a message carries them, whatever a topology declares. Raises UsageError."""
+    texts, wrong = property_texts({} if properties is None else properties)
+    if wrong:
+        raise UsageError(*map(_refused, wrong))
+    return texts
+
+
+def _refused(detail: str) -> Diagnostic:
+    return error("K717", "message properties refused", detail)
+
+
+def check_of(outlet: Outlet) -> Check | None:
+    """Check for the payloads of a topic; None: nothing is declared."""
+    return None if outlet.schema is None else Payloads(outlet.payload_type, outlet.schema)
+
+
+class MessageValidator:
+    """Rules for messages to a topic: payloads fit its schema, properties are those it declares (any,
+    where none is).
+    """
+
+    def __init__(
+        self, check: Check | None = None, properties: Mapping[str, str] | None = None, largest: int = 0
+    ) -> None:
+        """`largest`: bytes a message may have, 0: the topic has no limit of its own."""
+        self._check, self._declared, self._largest = check, properties or {}, largest
+
+    def encoded(self, payload: Any) -> bytes | None:
+        """The payload's bytes: JSON, or on an Avro topic Avro, of what is no bytes; None is a tombstone.
+        Raises UsageError.
+        """
+        try:
+            if isinstance(self._check, Payloads) and self._check.kind == "avro":
+                return None if payload is None else self._check.encode(payload)
+            if payload is None or isinstance(payload, bytes):
+                data = payload
+            else:
+                data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+            if data is not None:
+                self._read(data, is_ours=not isinstance(payload, bytes))
+        except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
+            raise UsageError(error("K716", "payload refused", one_line(problem))) from None
+        return data
+
+    def _read(self, data: bytes, *, is_ours: bool) -> None:
+        """Reads the bytes as a receiver will: whatever is written, one rule decides. Raises InvalidPayloadError."""
+        if self._check is not None:
+            self._check.json(data)
+        elif is_ours:
+            json_value(data)
+
+    def missing(self, properties: Mapping[str, object]) -> list[str]:
+        """The properties that are required and not there. One that is None is not there."""
+        return [name for name, need in self._declared.items() if need == "required" and properties.get(name) is None]
+
+    def allowed(self, properties: Mapping[str, Any] | None) -> dict[str, str]:
+        """The properties as texts (see kodo_consumer.core.values.wire_texts). Raises UsageError with everything that is wrong with
+        them.
+        """
+        texts, wrong = property_texts({} if properties is None else properties)
+        if not isinstance(properties, Mapping | None):
+            raise UsageError(_refused(wrong[0]))
+        names = list(texts)
+        missing = self.missing(properties or {})
+        reserved = [name for name in names if name.startswith(PREFIX)]
+        known = {*self._declared, *reserved, *TRACE_NAMES}
+        undeclared = [name for name in names if self._declared and name not in known]
+        groups = ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved"))
+        found = [
+            f"{what}: {', '.join(one_line(name, _MAX_SHOWN) for name in names)}" for names, what in groups if names
+        ]
+        found += wrong
+        if found:
+            raise UsageError(*map(_refused, found))
+        return texts
+
+    def too_large(self, message: Outgoing) -> UsageError | None:
+        """Error to raise for a message that is too large for the topic; None: it may be sent."""
+        if not self._largest or (size := wire_size(message)) <= self._largest:
+            return None
+        detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {self._largest}"
+        return UsageError(error("K729", "message too large", detail))

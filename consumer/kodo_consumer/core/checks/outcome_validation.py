@@ -1,0 +1,65 @@
+"""Validation of outcomes: if a request of a handler cannot be carried out, its run has failed, and is counted so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.state_machine import why_not_level
+from kodo_consumer.core.values.envelope import PREFIX
+from kodo_consumer.core.values.outcomes import Failed, MoveAsked, Outcome, TransferAsked, reason_text
+from kodoctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.state.in_flight import InFlight
+    from kodo_consumer.core.values.policy import Policy
+
+
+class OutcomeValidator:
+    """Judges moves and transfers by a policy.
+    Transfers to topics of the same file are held against what it declares.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._forms: dict[str, MessageValidator | None] = {}
+
+    def validate(self, in_flight: InFlight, asked: Outcome) -> Outcome:
+        """Returns the outcome `asked`, or Failed if the outcome cannot be carried out."""
+        if isinstance(asked, MoveAsked):
+            problem = why_not_level(in_flight.envelope(may_wait=True), asked.level, self._policy)
+            exclusive = self._policy.exclusive
+            if not problem and exclusive.level_of(in_flight.tenant, asked.level) is not asked.level:
+                problem = exclusive.rule_for(in_flight.tenant, asked.level)
+            return Failed(f"MoveTo: {problem}") if problem else asked
+        if isinstance(asked, TransferAsked):
+            problem = self._problem(in_flight, asked)
+            return Failed(reason_text(f"Transfer: {problem}")) if problem else asked
+        return asked
+
+    def _problem(self, in_flight: InFlight, asked: TransferAsked) -> str:
+        to = self._policy.produces.get(asked.topic)
+        if to is None:
+            return f"{asked.topic} is not in produces"
+        if reserved := [name for name in asked.changes if name.startswith(PREFIX)]:
+            return f"properties that are the platform's own: {', '.join(reserved)}"
+        form = self._form(to)
+        if form is None:
+            return ""
+        properties: Mapping[str, str] = {**in_flight.delivery.properties, **asked.changes}
+        if missing := form.missing(properties):
+            return f"{asked.topic} requires the properties {', '.join(missing)}"
+        try:
+            form.encoded(in_flight.delivery.payload if asked.payload is None else asked.payload)
+        except UsageError as problem:
+            return f"{asked.topic}: {problem.diagnostics[0].detail}"
+        return ""
+
+    def _form(self, to: str) -> MessageValidator | None:
+        """Rules for messages to a topic; None: it takes any."""
+        if to not in self._forms:
+            outlet = self._policy.outlets.get(to)
+            declares = outlet is not None and (outlet.schema is not None or "required" in outlet.properties.values())
+            self._forms[to] = MessageValidator(check_of(outlet), outlet.properties) if outlet and declares else None
+        return self._forms[to]

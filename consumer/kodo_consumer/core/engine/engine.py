@@ -1,0 +1,286 @@
+"""The worker's core: what is in flight and what becomes of it. No threads and no I/O: events in, effects out.
+
+The same code runs under threads with a real broker and under a manual clock in tests. Callers serialise the calls and
+carry out `effects` and acknowledgements afterwards. Every unacknowledged message is in exactly one Stage at all times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.engine.audit_recorder import AuditRecorder
+from kodo_consumer.core.engine.handler_runs import HandlerRuns
+from kodo_consumer.core.engine.lane_presence import LanePresence
+from kodo_consumer.core.engine.message_flow import MessageFlow, TimerTarget
+from kodo_consumer.core.engine.publishing import PendingPublish
+from kodo_consumer.core.engine.queued_moves import QueuedMoves
+from kodo_consumer.core.engine.redelivery import HandOver
+from kodo_consumer.core.engine.tenant_isolation import TenantIsolation
+from kodo_consumer.core.limits.limiters import Limiter
+from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
+from kodo_consumer.core.scheduling.scheduler import Scheduler
+from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+from kodo_consumer.core.scheduling.turn_queues import TurnQueues
+from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+from kodo_consumer.core.state.engine_context import EngineContext
+from kodo_consumer.core.state.in_flight import BatchEntry, InFlight, LaneState, Stage
+from kodo_consumer.core.state.invariants import contradictions
+from kodo_consumer.core.state.lookahead import LookaheadBudget
+from kodo_consumer.core.state.timers import TimerQueue
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.state.observer import DecisionObserver
+    from kodo_consumer.core.values.broker import Receipt
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.counters import Counts
+    from kodo_consumer.core.values.envelope import Delivery
+    from kodo_consumer.core.values.outcomes import Outcome
+    from kodo_consumer.core.values.policy import Policy
+    from kodo_consumer.message import Check, Message
+
+_TICK: Final = 1.0  # seconds between two looks at what no event announces
+
+
+class Engine:
+    """One subscription's messages in one worker."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        clock: Clock,
+        rng: Random,
+        check: Check | None = None,
+        observer: DecisionObserver | None = None,
+    ) -> None:
+        self.draining = False
+        self.timers: TimerQueue[TimerTarget] = TimerQueue()
+        self.lanes = [LaneState(lane) for lane in policy.lanes]
+        self.context, self._clock = EngineContext(policy, observer=observer), clock
+        self.lookahead = LookaheadBudget(policy)
+        queues = TurnQueues(policy, self.lanes)
+        several = policy.reserves_slots and (policy.fair_by or len(self.lanes) > 1)
+        slots = SlotReservation(policy.concurrency, queues) if several else None
+        throttle = ConcurrencyControl(self.context, slots, self.timers.set)
+        self.scheduler = Scheduler(policy, queues, clock, self.timers.set, slots, throttle)
+        self.gap_monitor = GapMonitor.of(policy, clock.wall(), self.counts)
+        self.flow = MessageFlow(self.context, clock, self.lookahead, self.scheduler, self.timers, self.gap_monitor, rng)
+        self.isolation = TenantIsolation(
+            self.context, self.lanes, self.lookahead, self.flow, self.scheduler, self.timers.set, rng
+        )
+        self.queued_moves = QueuedMoves(self.lanes, self.flow, self.scheduler)
+        self.handover = HandOver(self.context, self.flow, self.scheduler, self.gap_monitor, clock, self.timers.set)
+        self.presence = LanePresence(self.context, self.lanes, self.handover)
+        self.runs = HandlerRuns(self.context, self.scheduler, self.flow, check)
+        self._look_again = float("-inf")
+
+    @property
+    def counts(self) -> Counts:
+        """Counts since the start."""
+        return self.context.counts
+
+    # ---- what arrives
+
+    def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
+        """Messages of a lane. A copy of one that is in flight, or was just acknowledged, is dropped."""
+        if self.draining or index in self.presence.away:
+            return
+        lane, now, counts = self.lanes[index], self._clock.now(), self.context.counts
+        if lane.active is not None:
+            deliveries = lane.active.handled(deliveries, now)
+        marks = counts.marks
+        entry: BatchEntry | None = None
+        for delivery in deliveries:
+            if entry is None or entry.key is not delivery.entry:  # mostly many of one batch in a row
+                entry = lane.entry(delivery.entry, now)
+            in_flight = entry.in_flight.get(delivery.batch_index)
+            if in_flight is not None:
+                in_flight.redelivered(delivery, now)
+                counts.redelivered += 1
+            elif entry.done >> delivery.batch_index + 1 & 1:
+                lane.acks.append(delivery.token)
+                self.context.unsent += 1
+                counts.redelivered += 1
+            else:
+                self.flow.receive(lane, delivery, entry, now)
+        counts.received += len(deliveries) - (counts.marks - marks)
+        if self.isolation.tenants:
+            self.isolation.evacuate_excess(now)
+        elif self.flow.too_early:
+            self.isolation.publish_pending(now)
+
+    def disconnected(self, index: int, partition: str | None = None) -> None:
+        """The messages of a lane, or of one partition, will come again: see HandOver."""
+        self.handover.disconnected(self.lanes[index], partition)
+
+    def room(self, index: int) -> int:
+        """See LaneSink.room."""
+        lane = self.lanes[index]
+        shut = self.draining or lane.blocked or lane.paused_by_override or lane.paused_until > self._clock.now()
+        room = 0 if shut else self.lookahead.capacity(lane)
+        if lane.active is not None:
+            room = lane.active.room(room, lane.in_flight)
+        if not room:
+            self.lookahead.lanes_without_capacity[lane] = None
+            if not (shut or lane.cannot_evacuate):
+                self.isolation.on_full(self._clock.now())
+        return room
+
+    def receipt(self, ticket: int, receipt: Receipt) -> None:
+        """The broker's word on a send."""
+        self.receipts([(ticket, receipt)])
+
+    def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        """The same of several."""
+        now, flow = self._clock.now(), self.flow
+        for ticket, receipt in receipts:
+            flow.receipt(ticket, receipt, now)
+        self.isolation.publish_pending(now)
+        self.queued_moves.publish_pending(now)
+
+    # ---- handlers
+
+    @property
+    def version(self) -> int:
+        """Grows whenever there may be more to take."""
+        return self.scheduler.queues.version + self.scheduler.throttle.version
+
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        """A handler ended, if any did, and the next message is taken, if there is one."""
+        now = self._clock.now()
+        if finished is not None:
+            assert outcome is not None
+            self.finish(finished, outcome, now)
+        return self.take(now)
+
+    def take(self, now: float | None = None) -> Message | None:
+        """The next message to handle, its tokens taken; None when nobody may start now."""
+        if self.draining:
+            return None
+        now = self._clock.now() if now is None else now
+        if self.timers.first <= now:
+            self.advance(now)
+        return self.runs.take(now)
+
+    def finish(self, message: Message, outcome: Outcome, now: float | None = None) -> bool:
+        """The handler ended. False: too late, its message has been taken from it."""
+        return self.runs.finish(message, outcome, self._clock.now() if now is None else now)
+
+    # ---- time
+
+    def advance(self, now: float) -> None:
+        """Wakes all timers that are due: messages, limiters, publishes, audit records, callbacks."""
+        for number, target in self.timers.due(now):
+            match target:
+                case InFlight():
+                    self.flow.wake(target, number, now)
+                case Limiter():
+                    target.timer_set = False
+                    self.scheduler.let_through(target, now)
+                case PendingPublish():
+                    self.flow.publishes.send(target, now)
+                case AuditRecorder():
+                    target.flush(now)
+                case _:
+                    target(now)
+
+    def tick(self) -> float:
+        """Everything that depends on time alone. Answers in how many seconds to come again; infinite: when something happens."""
+        now = self._clock.now()
+        self.advance(now)
+        self.runs.time_out(now)
+        if now >= self.flow.publishes.stalled_at:
+            self.flow.publishes.restart(now)
+        if now >= self._look_again:  # not at every timer: there may be ten thousand limiters
+            self._look_again = now + _TICK
+            self.scheduler.recheck(now)
+            for text in self.scheduler.limits.prune(now):
+                self.context.effects.alarm("limits", text)
+            self.scheduler.throttle.look(now, self._clock.wall())
+            self.isolation.update(now)
+            self.presence.update()
+            for text in self.gap_monitor.look(now) if self.gap_monitor is not None else ():
+                self.context.effects.alarm("missing", text)
+        self.resume_lanes()
+        due = min(self.runs.next_timeout, self.flow.publishes.stalled_at, self.timers.first)
+        if (
+            self.lookahead.lanes_without_capacity
+            or self.scheduler.any_shut
+            or self.isolation.tenants
+            or self.flow.too_early
+            or self.presence.leaving
+        ):
+            due = min(due, now + _TICK)
+        return max(0.0, due - now)
+
+    def resume_lanes(self) -> None:
+        """Asks for more from lanes that were given no room and have it again, for more than a few."""
+        now = self._clock.now()
+        for lane in list(self.lookahead.lanes_without_capacity):
+            if (
+                not (lane.blocked or lane.paused_by_override)
+                and lane.paused_until <= now
+                and self.lookahead.should_resume(lane)
+            ):
+                del self.lookahead.lanes_without_capacity[lane]
+                self.context.effects.ask_for_more(lane.lane.index)
+
+    def acknowledgements(self) -> list[tuple[int, list[object]]]:
+        """Tokens to acknowledge, by lane; fetched once."""
+        found = [(lane.lane.index, lane.acks) for lane in self.lanes if lane.acks]
+        for index, _ in found:
+            self.lanes[index].acks = []
+        self.context.unsent = 0
+        return found
+
+    def answered(self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]) -> None:
+        """The active consumer of each partition of a lane: see HandOver."""
+        if ready := self.handover.answered(self.lanes[index], named, asked, emptied):
+            self.deliver(index, ready)
+
+    def on_leases_changed(self, limiters: Sequence[Limiter]) -> None:
+        """A store has granted leases to these limiters, or grants no more."""
+        for limiter in limiters:
+            self.scheduler.on_leases_changed(limiter, self._clock.now())
+
+    def apply_policy(
+        self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
+    ) -> None:
+        """Goes by a policy with the same lanes from now on. `resting`: indices of paused lanes. `paused`: paused tenants."""
+        before, self.context.policy = self.context.policy, policy
+        self.runs.apply_policy()
+        for lane in self.lanes:
+            lane.paused_by_override = lane.lane.index in resting
+        self.scheduler.apply_policy(policy, resting, paused, now := self._clock.now())
+        self.queued_moves.begin(policy, before, self._clock.wall(), now)
+        self.presence.update()
+        self.resume_lanes()
+
+    # ---- the end
+
+    def drain(self) -> None:
+        """Starts no more messages, and releases those that have not started. Running handlers and publishes go on."""
+        self.draining = True
+        for lane in self.lanes:
+            self.handover.drop_unstarted(lane)
+        if self.flow.recorder is not None:  # what still runs has its records gathered as ever
+            self.flow.recorder.flush(self._clock.now())
+
+    @property
+    def busy(self) -> bool:
+        """True if a handler runs or a receipt is awaited."""
+        return bool(self.runs.running) or self.flow.busy
+
+    def check_invariants(self) -> list[str]:
+        """Watchdog: what contradicts "every unacknowledged id is in exactly one stage". Empty unless there is a bug."""
+        counted = {
+            Stage.RUNNING: len(self.runs.running),
+            Stage.PUBLISHING: self.flow.publishes.waiting,
+            Stage.LIMITED: self.scheduler.limited,
+            Stage.EVACUATING: len(self.isolation) + len(self.queued_moves),
+            Stage.RECORDED: self.flow.recorder.waiting if self.flow.recorder else 0,
+            Stage.UNDELIVERABLE: self.lookahead.parked,
+        }
+        return contradictions(self.lanes, self.timers, counted)

@@ -1,0 +1,63 @@
+"""Lane overflow: messages that were moved aside for their lane to wait with them, and more than it may wait for in memory.
+They go to the end of the lane once more, where the broker waits until they are due. No I/O, the clock is passed in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.state.in_flight import Stage
+from kodo_consumer.core.values.outcomes import LaneFull
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine.message_flow import MessageFlow
+
+_FIRST: Final = 60.0  # seconds in which a flood that is still moved aside goes first
+_BESIDE: Final = 1_000  # receipts awaited beyond those of a flood that is moved aside, and all of them beside one
+_MOST: Final = 1_000  # messages that wait to be put back before their lane is read on
+_PAUSE: Final = 0.25  # seconds that a lane is paused at a time
+
+
+class LaneOverflow:
+    """Puts messages back, so many at a time that other moves do not queue behind them.
+
+    Such a move costs the broker an entry, as it has a due time. So it is put off as long as the ready lane is read
+    through a flood, which others wait for, but for a minute at most: whoever else has a message in this lane waits as
+    well. From then on both go on, and the flood has the larger part.
+    """
+
+    def __init__(self, flow: MessageFlow) -> None:
+        self._flow = flow
+        self._waits_since: float | None = None
+
+    def __len__(self) -> int:
+        return sum(1 for in_flight in self._flow.too_early if in_flight.stage is Stage.EVACUATING)
+
+    @property
+    def has_work(self) -> bool:
+        """True if there is anything to put back, or a minute to count."""
+        return bool(self._flow.too_early) or self._waits_since is not None
+
+    def publish_pending(self, now: float, most: int, *, is_flooded: bool) -> None:
+        """Publishes waiting messages to the end of their lanes, as far as publishes at once allow: `most` and some
+        more, and during a flood only these. A lane with too many waiting messages is paused. `is_flooded`: messages are
+        being moved aside.
+        """
+        waiting, publishes = self._flow.too_early, self._flow.publishes
+        if not self._must_wait(now, is_flooded=is_flooded):
+            most_of_these = _BESIDE if is_flooded else most + _BESIDE
+            while waiting and publishes.waiting < most + _BESIDE and publishes.put_back < most_of_these:
+                in_flight = waiting.popleft()
+                if in_flight.stage is Stage.EVACUATING:  # else it was released
+                    assert in_flight.headers.due is not None
+                    self._flow.apply_decision(in_flight, LaneFull(in_flight.headers.due), now)
+        if len(waiting) >= _MOST:
+            waiting[-1].lane.paused_until = now + _PAUSE
+
+    def _must_wait(self, now: float, *, is_flooded: bool) -> bool:
+        if not is_flooded:
+            self._waits_since = None
+            return False
+        if self._waits_since is None:
+            self._waits_since = now
+        return now - self._waits_since < _FIRST

@@ -1,0 +1,48 @@
+"""Presence of the worker at its lanes: it leaves a waiting lane that an order pauses, so that others may take its
+messages, and joins it again when the pause ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.state.in_flight import UNSTARTED, Stage
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine.redelivery import HandOver
+    from kodo_consumer.core.state.engine_context import EngineContext
+    from kodo_consumer.core.state.in_flight import LaneState
+
+_HARMLESS: Final = UNSTARTED | {Stage.UNDELIVERABLE}
+
+
+class LanePresence:
+    """Leaves a paused lane once nothing of it runs, is being published or waits for its record. To be called as the
+    engine is. Only waiting lanes and backup levels: readers of other lanes are counted as live workers. `away`: indices
+    of the lanes that are left.
+    """
+
+    def __init__(self, context: EngineContext, lanes: Sequence[LaneState], handover: HandOver) -> None:
+        self._context, self._handover = context, handover
+        self.away: set[int] = set()
+        self._lanes = [one for one in lanes if one.lane.is_waiting]
+
+    @property
+    def leaving(self) -> bool:
+        """True if a paused lane is not left yet."""
+        return any(lane.paused_by_override and lane.lane.index not in self.away for lane in self._lanes)
+
+    def update(self) -> None:
+        """Leaves and joins as orders say. What a lane brings after it was left is not taken: it comes again."""
+        for lane in self._lanes:
+            index = lane.lane.index
+            if lane.paused_by_override is (index in self.away):
+                continue
+            if index in self.away:
+                self.away.discard(index)
+                self._context.effects.join(index)
+            elif all(in_flight.stage in _HARMLESS for in_flight in lane):
+                self.away.add(index)
+                self._handover.drop_unstarted(lane)
+                self._context.effects.leave(index)

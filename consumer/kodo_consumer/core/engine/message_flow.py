@@ -1,0 +1,254 @@
+"""Message flow: what becomes of one message, from its receipt by a worker to its acknowledgement."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kodo_consumer.core.checks.receive_checks import check_before_queueing, check_on_receipt
+from kodo_consumer.core.engine.audit_recorder import AuditBatch, AuditRecorder
+from kodo_consumer.core.engine.local_delays import LocalDelays
+from kodo_consumer.core.engine.publishing import PendingPublish, PendingPublishes, PendingReroute, Published
+from kodo_consumer.core.limits.limiter_set import LimitKind
+from kodo_consumer.core.limits.limiters import Limiter
+from kodo_consumer.core.state.in_flight import BatchEntry, InFlight, LaneState, Stage
+from kodo_consumer.core.state_machine import Acknowledge, Delay, Rule, decide
+from kodo_consumer.core.values import outcomes
+from kodo_consumer.core.values.due_times import DueTimes
+from kodo_consumer.core.values.envelope import HEADER_NAMES, Delivery
+from kodo_consumer.core.values.limit_policy import NOBODY
+from kodo_consumer.core.values.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, error_of, failure_reason
+from kodoctl.protocol.sequence_numbers import NOBODY as MARK
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.scheduling.scheduler import Scheduler
+    from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+    from kodo_consumer.core.state.engine_context import EngineContext
+    from kodo_consumer.core.state.lookahead import LookaheadBudget
+    from kodo_consumer.core.state.timers import TimerQueue
+    from kodo_consumer.core.values.broker import Receipt
+    from kodo_consumer.core.values.clock import Clock
+
+TimerTarget = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float], None]
+
+
+class MessageFlow:
+    """Message flow of an engine: carries out decisions about messages. Must be called under the same lock as the
+    engine.
+
+    `due_times`: due times of messages that were sent. `too_early`: messages that go to the end of their lane once more,
+    where the broker waits until they are due.
+    """
+
+    def __init__(
+        self,
+        context: EngineContext,
+        clock: Clock,
+        lookahead: LookaheadBudget,
+        scheduler: Scheduler,
+        timers: TimerQueue[TimerTarget],
+        gap_monitor: GapMonitor | None,
+        rng: Random,
+    ) -> None:
+        self.due_times = DueTimes()
+        self.too_early: deque[InFlight] = deque()
+        self._observer = context.observer
+        self._context, self._clock, self._lookahead = context, clock, lookahead
+        self._scheduler, self._gap_monitor = scheduler, gap_monitor
+        self._delays = LocalDelays(context, timers.set, rng)
+        self.publishes = PendingPublishes(context, timers.set, clock, rng)
+        to = context.policy.audit
+        self.recorder = None if to is None else AuditRecorder(context, to, clock, self.publishes.send, timers.set)
+
+    # ---- before the handler: for us? due? route? limits
+
+    def receive(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, now: float) -> None:
+        """A message that is not in flight yet."""
+        policy = self._context.policy
+        properties = delivery.properties
+        in_flight = InFlight(
+            lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY
+        )
+        in_flight.received = now
+        self._lookahead.add(in_flight)
+        if policy.is_plain and not delivery.broken and HEADER_NAMES.isdisjoint(properties):
+            if self._gap_monitor is not None:
+                self._gap_monitor.received(in_flight.delivery, lane.lane)
+            self._scheduler.queues.enqueue(
+                in_flight
+            )  # nothing can stand in its way: the same as below, without the questions
+            return
+        outcome = check_on_receipt(in_flight, policy, self._clock.wall())
+        self._context.counts.unsigned += policy.signer is not None and in_flight.delivery is not delivery
+        if self._gap_monitor is not None:
+            self._gap_monitor.received(in_flight.delivery, lane.lane)
+        if outcome is not None:
+            self.apply_decision(in_flight, outcome, now)
+        elif lane.enqueue_by_key(in_flight):
+            self.check_due(in_flight, now)
+
+    def check_due(self, in_flight: InFlight, now: float) -> None:
+        """Queues the message, or begins its wait."""
+        outcome = check_before_queueing(in_flight, self._context.policy, wall := self._clock.wall())
+        if isinstance(outcome, TooEarly):
+            if self._delays.overflows(in_flight, outcome.due - wall):
+                in_flight.enter(Stage.EVACUATING)
+                self.too_early.append(in_flight)
+                return
+            if self._delays.hurries(in_flight, outcome.due - wall):
+                outcome = None
+        if outcome is None:
+            self._scheduler.admit(in_flight, now, in_turn=self._lookahead.is_low)
+            self.decide_over_limit(now)
+        else:
+            self.apply_decision(in_flight, outcome, now)
+
+    def decide_over_limit(self, now: float) -> None:
+        """Decides about the messages that the scheduler found over a limit."""
+        found = self._scheduler.over_limit
+        while found:
+            in_flight, slot = found.pop(0)
+            wall = self._clock.wall() + round((slot.at - now) * 1000)
+            is_quota = slot.over is LimitKind.QUOTA
+            self.apply_decision(in_flight, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
+
+    def wake(self, in_flight: InFlight, timer: int, now: float) -> None:
+        """A timer of a message that waited is due; one of an earlier wait wakes nobody."""
+        if in_flight.stage is Stage.WAITING and in_flight.waits.timer_id == timer:
+            self._delays.ended(in_flight)
+            self.check_due(in_flight, now)
+
+    def move_aside(self, in_flight: InFlight, wait: float, now: float) -> None:
+        """Publishes a message of an isolated tenant elsewhere, due in `wait` seconds."""
+        self.apply_decision(in_flight, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
+
+    # ---- after the handler
+
+    def finish(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
+        """Its handler ended, with a valid outcome."""
+        counts = self._context.counts
+        if outcome is DONE:  # the first line of the table, without its cost
+            counts.done += 1
+            if self.recorder is None:
+                self._acknowledge(in_flight, now)
+            else:
+                self._complete(in_flight, now)
+            return
+        if (reason := failure_reason(outcome)) is not None:
+            counts.failed[reason] += 1
+            counts.timed_out += outcome is TOOK_TOO_LONG
+            in_flight.lane.count("failed", reason)
+        self.apply_decision(in_flight, outcome, now)
+
+    def apply_decision(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
+        """Derives the decision from an outcome, and carries the decision out."""
+        decision = decide(
+            in_flight.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall()
+        )
+        if self._observer is not None:
+            self._observer.decided(in_flight, outcome, decision)
+        if isinstance(decision, Acknowledge):  # here and where else it counts no `match`, which is slow when compiled
+            if isinstance(outcome, outcomes.OtherSubscription) and in_flight.headers.meant_for == MARK:
+                self._context.counts.marks += 1
+            else:
+                self._context.counts.finished[decision.why] += 1
+                in_flight.lane.count("finished", decision.why)
+            self._complete(in_flight, now, decision.why, decision.reason)
+        elif isinstance(decision, Delay):
+            self._delays.begin(in_flight, decision, now)
+        else:
+            self.publishes.start(in_flight, decision, now, self._recorded_error(outcome))
+
+    def _recorded_error(self, outcome: Outcome) -> str:
+        """Text of an error, where audit records are to have it."""
+        kept, error = self._context.policy.error_text, error_of(outcome)
+        return error.text if kept is not None and kept.audit and error is not None else ""
+
+    def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
+        """The broker's word on a send: a message that moved is acknowledged in its lane."""
+        end = self.publishes.receipt(ticket, receipt, now)
+        if isinstance(end, Published):
+            self._stored(end.sent, end.token, now)
+        elif end is not None and end.sent.last_resort:
+            sent = end.sent
+            self._start_next_for_key(sent.in_flight, now)  # by its key, which is not kept
+            self._park(sent.in_flight, f"{sent.message.topic} will not take it: {end.reason}")
+        elif end is not None:
+            outcome = outcomes.RejectedByTarget(f"refused by its target: {end.reason}")
+            self.apply_decision(end.sent.in_flight, outcome, now)
+
+    def _stored(self, sent: PendingPublish, token: Any, now: float) -> None:
+        if isinstance(sent, PendingReroute):
+            self._context.counts.finished[sent.why] += 1
+            sent.in_flight.lane.count("finished", sent.why)
+            if self._context.policy.error_text is not None:
+                self._context.causes.count(sent.why, sent.message.properties)
+            self.due_times.sent(sent.message)
+            self._complete(sent.in_flight, now, sent.why, sent.reason, sent, token)
+        else:
+            assert isinstance(sent, AuditBatch)
+            assert self.recorder is not None  # who else sends records
+            for in_flight in self.recorder.stored(sent):
+                self._acknowledge(in_flight, now)
+
+    @property
+    def busy(self) -> bool:
+        """True if a receipt is awaited, of a message or of audit records."""
+        return self.publishes.waiting > 0 or (self.recorder is not None and self.recorder.busy)
+
+    # ---- the end of a message
+
+    def _complete(
+        self,
+        in_flight: InFlight,
+        now: float,
+        why: Rule = Rule.DONE,
+        reason: str = "",
+        sent: PendingReroute | None = None,
+        token: object = "",
+    ) -> None:
+        """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
+        if self.recorder is None:
+            self._acknowledge(in_flight, now)
+            return
+        self._start_next_for_key(in_flight, now)
+        if self.recorder.add(in_flight, why, now, reason, sent, token):
+            self._acknowledge(in_flight, now)
+
+    def _acknowledge(self, in_flight: InFlight, now: float) -> None:
+        """Acknowledges and releases a message that is complete."""
+        in_flight.lane.acks.append(in_flight.ack_token)
+        self._context.unsent += 1
+        entry = in_flight.entry
+        entry.done |= 1 << in_flight.delivery.batch_index + 1
+        entry.at = now
+        self.release(in_flight)
+        self._start_next_for_key(in_flight, now)
+
+    def _start_next_for_key(self, in_flight: InFlight, now: float) -> None:
+        if in_flight.lane.key_queues is not None and (following := in_flight.lane.next_for_key(in_flight)) is not None:
+            self.check_due(following, now)
+
+    def _park(self, in_flight: InFlight, reason: str) -> None:
+        """Parks a message that every target refuses, the dead letters too, and raises an alarm: nobody will handle it.
+
+        It stays unacknowledged. The broker has its payload, so nothing is kept that others could use, and the next of
+        its key goes on, as after a dead letter. Only the number of such messages is limited, as the broker limits what
+        is unacknowledged: beyond it their lane is no longer read.
+        """
+        lane, lookahead = in_flight.lane, self._lookahead
+        lookahead.park(in_flight)
+        self._context.counts.parked += 1
+        lane.blocked = lane.blocked or lookahead.overgrown
+        text = f"{lane.lane.topic}: message {in_flight.delivery.position} has nowhere to go: {reason}; it stays unacknowledged"
+        more = f". {lookahead.parked} are parked: the topic is no longer read" if lane.blocked else ""
+        self._context.effects.alarm("parked", text + more)
+
+    def release(self, in_flight: InFlight) -> None:
+        """The worker keeps nothing of the message: it is acknowledged, or comes again."""
+        in_flight.enter(Stage.RELEASED)
+        self._lookahead.remove(in_flight)
+        if in_flight.waits.in_local_retry or in_flight.waits.early:
+            self._delays.ended(in_flight)

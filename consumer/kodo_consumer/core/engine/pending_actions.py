@@ -1,0 +1,90 @@
+"""Pending actions: what the engine of a worker wants done outside its lock, gathered for a moment while work goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine.engine import Engine
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.effects import Effects
+
+_BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on
+_GATHER: Final = 0.005  # seconds they are gathered at most
+
+
+@dataclass(slots=True)
+class Actions:
+    """Effects and acknowledgements (tokens by lane) that a thread fetched and now carries out."""
+
+    effects: Effects
+    acks: list[tuple[int, list[object]]]
+
+
+class PendingActions:
+    """Actions of one engine, and when the next tick is due. All but `done` and `due_in` is for who has the worker's lock.
+
+    The timekeeper is rung when it has to come earlier than it planned.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._ring: Callable[[], object] = lambda: None
+        self._engine, self._clock = engine, clock
+        self._next_tick = float("inf")
+        self._batching = False
+        self._uncommitted: deque[None] = deque()  # one for each lot that was collected and is not carried out yet
+
+    def ring_with(self, ring: Callable[[], object]) -> None:
+        """There is a timekeeper from now on: `ring` wakes it."""
+        self._ring = ring
+
+    def collect(self, *, flush: bool) -> Actions | None:
+        """Actions to carry out outside the lock, if any. While work goes on, acknowledgements and messages are gathered."""
+        engine = self._engine
+        if engine.timers.first < self._next_tick:
+            self._come_at(engine.timers.first)
+        effects = engine.context.effects
+        gathered = engine.context.unsent + len(effects.publish)
+        if (flush or gathered >= _BUNDLE) and engine.lookahead.lanes_without_capacity:
+            engine.resume_lanes()
+        flush = gathered > 0 and (flush or gathered >= _BUNDLE)
+        if flush or effects.urgent:
+            self._batching = False
+            actions = Actions(engine.context.take_effects(), engine.acknowledgements())
+            self._uncommitted.append(None)
+            return actions
+        if gathered and not self._batching:  # who began may be long at work: the timekeeper sees to the rest
+            self._batching = True
+            latest = self._clock.now() + _GATHER
+            if (
+                latest < self._next_tick
+            ):  # else it comes in time anyway: to wake it for each bundle costs as much as a bundle
+                self._come_at(latest)
+        return None
+
+    def done(self) -> None:
+        """A lot that was collected is carried out, or failed."""
+        self._uncommitted.pop()
+
+    @property
+    def uncommitted(self) -> bool:
+        """True if a lot was collected and is not carried out yet."""
+        return bool(self._uncommitted)
+
+    # ---- time
+
+    def tick_in(self, seconds: float) -> None:
+        """The next tick is due in so many seconds."""
+        self._next_tick = self._clock.now() + seconds
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until the next tick is due, by now."""
+        return self._next_tick - self._clock.now()
+
+    def _come_at(self, moment: float) -> None:
+        self._next_tick = moment
+        self._ring()

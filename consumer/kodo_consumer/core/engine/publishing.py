@@ -1,0 +1,202 @@
+"""Messages on their way to another topic: published, awaiting the receipt, published again when none comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.core.state.in_flight import InFlight, Stage
+from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
+from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected
+from kodo_consumer.core.values.envelope import State, reroute_message, signed, transfer_message, without_error
+from kodo_consumer.core.values.policy import JITTER, MAX_MEMORY_WAIT
+from kodo_consumer.core.values.soften_headers import without
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.state.engine_context import EngineContext
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.envelope import Outgoing
+
+SEND_TIMEOUT: Final = 60.0
+"""Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
+has its topics, and the client, whose tries come ever later, is back after about 50 s: a send that waited for that is no failure.
+"""
+HANGS: Final = SEND_TIMEOUT + 15.0
+"""Seconds after which a send without a receipt hangs: even the client reports nothing of it."""
+_MOST_PATIENCE: Final = 600.0  # seconds
+_FIRST_BACKOFF: Final = 0.2
+_MOST_BACKOFF: Final = 30.0
+
+
+class PendingPublish:
+    """A message that is published until it has a receipt. `sent_at`: seconds, of the last try."""
+
+    __slots__ = ("message", "sent_at", "tries")
+
+    def __init__(self, message: Outgoing) -> None:
+        self.message = message
+        self.tries = 0
+        self.sent_at = 0.0
+
+    @property
+    def backoff(self) -> float:
+        """Seconds before the next try."""
+        return min(_MOST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(self.tries - 1, 16))
+
+
+class PendingReroute(PendingPublish):
+    """One message and where it is to go. `last_resort`: a refusal leaves nowhere else to go. `error`: text of the error
+    that this run ended with, for its audit record.
+    """
+
+    __slots__ = ("error", "in_flight", "last_resort", "reason", "why")
+
+    def __init__(
+        self, message: Outgoing, in_flight: InFlight, why: Rule, reason: str, error: str, *, last_resort: bool
+    ) -> None:
+        super().__init__(message)
+        self.in_flight, self.why, self.reason, self.error = in_flight, why, reason, error
+        self.last_resort = last_resort
+
+
+@dataclass(slots=True)
+class Published:
+    """The target of a send has it; `token` says where."""
+
+    sent: PendingPublish
+    token: Any  # not `object`, for the compiler
+
+
+@dataclass(slots=True)
+class Refused:
+    """The target of a move will never take it."""
+
+    sent: PendingReroute
+    reason: str
+
+
+def jittered(due: int | None, wall: int, rng: Random) -> int | None:
+    """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
+    return due if due is None or due - wall <= MAX_MEMORY_WAIT else due + int(rng.random() * JITTER)
+
+
+class PendingPublishes:
+    """Tickets of sends that are out. A receipt for a ticket that was given up finds nothing, and is nobody's."""
+
+    def __init__(
+        self,
+        context: EngineContext,
+        set_timer: Callable[[float, PendingPublish], int],
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._context, self._set_timer, self._clock, self._rng = context, set_timer, clock, rng
+        self._next = 0
+        self._out: dict[int, PendingPublish] = {}  # oldest first
+        self._patience = HANGS  # doubled by each new client that brings no receipt either
+        self.waiting = 0  # messages with a receipt to come, now or after a backoff
+        self.put_back = 0  # those among them that go to the end of their lane
+
+    def start(self, in_flight: InFlight, decision: Reroute | TransferOut, now: float, error: str = "") -> None:
+        """Publishes a message until it has a receipt. `error`: text of the error that made it go."""
+        in_flight.enter(Stage.PUBLISHING)
+        if in_flight.delivery.broken:
+            text = f"{in_flight.lane.lane.topic}: a message goes to the dead letters: {in_flight.delivery.broken}"
+            self._context.effects.alarm("unreadable", text)
+        sending = self._publication(in_flight, decision, error)
+        self._count(sending, 1)
+        self.send(sending, now)
+
+    def _count(self, sending: PendingPublish, by: int) -> None:
+        if isinstance(sending, PendingReroute):
+            self.waiting += by
+            if sending.why is Rule.PUT_BACK:
+                self.put_back += by
+
+    def _signed(self, message: Outgoing) -> Outgoing:
+        signer = self._context.policy.signer
+        return message if signer is None else signed(message, signer)
+
+    def _publication(self, in_flight: InFlight, decision: Reroute | TransferOut, error: str) -> PendingReroute:
+        policy, delivery = self._context.policy, in_flight.delivery
+        last_resort, reason = policy.dead_letter is None, ""
+        if isinstance(decision, TransferOut):
+            why, asked = Rule.TRANSFERRED, decision.asked
+            payload = delivery.payload if asked.payload is None else asked.payload
+            if policy.compat is not None:
+                delivery = without(delivery)
+            origin, to = in_flight.lane.lane.subscription, decision.topic
+            message = transfer_message(delivery, in_flight.headers, origin, to, payload, asked.changes, asked.key)
+        else:
+            why, headers, target = decision.why, decision.headers, decision.target
+            due = jittered(headers.due, self._clock.wall(), self._rng)
+            received_from, waits = in_flight.lane.lane.topic, decision.lane_waits
+            message = reroute_message(delivery, headers, received_from, target.topic, due, lane_waits=waits)
+            last_resort = last_resort or target.state is State.DEAD
+            reason = decision.note or headers.reason or ""
+        if policy.signer is not None:
+            message = signed(message, policy.signer)
+        return PendingReroute(message, in_flight, why, reason, error, last_resort=last_resort)
+
+    def send(self, sending: PendingPublish, now: float) -> None:
+        """One try."""
+        self._next += 1
+        sending.tries += 1
+        sending.sent_at = now
+        self._out[self._next] = sending
+        self._context.effects.publish.append((self._next, sending.message))
+
+    def receipt(self, ticket: int, receipt: Receipt, now: float) -> Published | Refused | None:
+        """The broker's word on a send, as the end of it; None: it is sent again later, or nobody's."""
+        sending = self._out.pop(ticket, None)
+        if sending is None:
+            return None
+        if isinstance(receipt, Confirmed):
+            self._patience = HANGS
+            self._count(sending, -1)
+            return Published(sending, receipt.position)
+        if isinstance(receipt, Rejected) and isinstance(sending, PendingReroute):  # records are never given up
+            return self._refused(sending, receipt.reason, now)
+        self._again_later(sending, receipt.reason, now)
+        return None
+
+    def _refused(self, sending: PendingReroute, reason: str, now: float) -> Refused | None:
+        if (smaller := without_error(sending.message)) is not None:  # the broker takes no more bytes, it may be
+            sending.message = self._signed(smaller)
+            self.send(sending, now)
+            return None
+        self._count(sending, -1)
+        self._context.effects.alarm("refused", f"{sending.message.topic} will not take a message: {reason}")
+        return Refused(sending, reason)
+
+    @property
+    def stalled_at(self) -> float:
+        """Time when the oldest send will have been without a receipt for too long; infinite when none is out."""
+        oldest = next(iter(self._out.values()), None)
+        return oldest.sent_at + self._patience if oldest else float("inf")
+
+    def restart(self, now: float) -> None:
+        """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without
+        enough bookies to write, the next one comes later: each may leave a copy of a message with a broker that
+        stores it in the end.
+        """
+        effects = self._context.effects
+        self._patience = min(_MOST_PATIENCE, 2 * self._patience)
+        effects.alarm("hanging", "sends are without receipts for too long: publishing starts afresh")
+        effects.renew_publishing = True
+        # What nobody has fetched yet is not out at all: with the rest sent again, it would be stored twice.
+        effects.publish = [(ticket, message) for ticket, message in effects.publish if ticket not in self._out]
+        hanging = list(self._out.values())
+        self._out.clear()
+        for publication in hanging:
+            self.send(publication, now)
+
+    def _again_later(self, sending: PendingPublish, reason: str, now: float) -> None:
+        self._context.counts.republished += 1
+        topic = sending.message.topic
+        self._context.effects.alarm(
+            "publish", f"no receipt from {topic} ({reason}): the message is kept, and sent again"
+        )
+        self._set_timer(now + sending.backoff * self._rng.uniform(0.75, 1.25), sending)

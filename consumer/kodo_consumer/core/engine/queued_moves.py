@@ -1,0 +1,69 @@
+"""Moves of queued messages: when a tenant gets another level, its messages that a worker has in memory and has not
+started go there as well. No I/O, the clock is passed in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core.checks.level_choice import choose_level
+from kodo_consumer.core.engine.tenant_isolation import IN_FLIGHT
+from kodo_consumer.core.state.in_flight import InFlight, LaneState, Stage
+from kodo_consumer.core.values.outcomes import Routed
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine.message_flow import MessageFlow
+    from kodo_consumer.core.scheduling.scheduler import Scheduler
+    from kodo_consumer.core.values.policy import Policy
+
+_WAITS_FOR_TURN = frozenset({Stage.QUEUED, Stage.LIMITED})
+
+
+class QueuedMoves:
+    """Messages on their way out of the queues, so many at a time that other moves do not queue behind them."""
+
+    def __init__(self, lanes: Sequence[LaneState], flow: MessageFlow, scheduler: Scheduler) -> None:
+        self._lanes, self._flow, self._scheduler = lanes, flow, scheduler
+        self._leaving: deque[tuple[InFlight, Routed]] = deque()
+
+    def __len__(self) -> int:
+        return sum(1 for in_flight, _ in self._leaving if in_flight.stage is Stage.EVACUATING)
+
+    def begin(self, policy: Policy, before: Policy, wall: int, now: float) -> None:
+        """Another policy is in force: takes out what belongs on another level by it. `wall`: ms since the epoch."""
+        if (policy.moves, policy.exclusive_levels) == (before.moves, before.exclusive_levels):
+            return
+        for lane in self._lanes:
+            routed = [
+                (in_flight, route)
+                for in_flight in lane
+                if in_flight.stage in _WAITS_FOR_TURN
+                and isinstance(route := choose_level(in_flight, policy, wall), Routed)
+            ]
+            self._take_out(lane, routed)
+        self.publish_pending(now)
+
+    def _take_out(self, lane: LaneState, routed: list[tuple[InFlight, Routed]]) -> None:
+        limiters = {
+            limiter
+            for in_flight, _ in routed
+            if in_flight.stage is Stage.LIMITED
+            for limiter in in_flight.limiters or ()
+        }
+        for in_flight, _ in routed:
+            in_flight.give_back()
+            in_flight.enter(Stage.EVACUATING)
+        for limiter in limiters:
+            limiter.waiters = deque(in_flight for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
+        if routed:
+            self._scheduler.queues.drop(lane)
+            self._leaving.extend(routed)
+
+    def publish_pending(self, now: float) -> None:
+        """Moves queued messages as far as `IN_FLIGHT` publishes at once allow."""
+        while self._leaving and self._flow.publishes.waiting < IN_FLIGHT:
+            in_flight, route = self._leaving.popleft()
+            if in_flight.stage is Stage.EVACUATING:  # else it was released
+                self._flow.apply_decision(in_flight, route, now)

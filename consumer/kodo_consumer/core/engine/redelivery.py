@@ -1,0 +1,126 @@
+"""Redelivery: messages come again, here or to another worker. Unstarted ones are released, running ones recognised.
+
+Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
+ordered topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core.state.failover_partitions import VALID, Change
+from kodo_consumer.core.state.in_flight import InFlight, LaneState, Stage
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine.message_flow import MessageFlow
+    from kodo_consumer.core.scheduling.scheduler import Scheduler
+    from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+    from kodo_consumer.core.state.engine_context import EngineContext
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.envelope import Delivery
+
+log = logging.getLogger("kodo.consumer")
+
+
+class HandOver:
+    """Releases messages, and takes the answers of the broker about active consumers. To be called as the engine is."""
+
+    def __init__(
+        self,
+        context: EngineContext,
+        flow: MessageFlow,
+        scheduler: Scheduler,
+        gap_monitor: GapMonitor | None,
+        clock: Clock,
+        set_timer: Callable[[float, Callable[[float], None]], int],
+    ) -> None:
+        self._context, self._flow, self._scheduler, self._gap_monitor = context, flow, scheduler, gap_monitor
+        self._clock, self._set_timer = clock, set_timer
+
+    def disconnected(self, lane: LaneState, partition: str | None = None) -> None:
+        """The lane's messages will come again: of one partition, or of all. What runs or is being published goes on, and is
+        recognised if it comes to this worker.
+        """
+        self._others_read()
+        if lane.active is not None:
+            lane.active.disconnected(partition)
+        self.drop_unstarted(lane, partition)
+
+    def drop_unstarted(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
+        """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
+        unstarted = lane.unstarted(partition)
+        for in_flight in unstarted:
+            in_flight.give_back()
+            self._flow.release(in_flight)
+        self._context.counts.released += len(unstarted)
+        self._scheduler.queues.drop(lane)
+        for key_queue in list((lane.key_queues or {}).values()):
+            if key_queue[0].stage is Stage.BLOCKED_BY_KEY:  # what was before it was of another partition
+                self._flow.check_due(key_queue[0], self._clock.now())
+        return unstarted
+
+    def answered(
+        self, lane: LaneState, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
+    ) -> Sequence[Delivery]:
+        """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since
+        `asked`. None: it could not be asked. An answer that is late says nothing either, and one that leaves out a
+        partition (of a broker that is away) nothing of that one: the others go on. `emptied`: when the client library
+        last held nothing of a partition. Returns messages that may be received now.
+        """
+        active, now, topic = lane.active, self._clock.now(), lane.lane.topic
+        assert active is not None
+        self._lapse(lane, now)
+        if named is None or asked + VALID <= now:
+            if active.unknown(asked, now):
+                text = f"{topic}: the admin API does not name the active consumer: nothing of it starts until it does"
+                self._context.effects.alarm("active", text)
+            return ()
+        change = active.answered(named, asked, now, emptied)
+        if active.starts_until < float("inf"):
+            self._set_timer(active.starts_until, partial(self._lapse, lane))
+        if change.untold:
+            what = f"{topic}: the admin API does not name the active consumer of {_named(change.untold)}"
+            self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
+        for partition in change.anew:
+            text = "%s: partition %s is read anew: what came of it cannot be told from what another worker has handled"
+            log.info(text, topic, partition)
+            self._context.effects.read_anew(lane.lane.index, partition)
+        for partition in change.lost:
+            gone = self.drop_unstarted(lane, partition)
+            active.keep([in_flight.delivery for in_flight in gone if in_flight.received >= asked], now)
+        if change.lost:
+            self._others_read()
+        self._tell(topic, change)
+        self._scheduler.queues.version += 1
+        self._context.effects.ask_for_more(lane.lane.index)
+        return change.ready
+
+    def _lapse(self, lane: LaneState, now: float) -> None:
+        """Releases partitions without a valid answer: another worker may be active, and handle what this one has."""
+        assert lane.active is not None
+        for partition in (lapsed := lane.active.lapse(now)):
+            self.drop_unstarted(lane, partition)
+        if lapsed:
+            self._others_read()
+            self._scheduler.queues.version += 1
+
+    def _others_read(self) -> None:
+        if self._gap_monitor is not None:
+            self._gap_monitor.disconnected(self._clock.wall())
+
+    @staticmethod
+    def _tell(topic: str, change: Change) -> None:
+        if change.lost:
+            log.info(
+                "%s: another worker is active for %s: what has not started is released", topic, _named(change.lost)
+            )
+        if change.gained:
+            log.info("%s: active for %s", topic, _named(change.gained))
+
+
+def _named(partitions: Sequence[str]) -> str:
+    in_order = sorted(partitions, key=lambda number: (len(number), number))
+    return f"partition{'s' if len(partitions) > 1 else ''} {', '.join(in_order)}"

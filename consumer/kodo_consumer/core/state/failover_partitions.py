@@ -1,0 +1,262 @@
+"""Active partitions of a failover topic: those that this worker may handle. No I/O, the clock is passed in.
+
+It may handle the partitions whose active consumer it is, and has been for a while. The broker names another active
+consumer as soon as one joins or leaves, and sends it what the one before has not acknowledged. The one before still
+holds all of that, and the client library does not report it. So every worker asks the broker, and:
+
+- it starts messages of a partition only while an answer about it is valid, for VALID seconds after it was asked for;
+- of a partition that an answer gives to another it starts nothing more: what has not started is released;
+- of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer
+  names it.
+
+HAND_OVER is longer than VALID: the worker that was active before starts nothing any more by then, also without any
+answer. What it started before may still run: one handler run a key.
+
+While no answer was valid another may have been active, and have handled what this worker holds: the broker would send
+that to nobody again. So nothing of it counts any more, the partition is read anew, and all that is unacknowledged
+comes again. That is so for each partition: an answer leaves out those of a broker that is away, and the others go on.
+
+A partition that was lost leaves messages behind in the client library. They have to come out before the partition is
+handled again: else they would be taken for what the broker sends to its new active consumer. They are out when the
+library was seen empty of the partition, or when as many messages came as it can hold: so at any rate of arrival one of
+the two is soon true. Where neither is at the end of the hand-over, the partition is read anew. Each partition has its
+own leftovers: no other one waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.envelope import Delivery
+    from kodo_consumer.core.values.policy import Policy
+
+ASK_EVERY: Final = 0.5  # seconds: less than a broker waits (1 s, if not set otherwise) before it sends to a new one
+VALID: Final = 2.0  # seconds
+HAND_OVER: Final = VALID + ASK_EVERY
+RESTS_AT_MOST: Final = 5.0  # seconds, documented: from when the broker names this worker until it handles the partition
+SETTLED: Final = 1.0  # seconds: what the broker sent before it named another consumer has come to the client by then
+_ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also into a queue that is full
+
+
+class Change(NamedTuple):
+    """Changes by an answer. `lost`: partitions that another worker has now. `gained`: those that may be handled from
+    now on. `ready`: messages of these, in order. `anew`: partitions that are to be read anew. `untold`: those that
+    this worker had and that no valid answer covers.
+    """
+
+    lost: Sequence[str]
+    gained: Sequence[str]
+    ready: Sequence[Delivery]
+    anew: Sequence[str] = ()
+    untold: Sequence[str] = ()
+
+
+class _Partition:
+    """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`:
+    when the last one that names it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be
+    read anew since then, and is not yet. `lost_at`: when an answer last gave it to another. `kept`: messages that came
+    while it may not be handled, each with the moment, in order.
+    """
+
+    __slots__ = ("anew", "is_ours", "kept", "lapsed", "lost_at", "since", "until")
+
+    def __init__(self) -> None:
+        self.is_ours = self.lapsed = self.anew = False
+        self.until = self.lost_at = float("-inf")
+        self.since: float | None = None
+        self.kept: list[tuple[float, Delivery]] = []
+
+    def keep(self, delivery: Delivery, now: float) -> None:
+        """One more. A step back: the broker begins anew, and what came before comes again."""
+        if self.kept and _place(delivery) <= _place(self.kept[-1][1]):
+            self.kept.clear()
+        self.kept.append((now, delivery))
+
+
+class ActivePartitions:
+    """One topic's partitions. `name`: of this worker's consumer. `starts_until`: when something is to lapse;
+    infinite: nothing is this worker's.
+
+    Messages of partitions that may not be handled are kept here, for the next answer to tell whether they are this
+    worker's.
+    """
+
+    def __init__(self, policy: Policy, name: str) -> None:
+        self.starts_until = float("inf")
+        self._name = name
+        self._first_asked = float("inf")
+        self._last_until = float("-inf")
+        self._partitions: dict[str, _Partition] = {}
+        self._in_client = 2 * policy.queue + _ENTRY  # messages at most that the client may hold, on their way included
+        self._leftovers: dict[str, int] = {}  # by partition that was lost: messages at most that are still to come out
+        self._most, self._most_bytes = policy.max_held, policy.max_held_bytes // 2
+        self._count = self._bytes = 0  # kept
+
+    # ---- messages
+
+    def handled(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
+        """Returns the deliveries that may be handled. The others are kept, except those that the broker redelivers in
+        any case.
+        """
+        ours: list[Delivery] = []
+        for delivery in deliveries:
+            partition = self._partition(delivery.partition)
+            if partition.is_ours:
+                ours.append(delivery)
+                continue
+            self._came_out(delivery.partition)
+            if not (partition.lapsed or partition.anew):
+                partition.keep(delivery, now)
+        if len(ours) < len(deliveries):
+            self._recount()
+        return ours
+
+    def room(self, room: int, in_flight: int) -> int:
+        """Number of further messages that may come where there would be `room` with `in_flight` of the topic at work.
+
+        What the client had when a partition was lost has to come out also where the look-ahead is full.
+        """
+        room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
+        if self._leftovers and in_flight < 2 * self._most + self._in_client:
+            room = max(1, room)
+        return room
+
+    # ---- answers
+
+    def lapse(self, now: float) -> list[str]:
+        """Partitions of this worker's of which no answer is valid any more, each named once: nothing of them counts
+        from now on.
+        """
+        lapsed = [number for number, one in self._partitions.items() if one.since is not None and one.until <= now]
+        for number in lapsed:
+            partition = self._partitions[number]
+            partition.since, partition.is_ours, partition.lapsed = None, False, True
+            partition.kept.clear()
+        self._recount()
+        return lapsed
+
+    def answered(self, named: Mapping[str, str], asked: float, now: float, emptied: Mapping[str, float]) -> Change:
+        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An
+        answer that is not late; what had to lapse has. `emptied`: when the client library last held nothing of a
+        partition, where it ever did.
+        """
+        for number in [number for number in self._leftovers if self._is_empty(number, emptied)]:
+            del self._leftovers[number]
+        self._last_until = asked + VALID
+        lost, gained, anew = list[str](), list[str](), list[str]()
+        for number, name in named.items():
+            partition = self._partition(number)
+            partition.until = self._last_until
+            if name != self._name:
+                if partition.since is not None:
+                    lost.append(number)
+                    self._leftovers[number], partition.lost_at = self._in_client, now
+                partition.since, partition.is_ours = None, False
+                # It came when this worker was the active one before: it comes again to the present one.
+                partition.kept = [(came, delivery) for came, delivery in partition.kept if came >= asked]
+            elif partition.since is None:
+                partition.since = now
+                if partition.lapsed:
+                    partition.lapsed, partition.anew = False, True
+                    anew.append(number)
+        ready = self._ready(gained, anew, now)
+        self._recount()
+        untold = [number for number, one in self._partitions.items() if one.lapsed and number not in named]
+        return Change(lost, gained, ready, anew, untold)
+
+    def disconnected(self, partition: str | None) -> None:
+        """One partition is read anew from now on, or all are: all that comes is new, and what is kept comes again."""
+        for number, one in self._partitions.items():
+            if partition in (None, number):
+                one.anew = one.lapsed = False
+                one.kept.clear()
+                if self._leftovers.pop(number, None) is not None:
+                    one.since = None  # else an answer that names another while it is opened would count as a loss
+        self._recount()
+
+    def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
+        """Keeps messages that came at about the time when their partition was lost, and may have been sent after
+        that: the next answer will decide.
+        """
+        for delivery in sorted(deliveries, key=_place):
+            self._partition(delivery.partition).keep(delivery, came)
+        self._recount()
+
+    def unknown(self, asked: float, now: float) -> bool:
+        """Records that the request of the time `asked` got no answer, or none in time. True if there has been no valid
+        answer for so long that nothing may start.
+        """
+        self._first_asked = min(self._first_asked, asked)
+        return self._is_unknown(now)
+
+    def waiting(self, now: float) -> list[tuple[str, str]]:
+        """Partitions of this worker's that rest for longer than a hand-over takes, each with the reason. Safe to be
+        read on any thread.
+        """
+        resting: list[tuple[str, str]] = []
+        for number, one in list(self._partitions.items()):
+            if one.lapsed:
+                resting.append((number, "the admin API does not name its active consumer"))
+            elif one.since is not None and not one.is_ours and now >= one.since + RESTS_AT_MOST:
+                why = "it is read anew" if one.anew else "what its client holds has to come out"
+                resting.append((number, f"this worker is active for it and does not handle it yet: {why}"))
+        if not self._partitions and self._is_unknown(now):
+            resting.append(("any", "the admin API does not name the active consumers"))
+        return resting
+
+    def may_start(self, now: float) -> bool:
+        """True if messages of the topic may start: no partition of this worker has lapsed, which happens next at
+        `starts_until`. Starts are allowed again after the lapsed partition was given up.
+        """
+        return now < self.starts_until
+
+    def _is_unknown(self, now: float) -> bool:
+        return max(self._last_until, self._first_asked + VALID) <= now
+
+    def _is_empty(self, number: str, emptied: Mapping[str, float]) -> bool:
+        """True if the client has held nothing of a partition since all that was sent before its loss had come."""
+        return emptied.get(number, float("-inf")) >= self._partitions[number].lost_at + SETTLED
+
+    def _came_out(self, number: str) -> None:
+        """The client holds one message less of a partition."""
+        if number in self._leftovers:
+            self._leftovers[number] -= 1
+            if not self._leftovers[number]:
+                del self._leftovers[number]
+
+    def _ready(self, gained: list[str], anew: list[str], now: float) -> list[Delivery]:
+        ready: list[Delivery] = []
+        for number, partition in self._partitions.items():
+            if partition.is_ours or partition.since is None or now < partition.since + HAND_OVER:
+                continue
+            if partition.anew:
+                continue
+            if number in self._leftovers:
+                partition.anew = True
+                partition.kept.clear()
+                anew.append(number)
+                continue
+            partition.is_ours = True
+            gained.append(number)
+            ready += [delivery for _, delivery in partition.kept]
+            partition.kept = []
+        return ready
+
+    def _partition(self, number: str) -> _Partition:
+        found = self._partitions.get(number)
+        if found is None:
+            found = self._partitions[number] = _Partition()
+        return found
+
+    def _recount(self) -> None:
+        kept = [delivery for partition in self._partitions.values() for _, delivery in partition.kept]
+        self._count, self._bytes = len(kept), sum(len(delivery.payload or b"") for delivery in kept)
+        ours = (one.until for one in self._partitions.values() if one.since is not None)
+        self.starts_until = min(ours, default=float("inf"))
+
+
+def _place(delivery: Delivery) -> tuple[Any, int]:
+    """Position of a message in its partition, in order."""
+    return delivery.entry, delivery.batch_index

@@ -1,0 +1,292 @@
+"""Records of in-flight messages: one for each unacknowledged message, and the state of each lane."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
+from kodo_consumer.core.values.envelope import FRESH, Delivery, Envelope, Headers
+from kodo_consumer.core.values.limit_policy import NOBODY
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.limits.limiter_set import Limiters
+    from kodo_consumer.core.state.failover_partitions import ActivePartitions
+    from kodo_consumer.core.state.tenant_queue import TenantQueue
+    from kodo_consumer.core.values.policy import Lane
+
+RECENT_SECONDS: Final = 60.0
+_MAX_RECENT: Final = 10_000
+OTHER: Final = "other"
+_MAX_COUNTED: Final = 60
+
+
+class Stage(Enum):
+    """Stage of an in-flight message. Every unacknowledged message is in exactly one, or it would be lost."""
+
+    __hash__ = object.__hash__  # by identity: an Enum's own is a Python function, and six are taken for each message
+    QUEUED = auto()  # in its tenant's queue, may start when its turn comes
+    BLOCKED_BY_KEY = auto()  # behind another message of its key, on an ordered lane
+    LIMITED = auto()  # waits at a limit
+    EVACUATING = auto()  # soon to be moved: of an isolated tenant, or more than its lane may wait for
+    WAITING = auto()  # until a moment
+    RUNNING = auto()
+    PUBLISHING = auto()  # moved, until the receipt
+    RECORDED = auto()  # ended, until the receipt of its audit record
+    UNDELIVERABLE = auto()  # refused by every target, until a person helps
+    RELEASED = auto()  # acknowledged, or dropped and to come again
+
+
+UNSTARTED: Final = frozenset({Stage.QUEUED, Stage.BLOCKED_BY_KEY, Stage.LIMITED, Stage.EVACUATING, Stage.WAITING})
+_DECIDED: Final = frozenset({Stage.WAITING, Stage.PUBLISHING, Stage.RECORDED, Stage.RELEASED})
+TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
+    Stage.QUEUED: UNSTARTED | _DECIDED | {Stage.RUNNING},
+    Stage.BLOCKED_BY_KEY: {Stage.QUEUED, Stage.LIMITED} | _DECIDED,
+    Stage.LIMITED: {Stage.QUEUED, Stage.EVACUATING, Stage.RELEASED},
+    Stage.EVACUATING: _DECIDED,
+    Stage.WAITING: {Stage.QUEUED, Stage.LIMITED, Stage.EVACUATING} | _DECIDED,
+    Stage.RUNNING: _DECIDED,
+    Stage.PUBLISHING: _DECIDED | {Stage.UNDELIVERABLE},
+    Stage.RECORDED: {Stage.RELEASED},
+    Stage.UNDELIVERABLE: set(),
+    Stage.RELEASED: set(),
+}
+"""Stages that may follow a stage. A message is queued by its receipt."""
+
+
+class BatchEntry:
+    """Unit that the broker stores as one, mostly a batch: its messages in flight, and those that are acknowledged.
+
+    A broken connection brings all of them again while one is unacknowledged, however long ago the others were
+    finished.
+    """
+
+    __slots__ = ("at", "done", "in_flight", "key")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.in_flight: dict[int, InFlight] = {}  # by their place in the batch
+        self.done = 0  # a bit for each index, the first for a message alone
+        self.at = 0.0  # when the last one was acknowledged
+
+
+@dataclass(slots=True)
+class WaitState:
+    """History of an in-flight message in memory; most messages never need one of their own.
+
+    `in_local_retry`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then.
+    `timer_id`: number of the timer that may wake it. The rest counts waits by kind.
+    """
+
+    in_local_retry: bool = False
+    early: bool = False
+    timer_id: int = 0
+    local_retries: int = 0
+    undeliverable_retries: int = 0
+    unavailable: int = 0
+
+
+_NONE: Final = WaitState()  # never written to
+
+
+class InFlight:
+    """One message held. Mutable, and only ever touched by the engine."""
+
+    __slots__ = (
+        "ack_token",
+        "delivery",
+        "entry",
+        "has_reservation",
+        "headers",
+        "lane",
+        "limiters",
+        "queue",
+        "received",
+        "size",
+        "slot_time",
+        "stage",
+        "tenant",
+        "waits",
+    )  # fmt: skip
+    received: float  # when it came, by the worker's clock; set by the engine
+    queue: TenantQueue[InFlight]  # that it waits or waited in last; set when it is queued
+
+    def __init__(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, tenant: str) -> None:
+        self.lane = lane
+        self.delivery = delivery
+        self.entry = entry
+        self.ack_token = delivery.token
+        self.size = len(delivery.payload or b"")
+        self.tenant = tenant
+        self.headers: Headers = FRESH
+        self.stage = Stage.QUEUED
+        self.limiters: Limiters | None = None
+        self.slot_time = 0.0  # seconds that its handler has run since it was received
+        self.has_reservation = False  # its moment at the limits has been set aside
+        self.waits = _NONE  # to be read; written to by `mutable_waits`
+
+    def redelivered(self, delivery: Delivery, now: float) -> None:
+        """The broker delivered it once more: this delivery is the one to acknowledge."""
+        self.ack_token = delivery.token
+        if self.lane.active is not None:  # else the first time counts
+            self.received = now
+
+    def enter(self, stage: Stage) -> None:
+        """The only writer of its stage. Another one than TRANSITIONS names is a defect, which ends the worker: the broker
+        gives the message to another one.
+        """
+        assert stage in TRANSITIONS[self.stage], f"a message goes from {self.stage.name} to {stage.name}"
+        self.stage = stage
+
+    def mutable_waits(self) -> WaitState:
+        """Its wait state, to be written to."""
+        if self.waits is _NONE:
+            self.waits = WaitState()
+        return self.waits
+
+    def give_back(self) -> None:
+        """It does not start: what quotas set aside for it is there for others, and for itself when it comes again."""
+        if self.has_reservation and not self.headers.quota_taken:
+            for limiter in self.limiters or ():
+                limiter.give_back()
+        self.has_reservation = False
+
+    def park(self) -> None:
+        """Drops all data but those that identify and acknowledge the message: the broker has the rest."""
+        self.enter(Stage.UNDELIVERABLE)
+        self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
+        self.size, self.tenant, self.headers, self.limiters, self.waits = 0, NOBODY, FRESH, None, _NONE
+
+    def envelope(self, *, may_wait: bool) -> Envelope:
+        """Input of a decision about the message."""
+        lane = self.lane.lane
+        waits = self.waits
+        return Envelope(  # by position, as every move makes one
+            lane.level,
+            lane.state,
+            self.headers,
+            waits.local_retries,
+            waits.undeliverable_retries,
+            waits.unavailable,
+            may_wait,
+            lane.ordered,
+        )
+
+
+class LaneState:
+    """One lane at work. `in_flight`: number of its messages. `key_queues`: on an ordered lane, the messages of each
+    key in order, the first of which is at work. `active_entries`: entries with messages held; `recent_entries` and
+    `older_entries`, the generation before it: entries without.
+    """
+
+    __slots__ = (
+        "acks", "active", "active_entries", "blocked", "cannot_evacuate", "counted", "in_flight", "key_queues", "lane",
+        "older_entries", "paused_by_override", "paused_until", "recent_entries", "ring", "started",
+    )  # fmt: skip
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.ring: DeficitRoundRobin[InFlight] = DeficitRoundRobin()
+        self.in_flight = 0
+        self.active_entries: dict[Hashable, BatchEntry] = {}
+        self.recent_entries: dict[Hashable, BatchEntry] = {}
+        self.older_entries: dict[Hashable, BatchEntry] = {}
+        self.key_queues: dict[str, deque[InFlight]] | None = {} if lane.ordered else None
+        self.acks: list[object] = []
+        self.active: ActivePartitions | None = None  # where the broker names one consumer of each partition
+        self.paused_until = float("-inf")
+        self.blocked = False  # too much of it has nowhere to go
+        self.paused_by_override = False  # an order paused it
+        self.cannot_evacuate = False  # its tenants cannot be moved aside, those of other lanes can
+        self.started = 0
+        self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
+
+    def start_as_named(self, active: ActivePartitions) -> None:
+        """Lets messages start, from now on, only in partitions whose active consumer is this worker, as the broker
+        names it.
+        """
+        self.active = active
+
+    def count(self, what: str, name: str) -> None:
+        """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be
+        anything a handler raises: beyond so many they are counted as one.
+        """
+        key = what, name
+        if key not in self.counted and len(self.counted) >= _MAX_COUNTED:
+            key = what, OTHER
+        self.counted[key] += 1
+
+    def entry(self, key: Hashable, now: float) -> BatchEntry:
+        """Record of an entry of which a message comes: everything as long as one of its messages is in flight, and
+        for a minute (a rewound subscription is older).
+        """
+        entry = self.active_entries.get(key)
+        if entry is None:
+            entry = self.recent_entries.get(key) or self.older_entries.get(key)
+            if entry is None or now - entry.at >= RECENT_SECONDS:
+                entry = BatchEntry(key)
+        return entry
+
+    def close(self, entry: BatchEntry) -> None:
+        """No message of the entry is held any more."""
+        del self.active_entries[entry.key]
+        if entry.done:
+            self.recent_entries[entry.key] = entry
+            if len(self.recent_entries) > _MAX_RECENT:  # a generation at a time: to take the oldest out is slow
+                self.older_entries = self.recent_entries
+                self.recent_entries = {}
+
+    def enqueue_by_key(self, in_flight: InFlight) -> bool:
+        """Adds the message to its key.
+        True: it may get on, as the lane keeps no order or it is the first of its key.
+        """
+        if self.key_queues is None:
+            return True
+        key_queue = self.key_queues.setdefault(_order_key(in_flight.delivery), deque())
+        key_queue.append(in_flight)
+        if len(key_queue) > 1:
+            in_flight.enter(Stage.BLOCKED_BY_KEY)
+        return len(key_queue) == 1
+
+    def next_for_key(self, in_flight: InFlight) -> InFlight | None:
+        """The message that may start now that this one has ended."""
+        key_queue = self.key_queues.get(_order_key(in_flight.delivery)) if self.key_queues is not None else None
+        if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
+            return None
+        key_queue.popleft()
+        if key_queue:
+            return key_queue[0]
+        del self.key_queues[_order_key(in_flight.delivery)]
+        return None
+
+    def unstarted(self, partition: str | None = None) -> list[InFlight]:
+        """Lists the messages that have not started, of one partition or (`partition` is None) of all, and removes them
+        from all key queues.
+        """
+        found = [
+            in_flight
+            for in_flight in self
+            if in_flight.stage in UNSTARTED and partition in (None, in_flight.delivery.partition)
+        ]
+        if self.key_queues is not None:
+            gone = set(found)
+            left = {
+                key: deque(in_flight for in_flight in queue if in_flight not in gone)
+                for key, queue in self.key_queues.items()
+            }
+            self.key_queues = {key: queue for key, queue in left.items() if queue}
+        return found
+
+    def __iter__(self) -> Iterator[InFlight]:
+        """Iterates over the in-flight messages of the lane. No message may be added or removed meanwhile."""
+        for entry in self.active_entries.values():
+            yield from entry.in_flight.values()
+
+
+def _order_key(delivery: Delivery) -> str:
+    """Key within which order is kept: the ordering key, the key, or the partition of messages without one."""
+    return delivery.ordering_key or delivery.key or f"\0{delivery.partition}"

@@ -1,0 +1,108 @@
+"""Limits of the broker that bound the settings of the file: the longest delay of a message, and the largest message.
+
+The broker disconnects a client that exceeds a limit, and the client tries again, for ever. So a worker reads the limits
+in force before it sends. No I/O but the requests to the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.policy import JITTER, MAX_MEMORY_WAIT, Policy
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.broker import Cluster
+    from kodoctl.topology.model.policies import DelayedDelivery
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLimits:
+    """Limits of the broker, by topic. Topics that this role may not read are missing."""
+
+    delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
+
+
+def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
+    """Limits in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
+    delays: dict[str, DelayedDelivery] = {}
+    largest: dict[str, int] = {}
+    for topic in _waiting(policy):
+        if (found := cluster.delays(topic)) is None:  # no rights: for one topic as for the next
+            break
+        delays[topic] = found
+    for topic in policy.written:
+        if (size := cluster.largest(topic)) is None:
+            break
+        if size:
+            largest[topic] = size
+    return BrokerLimits(delays, largest)
+
+
+def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
+    """Policy whose delays and message sizes do not exceed the limits in `allowed`."""
+    horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
+    return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
+
+
+def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
+    """Findings about settings that are declared and not allowed, one for all topics of which the same is true."""
+    found = [(finding, topic) for topic, delays in allowed.delays.items() for finding in _delays(policy, delays)]
+    for topic, size in _smaller(policy, allowed).items():
+        detail = (
+            f"messages of more than {size} bytes are not sent there: they die as too big; the file says nothing of it:"
+            " write `max_message_size`, or remove it from the topic"
+        )
+        found.append((warning("K728", "message size limit that is not the file's", detail), topic))
+    return summarize_topics(found)
+
+
+def summarize_topics(findings: Iterable[tuple[Diagnostic, str]]) -> list[Diagnostic]:
+    """One finding for all topics of which the same is true: it names the first, and how many more."""
+    topics: dict[Diagnostic, list[str]] = {}
+    for finding, topic in findings:
+        topics.setdefault(finding, []).append(topic)
+    return [
+        replace(finding, detail=f"{first}{f' and {len(more)} more' if more else ''}: {finding.detail}")
+        for finding, (first, *more) in topics.items()
+    ]
+
+
+def _waiting(policy: Policy) -> list[str]:
+    """Topics whose messages the broker is to keep until they are due."""
+    backups = max(policy.waits[None].delays) > MAX_MEMORY_WAIT
+    return [
+        target.topic
+        for target in policy.targets.values()
+        if target.state is not State.READY or (target.level.is_backup and backups)
+    ]
+
+
+def _horizon(longest: int) -> int:
+    """The longest wait (ms) whose jitter is allowed too; short waits have none."""
+    return max(longest - JITTER, min(longest, MAX_MEMORY_WAIT))
+
+
+def _delays(policy: Policy, delays: DelayedDelivery) -> Iterator[Diagnostic]:
+    if not delays.on:
+        detail = (
+            "what waits there is delivered at once, and holds up its lane until it is due: turn `delayedDelivery` on"
+        )
+        yield warning("K727", "delayed delivery is off", detail)
+    elif delays.longest and _horizon(delays.longest) < policy.horizon:
+        detail = (
+            f"the broker keeps messages {Duration(delays.longest)} at most, the file's waits need"
+            f" {Duration(policy.horizon + JITTER)}: longer ones are cut to {Duration(_horizon(delays.longest))};"
+            " raise `maxDeliveryDelayInMillis`, or shorten the waits"
+        )
+        yield warning("K726", "waits beyond the broker's maximum", detail)
+
+
+def _smaller(policy: Policy, allowed: BrokerLimits) -> dict[str, int]:
+    """Limits on the size of messages that the file does not declare, or not as small."""
+    return {topic: size for topic, size in allowed.largest.items() if size < policy.largest.get(topic, size + 1)}

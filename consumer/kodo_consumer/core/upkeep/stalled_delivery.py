@@ -1,0 +1,117 @@
+"""Delivery that stands still: messages are due, consumers have room, and the broker sends none.
+
+Measured causes: more than 50,000 waiting messages with equal delays make the broker pause the whole topic until they
+are due, also for messages that are due before; a topic policy with a tick of its own stops delivery for good; so
+does, on a shared subscription, a part of a chunked message whose first part is gone or was never sent. All end, the
+last one for about a hundred messages, when for a moment the subscription has no consumer: the broker then forgets
+what it thought was delayed, and reads the topic anew. So all workers leave at the same moment, agreed on without a
+word: the next full ten seconds of the clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.values.effects import Alarm
+from kodo_consumer.core.values.policy import Lane
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.broker import LaneStats
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.due_times import DueTimes
+
+_SURE: Final = 2  # looks in a row that saw nothing come
+_SURER: Final = 6  # the same where nothing is delayed: a dispatch rate, say, is no stand still
+_SLACK: Final = 2.0  # seconds a message may be early or late: a tick, and clocks that differ
+_ROUND: Final = 10.0  # seconds
+_AWAY: Final = 2.0
+_PATIENCE: Final = 60.0  # seconds: a large topic takes the broker a while to read
+Reconnect = Callable[[Lane, float, float], None]
+"""Leaves a lane in so many seconds, for so many seconds; not while it holds messages, which others would get as well."""
+
+
+class StalledDeliveryDetector:
+    """A listener of stats. `lanes`: indices of those that stand still; `closely`: those to be read at every look.
+    `unread`: those that only other workers read, and can connect anew.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        dues: DueTimes,
+        closely: set[int],
+        reconnect: Reconnect,
+        alarm: Callable[[Alarm], None],
+        unread: AbstractSet[int] = frozenset(),
+    ) -> None:
+        self.lanes: set[int] = set()
+        self._clock, self._dues, self._closely = clock, dues, closely
+        self._reconnect, self._alarm, self._unread = reconnect, alarm, unread
+        self._before: dict[int, LaneStats] = {}
+        self._since: dict[int, float] = {}  # by the clock: nothing was seen to come from then on
+        self._in_a_row: Counter[int] = Counter()
+
+    def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
+        """Takes the present stats of a lane; None: not known. From stats of a part of it nothing follows."""
+        index = lane.index
+        if stats is None or not stats.whole:
+            self._before.pop(index, None)
+            return
+        now = self._clock.wall() / 1000
+        before, self._before[index] = self._before.get(index), stats
+        if before is None or stats.dispatched != before.dispatched or not (stats.delayed or _waits(lane, stats)):
+            self._since[index] = now
+            self._in_a_row[index] = 0
+            self._closely.discard(index)
+            self.lanes.discard(index)
+        elif not self._should_have_come(lane, before, stats, now):
+            self._in_a_row[index] = 0
+        else:
+            self._closely.add(index)
+            self._in_a_row[index] += 1
+            if self._in_a_row[index] >= (_SURE if stats.delayed else _SURER):
+                self._mend(lane, stats, now)
+
+    def _should_have_come(self, lane: Lane, before: LaneStats, stats: LaneStats, now: float) -> bool:
+        """A broker that reads the topic anew is at work: what it counts as delayed changes."""
+        if not (stats.permits and before.permits):
+            return False
+        due = min(_due(before), _due(stats))
+        if due > 0 and stats.delayed == before.delayed:
+            return True
+        return self._dues.any_between(lane.topic, self._since[lane.index] + _SLACK, now - _SLACK)
+
+    def _mend(self, lane: Lane, stats: LaneStats, wall: float) -> None:
+        self.lanes.add(lane.index)
+        self._in_a_row[lane.index] = 0  # time to see what comes of it
+        self._since[lane.index] = wall + _PATIENCE
+        is_unread = lane.index in self._unread
+        remedy = "unload the topic, its lane is another worker's" if is_unread else "the lane is connected anew"
+        why = (
+            f", with {stats.delayed} delayed ones; {remedy}. Equal delays of more than 50,000 messages, or a"
+            " delayed-delivery policy of the topic, do this"
+            if stats.delayed
+            else f"; {remedy}. A part of a chunked message without its first part does this: `pulsar-admin"
+            " topics peek-messages` shows the oldest unacknowledged entries, `skip` passes over them"
+        )
+        text = f"{lane.topic}: messages are due and the broker delivers none{why}"
+        self._alarm(Alarm("standstill", text))
+        if not is_unread:
+            self._reconnect(lane, _ROUND - wall % _ROUND, _AWAY)
+
+
+def _waits(lane: Lane, stats: LaneStats) -> bool:
+    """True if a consumer with room should be sent messages, delays aside. Where order is kept, messages of a key wait for
+    others of it.
+    """
+    return not lane.ordered and not stats.blocked and _due(stats) > 0
+
+
+def _due(stats: LaneStats) -> int:
+    """Entries that are due and that no consumer has. 0 where the broker has lost count of what consumers have: then nothing
+    follows from its counts.
+    """
+    return 0 if stats.unacknowledged is None else stats.backlog - stats.delayed - stats.unacknowledged

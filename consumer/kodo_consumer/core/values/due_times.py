@@ -1,0 +1,37 @@
+"""Due times of messages that this worker sent, in whole seconds: they show what should have come by now. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.envelope import Outgoing
+
+# Seconds remembered for a topic: more than an hour's, and beyond that the nearest that were added first.
+_MOST: Final = 4_096
+_PAST: Final = 300  # seconds after which nobody asks
+
+
+class DueTimes:
+    """Written under the engine's lock, read by anybody."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: dict[str, set[int]] = {}
+
+    def sent(self, message: Outgoing) -> None:
+        """The broker has the message."""
+        if message.deliver_at is not None:
+            seconds = self._of.setdefault(message.topic, set())
+            if len(seconds) < _MOST:
+                seconds.add(message.deliver_at // 1000)
+
+    def any_between(self, topic: str, begin: float, end: float) -> bool:
+        """True if a message was due in this time (seconds since the epoch). Forgets what is long past."""
+        seconds = self._of.get(topic)
+        if not seconds:
+            return False
+        known = list(seconds)
+        seconds.difference_update([second for second in known if second < begin - _PAST])
+        return any(begin <= second < end for second in known)

@@ -1,0 +1,154 @@
+"""Error texts: what an exception says, and where it was raised, redacted and cut so that it can travel with a message.
+
+Nothing of an exception is kept unless everything that redacts it has run on the whole of it. Pure, but for the hooks of
+the user that it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.values.exceptions import HandlerFailedError, HandlerSignal
+from kodo_consumer.core.values.outcomes import ErrorDetails, error_of
+from kodoctl.protocol.properties import REDACTED
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from kodo_consumer.core.values.policy import ErrorTextPolicy
+
+WINDOW: Final = 4_096  # characters that are searched: the time of a search may grow with their square
+_MAX_CHAIN: Final = 4  # exceptions that led to one another
+_MAX_FRAMES: Final = 30
+_BETWEEN: Final = " > "  # frames
+_OWN: Final = "kodo_consumer."
+Hook = Callable[[str], str]
+"""Redacts a text; where it raises, the text is not kept."""
+
+
+class ErrorTextReader:
+    """Reads error texts of exceptions. Any thread may call it.
+
+    `beneath`: it runs in a process whose worker redacts further, and cuts, what it reads. Without its hooks, which stay
+    in the worker, it can be sent to such a process.
+    """
+
+    def __init__(self, policy: ErrorTextPolicy, hooks: Sequence[Hook] = (), *, beneath: bool = False) -> None:
+        self._policy, self._hooks, self._beneath = policy, tuple(hooks), beneath
+
+    @property
+    def redacts(self) -> bool:
+        """True if texts of exceptions must be redacted."""
+        return bool(self._policy.redact or self._hooks or self._beneath)
+
+    def for_process(self) -> ErrorTextReader:
+        """The reader for a process whose results this one reads again."""
+        most = 4 * WINDOW  # bytes of as many characters
+        return ErrorTextReader(replace(self._policy, keep=most, stack=most), beneath=bool(self._hooks))
+
+    def in_words(self, error: ErrorDetails) -> str:
+        """Error text for a log entry: `: text (at stack)`. Empty if the worker redacts this text further (`beneath`)."""
+        if self._beneath:
+            return ""
+        return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
+
+    def redacted(self, text: str) -> str:
+        """A text that is about an error, and of no exception."""
+        return self._kept(text, "").text
+
+    def read(self, problem: BaseException) -> ErrorDetails:
+        """Details of an exception, and of those that led to it. Of a request of a handler, such as Retry, only what led
+        to it: what it says itself is the reason. Never raises.
+        """
+        chain = list(_chain(problem))
+        brought = [error for one in chain if isinstance(one, HandlerFailedError) and (error := error_of(one.outcome))]
+        if brought:  # from another process, where its exceptions stayed
+            return self._kept(*brought[0])
+        speaking = [one for one in chain if not isinstance(one, HandlerSignal)]
+        text = " <- ".join(_problem_text(one, named=one is not problem) for one in speaking)
+        return self._kept(text, _stack((speaking or [problem])[-1].__traceback__))
+
+    def _kept(self, text: str, stack: str) -> ErrorDetails:
+        return ErrorDetails(
+            cut(self._redacted(text), self._policy.keep), cut_front(self._redacted(stack), self._policy.stack)
+        )
+
+    def _redacted(self, text: str) -> str:
+        """The text on one line with everything redacted, or why it is not kept."""
+        if not (text and self.redacts):
+            return harmless(text[:WINDOW])
+        if len(text) > WINDOW:  # the rest of a secret that a cut parts would be no secret any more
+            return f"(not kept: of {len(text)} characters, {WINDOW} can be searched)"
+        text = harmless(text)
+        for hook in self._hooks:
+            try:
+                text = _answered(hook(text))
+            except BaseException as problem:  # noqa: BLE001  # whatever users do there; its text may be what it read
+                return f"(not kept: {_name(hook)} failed with {type(problem).__name__})"
+        for pattern in self._policy.patterns:
+            text = pattern.sub(REDACTED, text)
+        return text
+
+
+def harmless(text: str) -> str:
+    """The text on one line, without characters that print nothing of their own."""
+    text = " ".join(text.split())
+    return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
+
+
+def cut(text: str, most: int) -> str:
+    """Beginning of a text, at most `most` bytes of UTF-8; `…` stands for the rest."""
+    if len(text.encode()) <= most:
+        return text
+    return text.encode()[: max(0, most - 3)].decode(errors="ignore") + "…" if most >= len("…".encode()) else ""
+
+
+def cut_front(stack: str, most: int) -> str:
+    """The innermost frames of a stack, of at most so many bytes of UTF-8; `…` stands for those that are left out."""
+    frames = stack.split(_BETWEEN)
+    while len(frames) > 1 and len(_BETWEEN.join(frames).encode()) > most:
+        frames = ["…", *frames[2:]] if frames[0] == "…" else ["…", *frames[1:]]
+    return cut(_BETWEEN.join(frames), most)
+
+
+def _answered(answer: object) -> str:
+    if not isinstance(answer, str) or len(answer) > WINDOW:
+        raise TypeError
+    return harmless(answer)
+
+
+def _name(hook: Hook) -> str:
+    return harmless(str(getattr(hook, "__qualname__", type(hook).__name__)))[:100]
+
+
+def _chain(problem: BaseException) -> Iterator[BaseException]:
+    """The exception and those that led to it, as Python prints them: the first cause last."""
+    one: BaseException | None = problem
+    for _ in range(_MAX_CHAIN):
+        if one is None:
+            return
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+
+
+def _problem_text(problem: BaseException, *, named: bool) -> str:
+    try:
+        text = str(problem)
+    except BaseException:  # noqa: BLE001  # an exception of the user's own making
+        text = "(its text cannot be read)"
+    kind = type(problem).__name__
+    return f"{kind}: {text}" if named and text else kind if named else text
+
+
+def _stack(trace: TracebackType | None) -> str:
+    frames = [(frame, line) for frame, line in walk_tb(trace) if not _module(frame).startswith(_OWN)]
+    return _BETWEEN.join(f"{_module(frame)}.{frame.f_code.co_qualname}:{line}" for frame, line in frames[-_MAX_FRAMES:])
+
+
+def _module(frame: FrameType) -> str:
+    name = str(frame.f_globals.get("__name__", "?"))
+    return PurePath(frame.f_code.co_filename).stem if name == "__main__" else name

@@ -1,0 +1,47 @@
+# pure: every branch is tested
+"""Exception groups, as asyncio.TaskGroup and anyio raise them: what a handler asks for in one of its tasks counts as
+raised by the handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kodo_consumer.core.values.exceptions import HandlerSignal, outcome_of
+from kodo_consumer.core.values.infrastructure_faults import FaultKind, fault_of
+from kodo_consumer.core.values.outcomes import DependencyUnavailable
+
+
+def spokesman(problem: BaseException) -> BaseException:
+    """Exception that speaks for a group: the first in it, where all of them mean the same; else the group, which is a
+    failure. An exception that is no group speaks for itself.
+
+    The same is one outcome that all ask for, a wait for what is unavailable, or one class of exceptions. Where they
+    disagree, none may end the message: the work of the others has failed.
+    """
+    if not isinstance(problem, BaseExceptionGroup):
+        return problem
+    first, *others = _leaves(problem)
+    meaning = _meaning(first)
+    return first if all(_meaning(one) == meaning for one in others) else problem
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    open_ones: list[BaseException] = [group]
+    while open_ones:
+        one = open_ones.pop()
+        if isinstance(one, BaseExceptionGroup):
+            open_ones += reversed(one.exceptions)
+        else:
+            yield one
+
+
+def _meaning(problem: BaseException) -> object:
+    if isinstance(problem, HandlerSignal):
+        try:
+            outcome = outcome_of(problem)
+        except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
+            return type(nested)
+        return DependencyUnavailable if isinstance(outcome, DependencyUnavailable) else outcome
+    fault = fault_of(problem)
+    return type(problem) if fault is None or fault.kind is FaultKind.BUSY else DependencyUnavailable

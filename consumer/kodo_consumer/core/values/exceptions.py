@@ -1,0 +1,250 @@
+"""Exceptions by which a handler requests an outcome for its message.
+
+A handler that returns has done its work; any other exception, or a time-out, has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, Final, get_args
+
+from kodo_consumer.core.values.envelope import Duration, Level, State
+from kodo_consumer.core.values.outcomes import (
+    DeadLettered,
+    DependencyUnavailable,
+    Discarded,
+    Failed,
+    MoveAsked,
+    Outcome,
+    Repeated,
+    RetryAsked,
+    StateAsked,
+    TransferAsked,
+    error_of,
+    reason_text,
+)
+from kodo_consumer.core.values.wire_texts import PropertyValue, property_texts, why_no_text
+
+_KINDS: Final = frozenset(get_args(Outcome))  # to look one up costs less than to compare with each
+
+
+class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
+    """Base class of the exceptions by which a handler requests an outcome; any other exception counts as failed."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The value that is decided on."""
+        raise NotImplementedError
+
+
+def outcome_of(verdict: HandlerSignal) -> Outcome:
+    """Outcome that a verdict asks for.
+    Raises whatever a verdict from the user raises; TypeError where it is no outcome.
+    """
+    found: Any = verdict.outcome
+    if type(found) in _KINDS or isinstance(found, Outcome):
+        outcome: Outcome = found
+        return outcome
+    raise TypeError(f"{type(verdict).__name__}.outcome is no outcome, but {found!r}")
+
+
+class HandlerFailedError(HandlerSignal):
+    """Failure in a pool's process, as hooks see it: its text is the class of the exception."""
+
+    def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
+        super().__init__(reason)
+        self._outcome = outcome or Failed(reason)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed."""
+        return self._outcome
+
+
+class Retry(HandlerSignal):
+    """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
+
+    `code`: why in a word for which the topology has delays of its own (`retrying.by_code`).
+    """
+
+    def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
+        if not isinstance(code, str):
+            raise TypeError(f'code is a word of retrying.by_code, such as "busy", not {code!r}')
+        self.after = _milliseconds(after)
+        self.code = reason_text(code)
+        self.why = reason_text(why) or self.code
+        super().__init__(self.why or "retry")
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed, without in-place waits."""
+        return _retry_asked(self.after, self.why or "asked to retry", self.code)
+
+
+class Pending(HandlerSignal):
+    """To PENDING of its level; counts one attempt of that state."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """PENDING asked for."""
+        return StateAsked(State.PENDING, reason_text(self) or "asked for pending")
+
+
+class Blocking(HandlerSignal):
+    """To BLOCKING of its level; counts one attempt of that state."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """BLOCKING asked for."""
+        return StateAsked(State.BLOCKING, reason_text(self) or "asked for blocking")
+
+
+class Dead(HandlerSignal):
+    """To the dead letters; `why` travels with the message: short, no secrets."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Died."""
+        return DeadLettered(reason_text(self) or "dead")
+
+
+class Repeat(HandlerSignal):
+    """Was done before: acknowledged, and counted as a repeat.
+    Let it pass through the transaction, which must roll back.
+    """
+
+    @property
+    def outcome(self) -> Outcome:
+        """Repeated."""
+        return Repeated()
+
+
+class InvalidPayloadError(Dead):
+    """Error of a payload that contradicts the topology. Unless the handler catches the error, the message becomes a
+    dead letter.
+    """
+
+
+class Discard(HandlerSignal):
+    """Acknowledged without being handled."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Discarded."""
+        return Discarded(reason_text(self) or "discarded")
+
+
+class MoveTo(HandlerSignal):
+    """To the ready lane of another level, such as "L2"; failed where that level is not declared."""
+
+    def __init__(self, level: Level | str) -> None:
+        if not isinstance(level, str):
+            raise TypeError(f'level is a name such as "L2", not {level!r}')
+        super().__init__(level)
+        self.level = level
+
+    @property
+    def outcome(self) -> Outcome:
+        """A move, or failed when there is no such level at all."""
+        if self.level not in list(Level):
+            return Failed(f"MoveTo: no level {reason_text(self.level)}")
+        return MoveAsked(Level(self.level))
+
+
+class Transfer(HandlerSignal):
+    """A new message on another ground, which must be in the subscription's `produces`; then this one is done.
+
+    Payload, key and properties are the old ones unless given; `properties` go over the old ones, as texts (true, false
+    and numbers as JSON writes them).
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes | None = None,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+    ) -> None:
+        changes, wrong = property_texts({} if properties is None else properties)
+        _check_transfer(topic, payload, key, wrong)
+        super().__init__(topic)
+        self.asked = TransferAsked(topic, payload, changes, key)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The transfer."""
+        return self.asked
+
+
+def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) -> None:
+    """Raises TypeError where the handler made it: later nobody knows whose it was."""
+    if why_no_text(topic) or (key is not None and why_no_text(key)):
+        raise TypeError(f"topic and key are text, not {topic!r} and {key!r}")
+    if not (payload is None or isinstance(payload, bytes)):
+        raise TypeError(f"payload is bytes, not {type(payload).__name__}: encode it, as in json.dumps(order).encode()")
+    if wrong:
+        raise TypeError(f"properties: {'; '.join(wrong)}")
+
+
+class Unavailable(HandlerSignal):
+    """A dependency is down: the message waits in memory with a growing backoff and counts nothing."""
+
+    def __init__(self, dependency: str) -> None:
+        super().__init__(dependency)
+        self.dependency = reason_text(dependency)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Dependency down."""
+        return DependencyUnavailable(self.dependency)
+
+
+def exception_for(outcome: Outcome) -> HandlerSignal:
+    """Exception of the handler, for the code around it: its verdict as it was, any other exception by its name."""
+    match outcome:
+        case RetryAsked(after, reason, code):
+            return Retry(None if after is None else timedelta(milliseconds=after), reason, code=code)
+        case StateAsked(State.PENDING, reason):
+            return Pending(reason)
+        case StateAsked(_, reason):
+            return Blocking(reason)
+        case DeadLettered(reason):
+            return Dead(reason)
+        case Discarded(reason):
+            return Discard(reason)
+        case MoveAsked(level):
+            return MoveTo(level)
+        case TransferAsked(topic, payload, changes, key):
+            return Transfer(topic, payload, key=key, properties=changes)
+        case DependencyUnavailable(dependency):
+            return Unavailable(dependency)
+        case Repeated():
+            return Repeat()
+        case Failed(reason):
+            return HandlerFailedError(reason, outcome)
+        case _:
+            return HandlerFailedError(type(outcome).__name__, outcome)
+
+
+def error_behind(outcome: Outcome) -> HandlerFailedError | None:
+    """Cause of the exception that is raised for a handler in another process, with the details of its error; None
+    without details.
+    """
+    return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
+
+
+@lru_cache(maxsize=256)
+def _retry_asked(after: int | None, why: str, code: str) -> RetryAsked:
+    """One for all that ask for the same: to make a frozen value costs more than to find it."""
+    return RetryAsked(after, why, code)
+
+
+def _milliseconds(span: timedelta | str | None) -> int | None:
+    if span is None:
+        return None
+    if isinstance(span, timedelta):
+        return max(0, round(span.total_seconds() * 1000))
+    return int(Duration.parse(span))

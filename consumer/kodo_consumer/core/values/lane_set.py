@@ -1,0 +1,65 @@
+"""Lane sets: lanes by state and level, as limits name them; and bulkheads: the slots that the lanes of a set may take
+at most, and those that are kept for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.envelope import Level, State
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSet:
+    """Lanes of any of these states and any of these levels; none named: of all of them. In the order of the types, so that
+    equal selections are equal.
+    """
+
+    states: tuple[State, ...] = ()
+    levels: tuple[Level, ...] = ()
+
+    def has(self, level: Level, state: State) -> bool:
+        """True if the lane is one of them."""
+        return (not self.states or state in self.states) and (not self.levels or level in self.levels)
+
+    def __bool__(self) -> bool:
+        """True if it leaves any lane out, of all there could be."""
+        return bool(self.states or self.levels)
+
+    def __str__(self) -> str:
+        """`retrying`, `L2`, or `L2,L1/retrying`: as commands, stores and metrics name it."""
+        return "/".join(",".join(names) for names in (self.levels, self.states) if names)
+
+
+ALL_LANES: Final = LaneSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Bulkhead:
+    """Handlers of some lanes in one worker: at most `most` run at once (None: as many as there are slots), and `least` slots
+    are kept for them.
+    """
+
+    lanes: LaneSet
+    most: int | None = None
+    least: int = 0
+
+    def __str__(self) -> str:
+        """`retrying max 8`."""
+        bounds = [*([f"max {self.most}"] if self.most else []), *([f"min {self.least}"] if self.least else [])]
+        return f"{self.lanes} {' '.join(bounds)}"
+
+
+def in_proportion(bulkheads: Sequence[Bulkhead], slots: int, declared: int) -> tuple[Bulkhead, ...]:
+    """The bulkheads of a worker with so many slots in place of those declared: rounded down, but a maximum is at least 1."""
+    return tuple(
+        replace(
+            one,
+            most=None if one.most is None else max(1, one.most * slots // declared),
+            least=one.least * slots // declared,
+        )
+        for one in bulkheads
+    )

@@ -1,0 +1,83 @@
+"""Limits of a policy as data: rates, concurrency and quotas, by a property's value or for all together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kodo_consumer.core.values.envelope import State
+from kodo_consumer.core.values.lane_set import ALL_LANES, LaneSet
+
+NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`amount` per `period` ms, `burst` at once after a pause."""
+
+    amount: int
+    period: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A limit on handler starts. `shared`: of all workers together, else of each. `by` None: one limit for all. `within`:
+    lanes whose messages it is about.
+    """
+
+    by: str | None
+    pace: Pace
+    shared: bool
+    overrides: Mapping[str, Pace] = field(default_factory=dict)
+    within: LaneSet = ALL_LANES
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """Concurrency limit: at most `limit` handlers at once."""
+
+    by: str | None
+    limit: int
+    shared: bool
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    within: LaneSet = ALL_LANES
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Quota: at most `amount` messages in any window of `period` ms."""
+
+    by: str | None
+    amount: int
+    period: int
+    shared: bool
+    overrides: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # value -> (amount, period)
+    within: LaneSet = ALL_LANES
+
+
+Limit = Rate | Concurrency | Quota
+WAITS_OF: Final[Mapping[type[Limit], Sequence[State]]] = {
+    Rate: (State.PENDING,),
+    Concurrency: (),
+    Quota: (State.BLOCKING, State.PENDING),
+}
+"""Waiting states to which a refused message may go, the first that is there."""
+
+
+def kind_of(limit: Limit) -> str:
+    """`rate`, `concurrency` or `quota`."""
+    return type(limit).__name__.lower()
+
+
+def title_of(limit: Limit) -> str:
+    """`rate by uid in L2/retrying`."""
+    return f"{kind_of(limit)} by {limit.by or 'none'}{f' in {limit.within}' if limit.within else ''}"
+
+
+def value_of(by: str, properties: Mapping[str, str], key: str) -> str:
+    """The value of a property, or of the message key when `by` is `key`; NOBODY where it is missing."""
+    if by == "key":
+        return key or NOBODY
+    return properties.get(by) or NOBODY

@@ -1,0 +1,31 @@
+"""Outlet: a ready topic as those who send to it see it, made by kodo_consumer.policy_builder from a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from kodo_consumer.core.values.envelope import Level
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.route_table import DispatchTable
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers
+    share it by key, so that batches must not mix keys.
+    """
+
+    topic: str
+    schema: Mapping[str, Any] | None
+    properties: Mapping[str, str]
+    by_key: bool
+    ordered: bool
+    payload_type: Literal["json", "avro"] = "json"
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
+    dispatch: DispatchTable | None = field(default=None, compare=False)  # routes of those who read it
+    fair_by: str | None = None
+    ground: str = ""
+    level: Level = Level.L1

@@ -1,0 +1,344 @@
+"""Policy of one subscription: the settings of its worker as data, with lanes, waits, limits and routes.
+
+kodo_consumer.policy_builder makes it from a topology. Durations and delays are whole milliseconds; a rate is a whole
+amount per period.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.exclusive_levels import EVERYBODY, ExclusiveLevels
+from kodo_consumer.core.values.limit_policy import NOBODY, WAITS_OF, Limit, value_of
+from kodo_consumer.core.values.route_table import MAX_ROUTES, RouteRule, RouteTable
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.lane_set import Bulkhead
+    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.tenant_moves import TenantMove
+    from kodoctl.protocol.signing import Signer
+
+MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
+JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic
+HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
+_SKEW: Final = 60_000  # ms that the clocks of worker and broker may differ
+MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
+# Messages every lane may hold, however full the look-ahead is; together a quarter of it at most.
+LANE_FLOOR: Final = 200
+_QUEUE_SHARE: Final = 5  # a fifth of the look-ahead may sit in receiver queues: fairness works on what is held
+_MAX_QUEUE: Final = 2_000
+
+OnFailure = Literal["park", "block", "leave"]
+
+
+@dataclass(frozen=True, slots=True)
+class DelaySchedule:
+    """Delays (ms) and attempts of a state; the last delay repeats."""
+
+    delays: tuple[int, ...]
+    attempts: int
+
+    def delay(self, attempt: int) -> int:
+        """Delay before attempt number `attempt`, from 1."""
+        return self.delays[min(attempt, len(self.delays)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic messages may be moved to."""
+
+    level: Level
+    state: State
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
+    whole number among the lanes. A draining lane is read and never written. `subscription`: named in full, as stores
+    know it: `kodo/trade/orders:billing`.
+    """
+
+    index: int
+    level: Level
+    state: State
+    topic: str
+    weight: int
+    share: float
+    draining: bool = False
+    ordered: bool = False
+    partitions: int = 1
+    subscription: str = ""
+
+    @property
+    def name(self) -> str:
+        """`L1/retrying`."""
+        return f"{self.level}/{self.state}"
+
+    @property
+    def is_waiting(self) -> bool:
+        """True for a waiting state and for a backup level, whose messages `kodoctl waiting` may send elsewhere."""
+        return self.state is not State.READY or self.level.is_backup
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTo:
+    """The topic of audit records. `wait`: a message is acknowledged only after the receipt of its record."""
+
+    topic: str
+    wait: bool
+
+
+@dataclass(frozen=True)
+class ErrorTextPolicy:
+    """Error texts that travel: bytes that are kept of text and stack, patterns of what is redacted, and whether audit
+    records have the text, too.
+    """
+
+    keep: int
+    stack: int
+    redact: tuple[str, ...] = ()
+    audit: bool = False
+
+    @cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """The patterns, compiled."""
+        return tuple(re.compile(pattern) for pattern in self.redact)
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationPolicy:
+    """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages,
+    is moved aside.
+    """
+
+    share: float
+    least: int
+    to: Literal["B1", "pending"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Everything the decisions of one subscription go by. `waits[None]` are those of backup levels. `lanes`: those that
+    this worker reads, by their index. `unread`: those that other workers read; their indexes go on from there.
+    """
+
+    ground: str
+    subscription: str
+    lanes: tuple[Lane, ...]
+    targets: Mapping[tuple[Level, State], Target]
+    dead_letter: Target | None
+    waits: Mapping[State | None, DelaySchedule]
+    delays_by_code: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # after failures whose reason has a code
+    in_place: tuple[int, ...] = ()
+    horizon: int = 0
+    handler_timeout: int = 30_000
+    concurrency: int = 32
+    reserves_slots: bool = True  # for quick messages: where the time of a handler is known message by message
+    adaptive: bool = False  # the concurrency is the most there may be: how many there are is found out
+    bulkheads: tuple[Bulkhead, ...] = ()
+    slot_ratio: tuple[int, int] = (1, 1)  # slots of this worker, to those that the file declares
+    limits: tuple[Limit, ...] = ()
+    routes: tuple[RouteRule, ...] = ()
+    exclusive_levels: Mapping[Level, frozenset[str]] = field(default_factory=dict)
+    moves: Mapping[str, TenantMove] = field(default_factory=dict)  # by tenant, as ordered by hand
+    fair_by: str | None = None
+    isolate: IsolationPolicy | None = None
+    tenant_weights: Mapping[str, int] = field(default_factory=dict)
+    lookahead_messages: int = 50_000
+    lookahead_bytes: int = 128 << 20
+    on_failure: OnFailure = "park"
+    produces: Mapping[str, str] = field(default_factory=dict)  # as the file names it -> full topic
+    outlets: Mapping[str, Outlet] = field(default_factory=dict)  # those of `produces` that are topics of the same file
+    by_key: frozenset[str] = frozenset()  # topics written whose batches must not mix keys
+    expected_workers: int = 1
+    payload_schema: Mapping[str, Any] | None = None
+    payload_type: Literal["json", "avro"] = "json"
+    produced_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # Avro, by full topic
+    subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
+    audit: AuditTo | None = None
+    error_text: ErrorTextPolicy | None = None
+    compat: Literal["soften"] | None = None  # whose headers are read where there are no headers
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
+    signer: Signer | None = None  # signs and verifies headers; None: they are believed
+    unread: tuple[Lane, ...] = ()
+
+    @cached_property
+    def every_lane(self) -> tuple[Lane, ...]:
+        """All lanes of the subscription, by their index, whichever worker reads them."""
+        return self.lanes + self.unread
+
+    @cached_property
+    def max_hops(self) -> int:
+        """Hops after which a message is running in circles."""
+        return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + self._route_hops
+
+    @property
+    def _route_hops(self) -> int:
+        return MAX_ROUTES if self.routes or self.exclusive_levels or self.moves else 0
+
+    def target(self, level: Level, state: State) -> Target | None:
+        """Topic to which a message of `level` goes for `state`; None: nowhere.
+        A draining level uses the waiting states of L1.
+        """
+        found = self.targets.get((level, state))
+        if found is None and state is not State.READY and self.is_draining(level):
+            return self.targets.get((Level.L1, state))
+        return found
+
+    @cached_property
+    def ground_lane(self) -> Lane:
+        """Ready lane of the ground topic; its subscription has the data that concern all lanes."""
+        return next(lane for lane in self.every_lane if (lane.level, lane.state) == (Level.L1, State.READY))
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """True if nothing can stand between a message without headers and the queue of its tenant."""
+        special = self.routes or self.limits or self.signer or self.compat or self.moves or self.exclusive.tenants
+        return not (special or any(lane.ordered for lane in self.lanes))
+
+    @cached_property
+    def route_table(self) -> RouteTable:
+        """The routes; none where a lane keeps an order, because a message on another level would overtake."""
+        rules = () if any(lane.ordered for lane in self.lanes) else self.routes
+        return RouteTable(rules, frozenset(level for level in Level if self.is_draining(level)), self.exclusive)
+
+    @cached_property
+    def exclusive(self) -> ExclusiveLevels:
+        """The exclusive levels; none where a lane keeps an order, as of routes."""
+        ordered = any(lane.ordered for lane in self.every_lane)
+        return EVERYBODY if ordered else ExclusiveLevels(self.exclusive_levels)
+
+    def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
+        """Due time of a message that claims `due`: never later than any wait that is declared, and at once on a ready
+        lane above B1, where no worker ever makes one wait. The publish time is from the sender as well, `received`
+        from this worker.
+        """
+        if lane.state is State.READY and not lane.level.is_backup:
+            return 0
+        return min(due, self.latest(publish_time, received))
+
+    def latest(self, publish_time: int, received: int) -> int:
+        """Time when the longest wait that is declared has ended for a message."""
+        return min(publish_time, received) + self.horizon + JITTER + _SKEW
+
+    @property
+    def written(self) -> list[str]:
+        """Every topic its worker publishes to."""
+        dead = [self.dead_letter.topic] if self.dead_letter else []
+        audit = [self.audit.topic] if self.audit else []
+        topics = [*(target.topic for target in self.targets.values()), *self.produces.values(), *dead, *audit]
+        return list(dict.fromkeys(topics))
+
+    def delay_of(self, code: str, attempt: int) -> int | None:
+        """Delay (ms) before attempt number `attempt`, from 1, of a failure with this code; None: as without one."""
+        delays = self.delays_by_code.get(code)
+        return delays[min(attempt, len(delays)) - 1] if delays else None
+
+    def holds_back(self, lane: Lane) -> bool:
+        """True if the broker keeps the messages of a lane until they are due.
+        Where one reader gets all in order it does not.
+        """
+        return lane.state is not State.READY or self.subscription_type in ("shared", "key_shared")
+
+    def is_draining(self, level: Level) -> bool:
+        """True if a level is read but no longer written."""
+        return (level, State.READY) not in self.targets
+
+    def limit_targets(self, level: Level, state: State, kind: type[Limit]) -> Sequence[Target]:
+        """Targets where messages of a lane wait that exceed a limit of this kind, the first choice first. Empty if the
+        messages stay. Empty, too, if a limit of the kind applies in the lane and not in a target: the messages would
+        come back past the limit.
+        """
+        return self._limit_targets[level, state, kind]
+
+    @cached_property
+    def _limit_targets(self) -> Mapping[tuple[Level, State, type[Limit]], Sequence[Target]]:
+        found: dict[tuple[Level, State, type[Limit]], Sequence[Target]] = {}
+        for lane, kind in product(self.lanes, WAITS_OF):
+            targets = [target for at in WAITS_OF[kind] if (target := self.target(lane.level, at)) is not None]
+            met = [
+                one.within for one in self.limits if isinstance(one, kind) and one.within.has(lane.level, lane.state)
+            ]
+            holds = all(within.has(target.level, target.state) for within in met for target in targets)
+            found[lane.level, lane.state, kind] = targets if holds else ()
+        return found
+
+    def isolation_target(self, level: Level) -> Target | None:
+        """Topic to which the messages of an isolated tenant go from the ready lane of a level; None: they stay."""
+        return self._isolation_targets[level]
+
+    @cached_property
+    def _isolation_targets(self) -> Mapping[Level, Target | None]:
+        return {level: self._isolation_target(level) for level in Level}
+
+    def _isolation_target(self, level: Level) -> Target | None:
+        if self.isolate is None or level.is_backup:
+            return None
+        if self.isolate.to == "pending":
+            return self.target(level, State.PENDING)
+        return self.targets.get((Level.B1, State.READY)) if level.rank < Level.B1.rank else None
+
+    def tenant(self, properties: Mapping[str, str], key: str) -> str:
+        """The party fairness is about."""
+        return value_of(self.fair_by, properties, key) if self.fair_by else NOBODY
+
+    @property
+    def queue(self) -> int:
+        """Messages one lane's receiver queues may hold, over all partitions."""
+        share = self.lookahead_messages // _QUEUE_SHARE // max(1, len(self.lanes))
+        return max(1, min(_MAX_QUEUE, share))
+
+    @property
+    def batch(self) -> int:
+        """Messages taken from a lane at once."""
+        return max(1, min(500, self.queue // 2))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes taken from a lane at once; a single message may be larger."""
+        return max(1, self.lookahead_bytes // (4 * max(1, len(self.lanes))))
+
+    @property
+    def max_held(self) -> int:
+        """Messages the worker itself may hold: the look-ahead without the receiver queues, and without a batch that
+        each lane may hand over when there is room for one more message.
+        """
+        return max(1, self.lookahead_messages - (self.queue + self.batch) * len(self.lanes))
+
+    @property
+    def max_held_bytes(self) -> int:
+        """Bytes of payload the worker itself may hold: the look-ahead without a batch that each lane
+        may hand over.
+        """
+        return max(1, self.lookahead_bytes - self.batch_bytes * len(self.lanes))
+
+    @property
+    def lane_most(self) -> int:
+        """Messages of one lane that may be unacknowledged: held, being handed over, and in its receiver queues."""
+        return self.max_held + self.batch + self.queue
+
+    @property
+    def max_early(self) -> int:
+        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead, on
+        ready lanes and on those of waiting states.
+        """
+        return max(1, self.lookahead_messages // 5)
+
+    @property
+    def max_early_bytes(self) -> int:
+        """Bytes of payload that may, but for the last message."""
+        return max(1, self.lookahead_bytes // 5)
+
+    @property
+    def max_in_place(self) -> int:
+        """Messages that may sit out an in-place wait at a time: 20 % of the look-ahead."""
+        return max(1, self.lookahead_messages // 5)

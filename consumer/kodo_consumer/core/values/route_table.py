@@ -1,0 +1,130 @@
+"""Route table: the first route that holds for a message says to which level it goes. Evaluated by senders and workers.
+
+A choice at dispatch comes to rest: where the level that a route names would send the message on at once, the choice is
+the last level; where that leads in a circle, the message stays. So a message that a sender sent straight there is at
+rest for the worker that receives it, which need not believe that anybody evaluated the table before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kodo_consumer.core.values.exclusive_levels import EVERYBODY
+from kodoctl.topology.names import RouteMoment
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.envelope import Level
+    from kodo_consumer.core.values.exclusive_levels import ExclusiveLevels
+    from kodoctl.topology.route_facts import RouteFacts
+
+MAX_ROUTES: Final = 8
+"""Moves of one message by routes; after them it stays in the lane that it is in, and is handled there."""
+_DISPATCH: Final = frozenset({RouteMoment.DISPATCH})
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """A route. `holds`: whether its condition does; None, which is no: it cannot be evaluated. It takes a `share`
+    (0 to 1) of these messages, chosen by `salt`. `name`: for people, and what tells it from others.
+    """
+
+    holds: Callable[[RouteFacts], bool | None] = field(compare=False)
+    to: Level
+    at: frozenset[RouteMoment] = _DISPATCH
+    share: float = 1.0
+    salt: str = ""
+    name: str = ""
+
+
+class RouteChoice(NamedTuple):
+    """`to` None: the message stays. `route`: name of the first route that took it. `unknown`: names of those that could
+    not be evaluated. `circular`: the routes lead in a circle.
+    """
+
+    to: Level | None = None
+    route: str = ""
+    unknown: tuple[str, ...] = ()
+    circular: bool = False
+
+
+@dataclass(frozen=True)
+class RouteTable:
+    """The routes of one subscription in their order. `closed`: levels that take no messages; a route there, when it is
+    the first that holds, leaves the message where it is. `exclusive`: before a route counts, a message is on the level
+    where it belongs.
+    """
+
+    rules: tuple[RouteRule, ...] = ()
+    closed: frozenset[Level] = frozenset()
+    exclusive: ExclusiveLevels = EVERYBODY
+
+    @cached_property
+    def moments(self) -> frozenset[RouteMoment]:
+        """Moments at which there is a route to evaluate."""
+        return frozenset(moment for rule in self.rules for moment in rule.at)
+
+    def on_dispatch(self, facts: RouteFacts) -> RouteChoice:
+        """Choice for a message that is sent to a level, or received there for the first time."""
+        unknown: list[str] = []
+        sent_to = facts.level
+        belongs, route = self._place(facts)
+        seen = [belongs]
+        facts = replace(facts, level=belongs) if belongs is not sent_to else facts
+        while (rule := self._first(facts, RouteMoment.DISPATCH, unknown)) is not None:
+            if rule.to in seen:
+                return RouteChoice(None if belongs is sent_to else belongs, rule.name, tuple(unknown), circular=True)
+            route = route or rule.name
+            seen.append(rule.to)
+            facts = replace(facts, level=rule.to)
+        return RouteChoice(None if seen[-1] is sent_to else seen[-1], route, tuple(dict.fromkeys(unknown)))
+
+    def on_leaving(self, facts: RouteFacts) -> RouteChoice:
+        """Choice for a message whose wait in a waiting state, or in a backup level, is over."""
+        unknown: list[str] = []
+        moment = RouteMoment.BACKUP if facts.level.is_backup else RouteMoment(facts.state.value)
+        rule = self._first(facts, moment, unknown)
+        belongs, route = self._place(facts)
+        to, route = (belongs, route) if rule is None else (rule.to, rule.name)
+        return RouteChoice(None if to is facts.level else to, route, tuple(unknown))
+
+    def _place(self, facts: RouteFacts) -> tuple[Level, str]:
+        """Level where the message belongs before any route counts, and why, where it is another one."""
+        if not self.exclusive.tenants:
+            return facts.level, ""
+        belongs = self.exclusive.level_of(facts.tenant, facts.level)
+        return belongs, "" if belongs is facts.level else self.exclusive.rule_for(facts.tenant, facts.level)
+
+    def _first(self, facts: RouteFacts, moment: RouteMoment, unknown: list[str]) -> RouteRule | None:
+        """The first route that takes the message; None where it is to stay, as there is none, or as it leads there. Names
+        of routes that cannot be evaluated are added to `unknown`.
+        """
+        for rule in self.rules:
+            if moment not in rule.at or not self.exclusive.routes_to(facts.tenant, rule.to):
+                continue
+            holds = rule.holds(facts)
+            if holds is None:
+                unknown.append(rule.name)
+            elif holds and facts.chosen(rule.salt, rule.share):
+                return None if rule.to is facts.level or rule.to in self.closed else rule
+        return None
+
+
+@dataclass(frozen=True)
+class DispatchTable:
+    """The tables of all subscriptions of a ground topic, as its senders evaluate them for the level they send to.
+
+    Every subscription reads what is sent: only where all tables choose one level, it is sent there. Else it goes where
+    it was sent to, and each subscription's workers route it.
+    """
+
+    tables: tuple[RouteTable, ...]
+
+    def choose(self, facts: RouteFacts) -> Level:
+        """Level that the message is sent to."""
+        chosen = {table.on_dispatch(facts).to for table in self.tables}
+        if len(chosen) == 1:
+            return chosen.pop() or facts.level
+        return self.tables[0].exclusive.level_of(facts.tenant, facts.level) if self.tables else facts.level

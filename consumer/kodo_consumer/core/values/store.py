@@ -1,0 +1,101 @@
+"""Port of stores. One store serves one worker of one subscription; what others wrote for that subscription it
+sees, too.
+
+Identities are names as `name_of` makes them. Every implementation passes the same contract tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest
+    from kodo_consumer.core.values.poison import CrashMark
+
+KEEP_S: Final = 3600.0
+"""Seconds that ids of done messages are remembered where nobody says otherwise."""
+_LONGEST: Final = 200  # bytes of an identity that are kept as they are
+_HASHED: Final = "sha256:"
+
+
+class StoreDownError(Exception):
+    """The store cannot be asked now: locked, slow beyond patience, broken, gone. The text is for people, without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request of a worker: its news and its questions.
+
+    `done`: handlers that returned, to be remembered. `ended`: handlers that came to any other end. `starting`: messages
+    about to be handled.
+    """
+
+    done: Sequence[str] = ()
+    ended: Sequence[str] = ()
+    starting: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswer:
+    """Messages that are known to the store. All others are marked as started by this worker from now on.
+
+    `done`: were done before. `marks`: another start of them has not ended.
+    """
+
+    done: frozenset[str] = frozenset()
+    marks: Mapping[str, CrashMark] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """Port of a store. Every call may raise StoreDownError; calls from several threads are fine."""
+
+    run: str
+    """Names this worker in marks and signs of life."""
+
+    def create(self) -> None:
+        """Creates the missing parts of the store, such as tables."""
+
+    def exchange(self, request: Exchange) -> StoreAnswer:
+        """All of it in one transaction, or nothing."""
+
+    def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
+        """Replaces the mark that was found by this worker's own; False: another worker was first."""
+
+    def beat(self) -> Mapping[str, int]:
+        """A sign of life. Answers the count of every run that has not left, this one's included."""
+
+    def prune(self, keep: int, seconds: float) -> int:
+        """Deletes records of messages that were done more than `seconds` ago, except the last `keep`, and data of runs
+        that died long ago. Returns the number of deleted records of done messages.
+        """
+
+    def leave(self) -> None:
+        """This worker ends: takes its marks and its signs of life away."""
+
+    def interrupt(self) -> None:
+        """Ends calls that hang, if the implementation can hang: they raise StoreDownError."""
+
+    def close(self) -> None:
+        """Closes connections and files."""
+
+
+@runtime_checkable
+class LeaseStore(Store, Protocol):
+    """A store that several workers have in common: it grants them leases of what they share of limits."""
+
+    def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
+        """Answers every request, all of them in one transaction."""
+
+
+def name_of(identity: str) -> str:
+    """An identity as stores keep it: as it is, or its digest when it is long or has characters databases refuse."""
+    if (
+        len(identity.encode("utf-8", "surrogatepass")) <= _LONGEST
+        and identity.isprintable()
+        and not identity.startswith(_HASHED)
+    ):
+        return identity
+    return _HASHED + hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()

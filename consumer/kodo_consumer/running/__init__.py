@@ -1,0 +1,1 @@
+"""Running: one running worker, several consumers in a process, several processes of one worker."""

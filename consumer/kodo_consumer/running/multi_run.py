@@ -1,0 +1,145 @@
+"""Several consumers in one process: they start together, drain together, and have one end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.runtime.threads import begin, log_end
+from kodoctl.errors import ExitCode
+
+log = logging.getLogger("kodo.consumer")
+_POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
+SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
+
+
+class RunnableConsumer(Protocol):
+    """A consumer, as far as running it goes."""
+
+    def start(self) -> None:
+        """Connects and begins."""
+
+    def stop(self) -> None:
+        """Drains and leaves. Raises what broke it."""
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits at most so many seconds; true if it broke."""
+
+    def lanes(self) -> list[str]:
+        """The topics it reads."""
+
+    def summary(self) -> list[str]:
+        """Lines for people about the work of this consumer."""
+
+    def reload(self) -> None:
+        """Reads its topology file again."""
+
+
+def run_all(
+    *consumers: RunnableConsumer, say: Callable[[str], object] = log.info, ready: Callable[[], object] | None = None
+) -> None:
+    """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
+    once.
+
+    `ready`: of a process of a worker group, called once all have started. Its parent ends it at the second signal;
+    what it gets more than once itself is the same request, however late: of its parent, of whoever signals all
+    processes, and of its own when the parent is gone.
+
+    When one cannot start or breaks, the others drain as well, and its error is raised: a process manager then
+    starts all of them again. For main threads: UsageError elsewhere.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise misused("run: signals reach the main thread alone; call start and stop elsewhere")
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with ending_on_signals(at_once=ready is None) as asked, reloading_on_hangup([one.reload for one in consumers]):
+        _run(consumers, asked, say, ready or (lambda: None))
+
+
+@contextmanager
+def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]:
+    """SIGHUP: every topology file is read again, by these. For main threads, where there is such a signal."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+
+    def read(_number: int, _frame: FrameType | None) -> None:
+        for reload in reloads:  # not in the signal's own frame: it may interrupt whoever holds the locks
+            begin(reload, "kodo-hangup", log_end)
+
+    before = signal.signal(signal.SIGHUP, read)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
+def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the second signal ends the process at once, if `at_once`. For main threads.
+
+    What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its
+    group.
+    """
+    asked = threading.Event()
+    end = _ender(asked, at_once=at_once)
+    old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, before in old.items():
+            signal.signal(number, before)
+
+
+def _run(
+    consumers: Sequence[RunnableConsumer],
+    asked: threading.Event,
+    say: Callable[[str], object],
+    ready: Callable[[], object],
+) -> None:
+    started: list[RunnableConsumer] = []
+    try:
+        for consumer in consumers:
+            consumer.start()
+            started.append(consumer)
+            for line in consumer.lanes():
+                say(f"lane {line}")
+        ready()
+        while not asked.is_set() and not any(consumer.wait(_POLL / max(1, len(started))) for consumer in started):
+            pass
+    finally:
+        problems = _stop(started)
+    for consumer in started:
+        for line in consumer.summary():
+            say(line)
+    if problems:
+        raise problems[0]
+
+
+def _stop(consumers: Sequence[RunnableConsumer]) -> list[BaseException]:
+    """Drains all at the same time, each within its own time-out. Answers what went wrong."""
+    problems: list[BaseException] = []  # of one; the others are to end in order all the same
+    threads = [begin(consumer.stop, "kodo-drain", problems.append, daemon=False) for consumer in consumers]
+    for thread in threads:
+        thread.join()
+    return problems
+
+
+def _ender(asked: threading.Event, *, at_once: bool) -> Callable[[int, FrameType | None], Any]:
+    first: list[float] = []  # when the first signal came
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if at_once and first and time.monotonic() - first[0] > SAME_SIGNAL_S:
+            os._exit(ExitCode.INTERRUPTED)
+        first[:] = first or [time.monotonic()]
+        asked.set()
+
+    return end

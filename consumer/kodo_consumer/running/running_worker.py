@@ -1,0 +1,176 @@
+"""Running worker: a worker with all that is started beside it, and that ends with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core import COMPILED
+from kodo_consumer.core.values.object_use import ObjectUse, misused
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
+from kodo_consumer.runtime.lease_refresher import lease_refresher_of
+from kodo_consumer.runtime.supervisor import WorkerSupervisor
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+    from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.values.broker import BorderStatus, Broker, Cluster
+    from kodo_consumer.core.values.counters import Counts
+    from kodo_consumer.core.values.handler_executor import HandlerExecutor
+    from kodo_consumer.core.values.policy import Policy
+    from kodo_consumer.runtime.settings import Settings
+    from kodo_consumer.runtime.topology_reload import Reloader
+    from kodo_consumer.runtime.worker import Worker
+
+log = logging.getLogger("kodo.consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningWorker:
+    """`window`: metrics and health, where a port is named. `reloader`: where there is a file to follow."""
+
+    worker: Worker
+    service: WorkerSupervisor
+    broker: Broker
+    cluster: Cluster
+    window: HttpEndpoint | None
+    reloader: Reloader | None
+    traces: HandlerSpans | None
+    use: ObjectUse = field(default_factory=partial(ObjectUse, "consumer"))
+
+    @property
+    def counts(self) -> Counts:
+        """A copy, which counts no further."""
+        counts = self.worker.counts
+        return replace(counts, **{name: copy(getattr(counts, name)) for name in ("finished", "waited", "failed")})
+
+    @property
+    def in_flight(self) -> dict[str, int]:
+        """Messages by lane."""
+        return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
+
+    def reload(self) -> None:
+        """Reads the topology file again, where there is one."""
+        _check_process(self, "reload")
+        if self.reloader is not None:
+            self.reloader.look(always=True)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Blocks until the worker broke or was stopped; False when the time ran out first."""
+        _check_process(self, "wait")
+        return self.service.wait(seconds)
+
+    def stop(self) -> None:
+        """Drains the worker, then ends the worker and its companions, once, and only in the process that started the
+        worker. Raises the error that broke the worker.
+        """
+        if not self.use.end():
+            return
+        try:
+            self.service.stop()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the companions of the worker, which has ended."""
+        if self.reloader is not None:
+            self.reloader.stop()
+        if self.window is not None:
+            self.window.close()
+        if self.traces is not None:
+            self.traces.close()
+        self.broker.close()
+        self.cluster.close()
+
+
+def check_idle(running: RunningWorker | None, call: str) -> None:
+    """Raises UsageError while a worker runs, because a running worker follows the earlier declarations, and in a
+    process forked since.
+    """
+    if running is not None:
+        _check_process(running, call)
+        if not running.use.is_closed:
+            raise misused(f"{call}: this consumer runs already; do it before it starts")
+
+
+def has_started(running: RunningWorker | None, call: str) -> RunningWorker:
+    """The worker; raises UsageError where there is none yet."""
+    if running is None:
+        raise misused(f"{call}: this consumer was not started")
+    return running
+
+
+def _check_process(running: RunningWorker, call: str) -> None:
+    if running.use.is_elsewhere:
+        running.use.check(call)
+
+
+def started(
+    worker: Worker,
+    runner: HandlerExecutor,
+    connections: tuple[Broker, Cluster],
+    settings: Settings,
+    traces: HandlerSpans | None,
+    reloader_of: Callable[[WorkerSupervisor], Reloader | None],
+) -> RunningWorker:
+    """Starts a worker. Raises KodoctlError; then broker, cluster and runner are for the caller to end."""
+    broker, cluster = connections
+    name = f"{worker.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+    service = WorkerSupervisor(worker, cluster, consumer_name=name, drain_timeout=settings.drain_timeout / 1000)
+    lessee = lease_refresher_of(worker, runner)
+    if lessee is not None:
+        service.background_tasks.append(lessee.run)
+    else:
+        for limit in worker.engine.scheduler.limits.too_small:
+            log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
+    window = _shown(worker, service, runner, settings, broker.border)
+    try:
+        service.start()
+    except BaseException:
+        if window is not None:
+            window.close()
+        raise
+    reloader = reloader_of(service)
+    if reloader is not None:
+        reloader.start()
+    _log_ready(worker.policy, broker.border)
+    return RunningWorker(worker, service, broker, cluster, window, reloader, traces)
+
+
+def _shown(
+    worker: Worker, service: WorkerSupervisor, runner: HandlerExecutor, settings: Settings, border: BorderStatus
+) -> HttpEndpoint | None:
+    """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
+    from kodo_consumer.adapters.metrics.worker_view import WorkerView
+
+    tenants, measured = settings.metrics_tenants, settings.port is not None
+    loop = getattr(runner, "loop", None)
+    session = runner.guard.session if isinstance(runner, IdempotentExecutor) else None
+    sight = WorkerView(worker, service, loop, border=border, tenants=tenants, measured=measured, session=session)
+    if settings.port is None:
+        return None
+    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+
+    window = HttpEndpoint(sight, settings.host, settings.port)
+    log.info("metrics and health are on http://%s", window.address)
+    return window
+
+
+def _log_ready(policy: Policy, border: BorderStatus) -> None:
+    """Whether the native border is used; and where the worker reads some of the lanes, which it leaves to others."""
+    _inform(f"ready, {border}, {COMPILED}")
+    if policy.unread:
+        texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
+        log.info("ready: reads %s; other workers have to read %s", *texts)
+
+
+@lru_cache(maxsize=10)
+def _inform(text: str) -> None:
+    """Once in a process, however many consumers it has."""
+    log.info("%s", text)

@@ -1,0 +1,229 @@
+"""Worker group: several worker processes of one command, which start, drain and end together.
+
+Each process is a worker by itself: with its own name, connections and part of shared limits. What the parent does is
+start them, forward signals, and start one anew that ended although nobody asked it to. It reads no message, so that
+nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.running.multi_run import SAME_SIGNAL_S
+from kodo_consumer.runtime.threads import begin, log_end
+from kodoctl.errors import ExitCode
+from kodoctl.programs import imports_as_before, imports_nothing_here
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+log = logging.getLogger("kodo.consumer")
+_CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
+_POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds before a worker that ended starts again
+_SIGNALLED: Final = 128  # exit codes beyond it are those of a signal, such as the system's for want of memory
+_LONG_LIFE: Final = 60.0  # seconds: who worked for so long starts again after the first pause
+
+
+def pause_before(number: int) -> float:
+    """Seconds before the start that follows this end, of those without a long life between them, from 1 on."""
+    return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (number - 1)))
+
+
+class GroupMember:
+    """Member of a worker group, in its own process: `number` counts from 0, `size` is the number of members."""
+
+    def __init__(self, number: int, size: int, parent: Connection) -> None:
+        self.number, self.size, self._parent = number, size, parent
+
+    def report_ready(self) -> None:
+        """Its worker has started."""
+        self._parent.send_bytes(b"ready")
+
+
+Work = Callable[[GroupMember], object]
+"""The work of one process, in its main thread, until SIGTERM. It has to be picklable; what it raises, such as SystemExit,
+is its exit code.
+"""
+
+
+class _Slot:
+    """A worker of the group through all its lives. `starts_at`: when its next life begins, by the monotonic clock."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.starts_at = number, float("inf")
+        self.process: SpawnProcess | None = None
+        self.child: Connection | None = None
+        self.ready_at: float | None = None  # in this life
+        self.was_ready, self.ends = False, 0
+
+    def start(self, work: Work, size: int) -> None:
+        self.child, end = _CONTEXT.Pipe(duplex=False)
+        self.process = _CONTEXT.Process(
+            target=_run_member, args=(work, GroupMember(self.number, size, end)), name=f"kodo-worker-{self.number + 1}"
+        )
+        with imports_nothing_here():
+            self.process.start()
+        end.close()
+        self.starts_at, self.ready_at = float("inf"), None
+        log.info("worker %d is process %d", self.number + 1, self.process.pid)
+
+    def read(self, now: float) -> None:
+        """Whether it is ready."""
+        if self.child is not None and self.child.poll():
+            try:
+                self.child.recv_bytes()
+                self.ready_at, self.was_ready = now, True
+            except EOFError:
+                self.child.close()
+                self.child = None
+
+    def send(self, number: signal.Signals) -> None:
+        if self.process is not None and self.process.exitcode is None and self.process.pid is not None:
+            with suppress(ProcessLookupError):  # it ended this moment
+                os.kill(self.process.pid, number)
+
+    def bury(self, now: float) -> int | None:
+        """Exit code of a process that ended, as a shell has it; None while it lives or there is none."""
+        if self.process is None or self.process.exitcode is None:
+            return None
+        code, process = self.process.exitcode, self.process
+        self.read(now)
+        if self.child is not None:
+            self.child.close()
+        self.ends = 1 if self.ready_at is not None and now - self.ready_at >= _LONG_LIFE else self.ends + 1
+        self.process = self.child = None
+        log.log(
+            logging.INFO if code == 0 else logging.WARNING, "worker %d (process %d) %s", self.number + 1, process.pid,
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}",
+        )  # fmt: skip
+        process.close()
+        return code if code >= 0 else _SIGNALLED - code
+
+
+class WorkerGroup:
+    """`size` worker processes, each of which runs `work`. For main threads; `run` is called once.
+
+    The first worker starts alone: what keeps it from starting is reported once. A worker that ends with an exit code
+    and never was ready ends the group with that code. Any other is started anew whenever it ends, after 1 s at first
+    and 30 s at most.
+    """
+
+    def __init__(self, size: int, work: Work) -> None:
+        self._work = work
+        self._slots = [_Slot(number) for number in range(size)]
+        self._signals: list[float] = []  # when it was asked to end
+        self._code: int | None = None  # of the end, once it is known that the group ends
+
+    def run(self) -> int:
+        """Runs the workers until SIGTERM or SIGINT, which all workers get: then they drain. A second signal kills them.
+        Returns the exit code.
+        """
+        self._slots[0].starts_at = time.monotonic()
+        with self._forwarding():
+            try:
+                while self._step(time.monotonic()):
+                    pass
+            finally:
+                for slot in self._slots:
+                    slot.send(signal.SIGKILL)
+        assert self._code is not None
+        return ExitCode.INTERRUPTED if len(self._signals) > 1 else self._code
+
+    def _step(self, now: float) -> bool:
+        """Checks every worker, and waits for the next event. False if all workers have ended."""
+        for slot in self._slots:
+            slot.read(now)
+            if (code := slot.bury(now)) is not None:
+                self._ended(slot, code, now)
+        if self._slots[0].was_ready:
+            for slot in self._slots:
+                if not slot.ends and slot.process is None:
+                    slot.starts_at = min(slot.starts_at, now)
+        for slot in self._slots:
+            if slot.starts_at <= now and self._code is None:
+                self._start(slot)
+        living = [slot for slot in self._slots if slot.process is not None]
+        if self._code is not None and not living:
+            return False
+        rest = max(0.0, min((slot.starts_at - now for slot in self._slots if self._code is None), default=_POLL))
+        pause = min(_POLL, rest)  # a signal only ends it where it is over: Python goes on with what was interrupted
+        wait([one for slot in living for one in _events(slot)], pause) if living else time.sleep(pause)
+        return True
+
+    def _start(self, slot: _Slot) -> None:
+        slot.start(self._work, len(self._slots))
+        if self._code is not None:  # the signal came meanwhile
+            slot.send(signal.SIGTERM)
+
+    def _ended(self, slot: _Slot, code: int, now: float) -> None:
+        if self._code is not None:
+            self._code = self._code or (0 if code == _SIGNALLED + signal.SIGTERM and not slot.ready_at else code)
+        elif not slot.was_ready and (slot.number == 0 or code <= _SIGNALLED):
+            log.error("worker %d could not start, so all end", slot.number + 1)
+            self._end(code or ExitCode.ERROR)
+        else:
+            pause = pause_before(slot.ends)
+            slot.starts_at = now + pause
+            log.warning("worker %d starts again in %.0f s", slot.number + 1, pause)
+
+    def _end(self, code: int) -> None:
+        self._code = code
+        for slot in self._slots:
+            slot.send(signal.SIGTERM)
+
+    @contextmanager
+    def _forwarding(self) -> Iterator[None]:
+        def end(_number: int, _frame: FrameType | None) -> None:
+            now = time.monotonic()
+            if not self._signals:
+                self._signals.append(now)
+                self._end(self._code or ExitCode.OK)
+            elif now - self._signals[0] > SAME_SIGNAL_S:
+                self._signals.append(now)
+                for slot in self._slots:
+                    slot.send(signal.SIGKILL)
+
+        def reload(number: int, _frame: FrameType | None) -> None:
+            for slot in self._slots:
+                if slot.ready_at is not None:  # before, it would end by the signal
+                    slot.send(signal.Signals(number))
+
+        handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+        before: dict[int, Any] = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        # who starts us may ignore it, and no end of a worker would be known
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _events(slot: _Slot) -> list[Connection | int]:
+    assert slot.process is not None
+    return [slot.process.sentinel, *([slot.child] if slot.child is not None else [])]
+
+
+def _run_member(work: Work, member: GroupMember) -> None:
+    """The process of a worker. It drains as after SIGTERM when its parent is gone: nobody would end it."""
+    imports_as_before()
+    begin(_end_with_parent, "kodo-parent", log_end)
+    work(member)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    log.warning("the parent process is gone: draining")
+    os.kill(os.getpid(), signal.SIGTERM)

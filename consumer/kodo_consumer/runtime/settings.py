@@ -1,0 +1,208 @@
+"""Settings outside the topology: `kodo-consumer.toml` in the working folder or above it, or the environment."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
+from kodo_consumer.adapters.tracing.setup import CHOICES, Wanted
+from kodo_consumer.core.values.envelope import Duration, UnitError
+from kodo_consumer.core.values.lane_selection import LaneSelection
+from kodo_consumer.core.values.store import KEEP_S
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
+from kodoctl.host_facts import nearest_file, why_a_strangers
+from kodoctl.protocol.signing import Signer
+from kodoctl.pulsar.connection.secret import Secret
+
+log = logging.getLogger("kodo.consumer")
+OnStoreDown = Literal["pause", "go_on"]
+FILE: Final = "kodo-consumer.toml"
+VARIABLE: Final = "KODO_CONSUMER_"  # and the name of the setting in capitals
+
+
+def _duration(value: Any) -> Duration:
+    return Duration.parse(str(value))
+
+
+def _count(value: Any) -> int:
+    number = int(str(value))
+    if number < 1:
+        raise ValueError(f"{number} is less than 1")
+    return number
+
+
+def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
+    """`{default = ["1s", "1m"], refund = ["10s"]}`, or as a variable's text `default=1s,1m refund=10s`."""
+    if not isinstance(value, Mapping):
+        value = {code: text.split(",") for code, _, text in (part.partition("=") for part in str(value).split())}
+    found = {str(code): tuple(map(_duration, delays)) for code, delays in value.items() if isinstance(delays, list)}
+    if not found or len(found) < len(value) or not all(map(all, found.values())) or () in found.values():
+        raise ValueError('write {default = ["1s", "1m"], CODE = ["10s"]}, in a variable default=1s,1m CODE=10s')
+    return found
+
+
+def _one_of(words: Sequence[str], listed: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value not in words:
+            raise ValueError(f"write {listed}")
+        return value
+
+    return read
+
+
+def _flag(value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError("write true or false")
+    return text == "true"
+
+
+def _number(least: int, most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if not re.fullmatch(r"\d+", str(value)) or not least <= int(str(value)) <= most:
+            raise ValueError(f"{value!r} is no whole number from {least} to {most}")
+        return int(str(value))
+
+    return read
+
+
+def _host(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.:_-]+", str(value)):
+        raise ValueError(f"{value!r} is no host name or address")
+    return str(value)
+
+
+def _lanes(value: Any) -> LaneSelection:
+    """`"retrying,pending"`, or in the file a list of such names."""
+    return LaneSelection.parse(",".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "drain_timeout": _duration,
+    "lanes": _lanes,
+    "signing_keys": Signer.parse,
+    "outbox_url": lambda value: Secret(str(value)),
+    "outbox_backoff": _backoff,
+    "outbox_attempts": _count,
+    "outbox_claim": _duration,
+    "outbox_keep": _duration,
+    "store": lambda value: StorePlace(parse_store(str(value))),
+    "store_keep": _duration,
+    "on_store_down": _one_of(("pause", "go_on"), "pause or go_on"),
+    "crash_marks": lambda value: Path(str(value)),
+    "host": _host,
+    "port": _number(0, 65535),
+    "metrics_tenants": _number(0, 1000),
+    "traces": _one_of(CHOICES, ", ".join(CHOICES)),
+    "traces_tenant": _flag,
+    "native": _flag,
+}
+"""How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where
+    headers are not signed. `lanes`: those that this worker reads, None: all of its subscription.
+
+    `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer
+    where few were done since; `on_store_down`: nothing starts while it cannot be asked (pause), or handlers go on
+    without it (go_on). `crash_marks`: without a store, a folder for marks of what was started.
+
+    The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business
+    code (`default` for all others); `outbox_attempts`, tries before a row is reported; `outbox_claim`, ms that a
+    relay's claim on a row lasts; `outbox_keep`, ms that sent rows are kept.
+
+    Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
+    `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set
+    a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`: they name tenants.
+
+    `native`: false has messages cross into the client library one by one, also where the native border could be used.
+    `workers`: how many worker processes the command has of which this is one; `--workers` says it, and no file.
+    """
+
+    drain_timeout: int = 30_000
+    lanes: LaneSelection | None = None
+    signing_keys: Signer | None = None
+    outbox_url: Secret | None = None
+    outbox_backoff: Mapping[str, tuple[int, ...]] | None = None
+    outbox_attempts: int = 10
+    outbox_claim: int = 150_000
+    outbox_keep: int = 7 * 86_400_000
+    store: StorePlace | None = None
+    store_keep: int = round(KEEP_S * 1000)
+    on_store_down: OnStoreDown = "pause"
+    crash_marks: Path | None = None
+    host: str = "127.0.0.1"
+    port: int | None = None
+    metrics_tenants: int = 20
+    traces: Wanted = "auto"
+    traces_tenant: bool = False
+    native: bool = True
+    workers: int = 1
+
+
+def _is_variable(finding: Diagnostic) -> bool:
+    """True if the finding is about an environment variable, not about a value in a file."""
+    return finding.where is not None and finding.where.file.startswith(VARIABLE)
+
+
+@cache
+def _warn_of(variable: str) -> None:
+    """Once, of one that is almost a setting's.
+    Others may be anybody's: orchestrators make variables of a service's name.
+    """
+    if not variable.startswith(VARIABLE) or (name := variable.removeprefix(VARIABLE).lower()) in _READERS:
+        return
+    if close := get_close_matches(name, _READERS, n=1, cutoff=0.8):
+        log.warning("%s is no setting and changes nothing: is %s%s meant?", variable, VARIABLE, close[0].upper())
+
+
+def _made_by_platform(name: str, text: Any) -> bool:
+    """True for the variable that Kubernetes and Docker set in every container beside a service `kodo-consumer`."""
+    return name == "port" and re.fullmatch(r"(tcp|udp|sctp)://[^/]+:\d+", text) is not None
+
+
+def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
+    """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every
+    finding, UsageError where variables are wrong. Warns of variables that are almost a setting's.
+    """
+    file = nearest_file(FILE, folder)
+    given: dict[str, Any] = {}
+    where = Where(str(file)) if file else None
+    if file is not None:
+        try:
+            if reason := why_a_strangers(file):
+                raise KodoctlError(error("K708", "cannot read settings", reason, where))
+            given = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as problem:
+            raise KodoctlError(error("K708", "cannot read settings", str(problem), where)) from None
+    findings: list[Diagnostic] = []
+    if unknown := [key for key in given if key not in _READERS]:
+        detail = f"unknown: {', '.join(unknown)}; there is {', '.join(_READERS)}"
+        findings.append(error("K708", "cannot read settings", detail, where))
+    values: dict[str, Any] = {}
+    for name, read in _READERS.items():
+        variable = VARIABLE + name.upper()
+        text = environ.get(variable, given.get(name))
+        if text is None or (variable in environ and _made_by_platform(name, text)):
+            continue
+        try:
+            values[name] = read(text)
+        except (ValueError, UnitError) as problem:
+            place = Where(variable) if variable in environ else where
+            findings.append(error("K708", "cannot read settings", f"{name}: {problem}", place))
+    if findings:
+        kind = UsageError if any(_is_variable(finding) for finding in findings) else KodoctlError
+        raise kind(*findings)
+    for name in environ:
+        _warn_of(name)
+    return Settings(**values)

@@ -1,0 +1,171 @@
+"""Environment of a process: its variables, contexts and working folder, with what a user gave over them.
+
+They are read once, here; the result is a topology, a connection and the real broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.payloads.schema_versions import SchemaVersions
+from kodo_consumer.core.values.envelope import State
+from kodoctl.errors import ClusterError, Diagnostic, error
+from kodoctl.host_facts import working_folder
+from kodoctl.pulsar.connection.client_options import knock
+from kodoctl.pulsar.connection.connection import Connection, Flags, connect, read_contexts, readable
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
+    from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
+    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.policy import Policy
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+
+log = logging.getLogger("kodo.consumer")
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """Choice of the cluster and of the environment of the file, as on the command line of kodoctl; `environ` stands
+    in for the variables of this process.
+    """
+
+    env: str | None
+    context: str | None
+    admin_url: str | None
+    broker_url: str | None
+    token_file: str | None
+    tls_cert: str | None
+    tls_key: str | None
+    tls_ca: str | None
+    environ: Mapping[str, str] | None
+
+
+def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tuple[PulsarBroker, AdminCluster]:
+    """The real broker and its admin API; `native`: see Settings. Raises ClusterError without an address of the binary
+    port, or where no broker answers.
+    """
+    from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
+
+    knock(connection)
+    cluster = AdminCluster(connection)
+    try:
+        return PulsarBroker(
+            connection,
+            by_key=policy.by_key,
+            outlets=_outlets(policy, cluster),
+            largest=policy.largest,
+            native=native,
+        ), cluster
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def reach_outlet(
+    connection: Connection, outlet: Outlet, *, native: bool = True
+) -> tuple[PulsarBroker, MessageValidator]:
+    """Connects to the broker for a producer of one topic. Returns the broker and the validator of messages, whose size
+    limit is the smaller one of file and broker. Raises ClusterError.
+    """
+    from kodo_consumer.adapters.pulsar import PulsarBroker
+    from kodo_consumer.adapters.pulsar.cluster_admin import largest_now
+    from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
+
+    knock(connection)
+    topic, outlets = outlet.topic, None
+    if outlet.payload_type == "avro" and outlet.schema is not None:
+        outlets = SchemaTopics(frozenset(), {topic: outlet.schema}, lambda _: None)
+    limits = [size for size in (outlet.largest.get(topic), largest_now(connection, topic)) if size]
+    largest = {topic: min(limits)} if limits else {}
+    by_key, ordered = ({topic} if kept else () for kept in (outlet.by_key, outlet.ordered))
+    form = MessageValidator(check_of(outlet), outlet.properties, int(min(limits, default=0)))
+    broker = PulsarBroker(connection, by_key=by_key, ordered=ordered, outlets=outlets, largest=largest, native=native)
+    return broker, form
+
+
+def _outlets(policy: Policy, cluster: AdminCluster) -> SchemaTopics | None:
+    """Topics that are published to with a schema: the ready topics of Avro grounds, of this one and of
+    those produced to.
+    """
+    from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
+
+    ready = frozenset[str]()
+    declared = dict(policy.produced_schemas)
+    if policy.payload_type == "avro" and policy.payload_schema is not None:
+        ready = frozenset(target.topic for target in policy.targets.values() if target.state is State.READY)
+        declared |= dict.fromkeys(ready, policy.payload_schema)
+    return SchemaTopics(ready, declared, SchemaVersions(policy, cluster).definition) if declared else None
+
+
+def _forbidden_type(policy: Policy, topic: str, cluster: AdminCluster) -> Iterator[Diagnostic]:
+    allowed = cluster.subscription_types(topic)
+    if allowed and policy.subscription_type not in allowed:
+        detail = (
+            f"{policy.subscription} on {topic} is {policy.subscription_type}, and topic or namespace allow"
+            f" {', '.join(sorted(allowed))} (`subscriptionTypesEnabled`)"
+        )
+        yield error("K713", "cannot subscribe", detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Environment variables, working folder and explicit options of a process."""
+
+    environ: Mapping[str, str]
+    folder: Path
+    flags: Flags
+    env: str | None
+
+    @classmethod
+    def of(cls, **place: Unpack[ConnectionOptions]) -> Environment:
+        """Environment of this process; the options in `place` take precedence."""
+        environ = place.get("environ")
+        flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]
+        return cls(os.environ if environ is None else environ, working_folder(), flags, place.get("env"))
+
+    def topology(self, path: str | Path) -> LoadedTopology:
+        """The file in the environment asked for, else KODOCTL_ENV, else the context's. Raises KodoctlError."""
+        from kodo_consumer.policy_builder import load
+
+        return load(str(path), self.env or self.environ.get("KODOCTL_ENV") or self._context_env())
+
+    def connection(self) -> Connection:
+        """The cluster. Raises UsageError when none is named anywhere."""
+        found = connect(self.flags, self.environ, self.folder)
+        if warning := readable(found):
+            log.warning("%s [%s]: %s", warning.summary, warning.code, warning.detail)
+        return found
+
+    def reach(self, policy: Policy, native: bool) -> tuple[PulsarBroker, AdminCluster]:  # noqa: FBT001
+        """See `reach`."""
+        return reach(self.connection(), policy, native=native)
+
+    def start_findings(self, policy: Policy, native: bool) -> list[Diagnostic]:  # noqa: FBT001
+        """Findings that a start would fail with, although all topics and subscriptions exist: forbidden types of
+        subscriptions, and producers that the broker refuses, one finding for each topic. Each producer is opened as a
+        worker opens it, which shows missing rights, schemas, encryption, terminated topics and limits on producers;
+        nothing is sent. Raises ClusterError if the binary port does not answer.
+        """
+        broker, cluster = self.reach(policy, native)
+        with closing(cluster), closing(broker):
+            found = [finding for lane in policy.lanes for finding in _forbidden_type(policy, lane.topic, cluster)]
+            for topic in sorted(policy.written):
+                try:
+                    broker.publisher([topic], lambda _: None, policy.largest, local=True).close()
+                except ClusterError as problem:
+                    found += problem.diagnostics
+        return found
+
+    def _context_env(self) -> str | None:
+        contexts = read_contexts(self.environ, self.folder)
+        named_by_address = self.flags.admin_url or "KODOCTL_ADMIN_URL" in self.environ
+        name = self.flags.context or (None if named_by_address else contexts.current)
+        return contexts.get(name).env if name else None

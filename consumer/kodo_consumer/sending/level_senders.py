@@ -1,0 +1,145 @@
+"""Level senders: what one producer sends to the topics of the levels of its ground topic."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
+from kodo_consumer.core.values.limit_policy import NOBODY, value_of
+from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.sending.numbered_publisher import NumberedPublisher
+from kodoctl.topology.route_facts import RouteFacts
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.checks.message_validation import MessageValidator
+    from kodo_consumer.core.values.broker import Broker
+    from kodo_consumer.core.values.envelope import Level
+    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.route_table import DispatchTable
+    from kodo_consumer.runtime.topology_reload import FileReloader
+    from kodo_consumer.sending.pending_messages import OnStored
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+
+class LevelSender:
+    """The messages of one producer to the topic of one level, with a receipt for each. Thread-safe."""
+
+    def __init__(
+        self,
+        topic: str,
+        broker: Broker,
+        form: MessageValidator,
+        signer: Signer | None,
+        *,
+        numbered: bool,
+        traces: Wanted,
+    ) -> None:
+        self.topic, self._broker = topic, broker
+        self._traces = sends_of(topic, traces)
+        self._out = NumberedPublisher(topic, broker, form, signer, self._traces, numbered=numbered)
+        self.has_room, self.wait, self.give_up = self._out.has_room, self._out.wait, self._out.give_up
+
+    def publish(
+        self, name: str, data: bytes | None, given: dict[str, str], on_receipt: OnStored, key: str, event_time: int
+    ) -> PostedMessage:
+        """Publishes a message of this identity; waits for room. Raises as NumberedPublisher.publish."""
+        size = len(data or b"")
+        if self._traces is None:
+            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, None), size)
+        span = self._traces.begin(given, name)
+        try:
+            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, span), size)
+        except BaseException as problem:
+            self._traces.refused(span, problem)
+            raise
+
+    def check_waiting(self, call: str) -> None:
+        """Raises UsageError on the thread that brings the receipts, which waits for none."""
+        if self._out.is_calling:
+            detail = (
+                f"{call}: in a callback with a receipt it would wait for itself; post there, or call another thread"
+            )
+            raise misused(detail)
+
+    def close(self, timeout: float) -> None:
+        """Closes the sender and its broker. Messages without a receipt after `timeout` seconds are given up."""
+        self._out.close(timeout)
+        self._broker.close()
+
+
+class PostedMessage(NamedTuple):
+    """A message on its way to the topic of a level. `size`: bytes of payload."""
+
+    by: LevelSender
+    name: str
+    ticket: int
+    size: int
+
+    def give_up(self) -> None:
+        """Nobody waits for its receipt any more."""
+        self.by.give_up(self.ticket)
+
+
+class LevelSenders:
+    """Senders of the other levels of a ground topic, to which its routes send messages. Thread-safe."""
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        table: DispatchTable | None,
+        open_level: Callable[[Level], LevelSender],
+        reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
+    ) -> None:
+        self._level, self._fair_by, self._table, self._open = outlet.level, outlet.fair_by, table, open_level
+        self._lock = threading.Lock()
+        self._opened: dict[Level, LevelSender] = {}
+        self._reloader = None if reloader_of is None else reloader_of(self)
+
+    def reload(self) -> None:
+        """Reads the topology file again, where there is one."""
+        if self._reloader is not None:
+            self._reloader.look(always=True)
+
+    def watch(self) -> None:
+        """Reads the file again whenever it changes, until `stop`."""
+        if self._reloader is not None:
+            self._reloader.start()
+
+    def stop(self) -> None:
+        """Watches no more."""
+        if self._reloader is not None:
+            self._reloader.stop()
+
+    def follow(self, table: DispatchTable | None) -> None:
+        """These routes count from the next message on; senders of levels stay open, as messages may be on their way."""
+        self._table = table
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no routes."""
+        return self._table is None
+
+    @property
+    def opened(self) -> list[LevelSender]:
+        """Senders that are open at this moment."""
+        with self._lock:
+            return list(self._opened.values())
+
+    def choose(
+        self, payload: bytes | None, properties: Mapping[str, str], key: str, identity: str
+    ) -> LevelSender | None:
+        """Sender of another level; None: the message is for the level it was given to. Raises ClusterError."""
+        table = self._table
+        if table is None:
+            return None
+        tenant = value_of(self._fair_by, properties, key) if self._fair_by else NOBODY
+        to = table.choose(RouteFacts(properties, key, tenant, identity, len(payload or b""), self._level))
+        if to is self._level:
+            return None
+        with self._lock:
+            if to not in self._opened:
+                self._opened[to] = self._open(to)
+            return self._opened[to]

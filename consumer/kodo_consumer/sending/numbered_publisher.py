@@ -1,0 +1,249 @@
+"""Numbered publisher: sends the messages of one producer to the partitions of its topic, and awaits their receipts.
+
+It numbers them, and says in marks how far the count has come.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.engine.publishing import HANGS
+from kodo_consumer.core.sequences.sequencer import Router, Sequencer
+from kodo_consumer.core.values.broker import Broker, Confirmed, Publisher, Receipt, Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.runtime.threads import begin, log_end
+from kodo_consumer.sending import program_end
+from kodo_consumer.sending.pending_messages import OnStored, PendingMessages, PendingSend
+from kodoctl.errors import ClusterError, KodoctlError, error
+from kodoctl.formatting import many
+from kodoctl.protocol.properties import FOR, SEQ
+from kodoctl.protocol.sequence_numbers import NOBODY, ProducerWatermark, new_run
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from kodo_consumer.adapters.tracing.producer_spans import Sends
+    from kodo_consumer.core.checks.message_validation import MessageValidator
+    from kodoctl.protocol.signing import Signer
+
+log = logging.getLogger("kodo.producer")
+RECEIPT_TIMEOUT: Final = 90.0  # seconds; a send is given up before
+_LOOK: Final = 1.0  # seconds between two looks at what hangs
+_MARK_EVERY: Final = 60.0  # seconds
+_LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
+
+
+class NumberedPublisher:
+    """Publishes with a receipt for each message, by ticket. Thread-safe. `numbered` false: no numbers and no marks."""
+
+    def __init__(
+        self,
+        topic: str,
+        broker: Broker,
+        form: MessageValidator,
+        signer: Signer | None,
+        traces: Sends | None,
+        *,
+        numbered: bool,
+    ) -> None:
+        self._topic, self._broker, self._form, self._signer, self._traces = topic, broker, form, signer, traces
+        self._lock = threading.Condition()
+        self._next = 0
+        self._out = PendingMessages()
+        self._calling: set[int] = set()  # threads that call back: they would wait for themselves
+        self._partitions = list(broker.partitions(topic))
+        self._router = Router(len(self._partitions))
+        run = new_run(time.time_ns() // 1_000_000, secrets.token_hex(4))
+        self._numbering = Sequencer(run) if numbered else None
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._publisher: Publisher = broker.publisher(self._partitions, self._hand_out)
+
+    def publish(
+        self,
+        data: bytes | None,
+        given: dict[str, str],
+        on_receipt: OnStored,
+        key: str,
+        event_time: int,
+        span: Span | None,
+    ) -> int:
+        """Publishes a message with these properties, its number among them from now on; answers its ticket. Waits for room.
+
+        Raises ClusterError when there is none in time, UsageError for a message that is too large, or too late.
+        """
+        with self._lock:
+            now = time.monotonic()
+            partition = self._router.choose(key, now)
+            to = self._partitions[partition]
+            if not self.is_calling and not self._lock.wait_for(
+                lambda: self._over.is_set() or self._out.has_room([to], len(self._partitions)), RECEIPT_TIMEOUT
+            ):
+                detail = f"{to}: {self._out.of(to)} are out already; it was not sent"
+                raise ClusterError(error("K715", "message without receipt", detail))
+            if self._over.is_set():
+                raise misused(f"{self._topic}: this producer was closed meanwhile; the message was not sent")
+            number = None
+            if self._numbering is not None:
+                number = self._numbering.next(partition)
+                given[SEQ] = str(number)
+            if self._watcher is None:
+                self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
+                program_end.expect(self)
+            message = Outgoing(to, data, self._signed(data, given), key, event_time=event_time)
+            sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
+            if (problem := self._form.too_large(message)) is not None:
+                self._void(sent)
+                raise problem
+            return self._publish(message, sent)
+
+    @property
+    def is_calling(self) -> bool:
+        """True on a thread that is calling back with receipts: it brings the others, and cannot wait for any."""
+        return threading.get_ident() in self._calling
+
+    def give_up(self, ticket: int) -> None:
+        """Nobody waits for this receipt any more."""
+        with self._lock:
+            self._void(sent := self._out.take(ticket))
+            self._lock.notify_all()
+        self._report(sent, Unconfirmed("no receipt in time"))
+
+    def has_room(self, key: str) -> bool:
+        """True if a message of this key need not wait, in any partition that it may go to."""
+        to = [self._partitions[self._router.choose(key, 0.0)]] if key else self._partitions
+        return self._out.has_room(to, len(self._partitions))
+
+    def wait(self, timeout: float) -> int:
+        """Awaits the receipts of everything published; answers how many did not come in time."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._out, timeout)
+            return len(self._out)
+
+    def close(self, timeout: float) -> None:
+        """Gives up messages without a receipt, reports them in the last marks, for which it waits at most `timeout`
+        seconds, and closes the publisher.
+        """
+        program_end.finished(self)
+        self._over.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        self._end(timeout)
+        self._publisher.close()
+
+    def end(self, seconds: float) -> str:
+        """See kodo_consumer.sending.program_end.Unfinished. Senders of what has no receipt in time are told, as by `close`."""
+        if not self._over.is_set():
+            deadline = time.monotonic() + seconds
+            self.wait(seconds)
+            self._over.set()
+            self._end(max(0.0, deadline - time.monotonic()))
+        return ""
+
+    def _signed(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
+        return properties if self._signer is None else self._signer.signed(self._topic, payload, properties)
+
+    def _publish(self, message: Outgoing, sent: PendingSend) -> int:
+        """Publishes a message under the next number, and returns the number. The caller must hold the lock, so that
+        numbers are sent in order.
+        """
+        self._next += 1
+        self._out.add(self._next, sent)
+        self._publisher.publish([(self._next, message)])
+        return self._next
+
+    def _report(self, sent: PendingSend | None, receipt: Receipt) -> None:
+        """Ends the span of a message."""
+        if sent is not None and sent.span is not None and self._traces is not None:
+            self._traces.ended(sent.span, receipt, sent.topic)
+
+    def _void(self, sent: PendingSend | None) -> None:
+        if sent is not None and sent.number is not None and self._numbering is not None:
+            self._numbering.give_up(sent.number)
+
+    def _watch(self) -> None:
+        marked = time.monotonic()
+        while not self._over.wait(min(_LOOK, _MARK_EVERY)):
+            try:
+                self._let_go_of_what_hangs()
+                if time.monotonic() - marked >= _MARK_EVERY:
+                    marked = time.monotonic()
+                    self._grow()
+                    self._mark(end=False)
+            except Exception as problem:  # whatever it is: the next time may do better
+                log.warning(
+                    "%s: no marks now: %s", self._topic, problem, exc_info=not isinstance(problem, KodoctlError)
+                )
+
+    def _let_go_of_what_hangs(self) -> None:
+        """Gives up all messages, and renews the publisher, if the oldest message has had no receipt for `HANGS`
+        seconds. For a message above a limit that this role may not read, the client never reports a result, nor for
+        later messages.
+        """
+        with self._lock:
+            oldest = self._out.oldest
+            if oldest is None or time.monotonic() - oldest.at < HANGS:
+                return
+            hanging = list(self._out)
+            self._publisher.renew()
+        log.error("%s: %s unconfirmed for too long: starting afresh", self._topic, many(len(hanging), "message"))
+        self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in hanging])
+
+    def _grow(self) -> None:
+        """The topic may have more partitions by now; never fewer."""
+        found = list(self._broker.partitions(self._topic))
+        with self._lock:
+            if len(found) > len(self._partitions):
+                self._partitions = found
+                self._router.partitions = len(found)
+
+    def _mark(self, *, end: bool) -> None:
+        if self._numbering is None:
+            return
+        with self._lock:
+            for mark in self._numbering.marks(end=end):
+                properties = self._signed(b"", {SEQ: str(mark), FOR: NOBODY})
+                message = Outgoing(self._partitions[mark.partition], b"", properties)
+                sent = PendingSend(partial(self._marked, mark), None, time.monotonic(), topic=message.topic)
+                self._publish(message, sent)
+
+    def _marked(self, mark: ProducerWatermark, receipt: Receipt) -> None:
+        with self._lock:
+            if isinstance(receipt, Confirmed) and self._numbering is not None:
+                self._numbering.marked_sent(mark)
+
+    def _end(self, timeout: float) -> None:
+        """Gives up messages without a receipt by now, whose senders are told, and sends the last marks, which say so."""
+        with self._lock:
+            left = list(self._out)
+        self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in left])
+        self._mark(end=True)
+        with self._lock:
+            if not self._lock.wait_for(lambda: not self._out, min(timeout, _LAST_MARKS)):
+                log.warning(
+                    "%s: the last marks have no receipt: nobody can tell whether all messages came", self._topic
+                )
+
+    def _hand_out(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        self._calling.add(thread := threading.get_ident())
+        for ticket, receipt in receipts:
+            with self._lock:
+                sent = self._out.take(ticket)
+                if not isinstance(receipt, Confirmed):
+                    self._void(sent)
+            self._report(sent, receipt)
+            try:
+                if sent is not None:
+                    sent.on_receipt(receipt)
+            except BaseException:  # SystemExit as well: the others have theirs to come
+                log.exception("a callback for receipts failed")
+        self._calling.discard(thread)
+        with self._lock:
+            self._lock.notify_all()

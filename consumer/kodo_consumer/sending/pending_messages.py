@@ -1,0 +1,114 @@
+"""Pending messages of a producer: sent and without a receipt; and the error for a message that gets none."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.sending import program_end
+from kodoctl.errors import ClusterError, error
+from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from kodoctl.protocol.sequence_numbers import Number
+
+OnStored = Callable[[Receipt], None]
+MOST: Final = 20_000  # messages without receipt; each partition has an equal part of them
+
+
+class PendingSend(NamedTuple):
+    """A message without receipt, or a mark, which has no number. `at`: monotonic seconds. `span`: where there are
+    traces. `topic`: its partition's.
+    """
+
+    on_receipt: OnStored
+    number: Number | None
+    at: float
+    span: Span | None = None
+    topic: str = ""
+
+
+class PendingMessages:
+    """Messages without receipt, by ticket, oldest first. The caller has a lock. A partition that gives no receipts
+    fills its own part of what there may be, and leaves theirs to the others.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[int, PendingSend] = {}
+        self._by_partition: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._sent))
+
+    @property
+    def oldest(self) -> PendingSend | None:
+        """The one that waits longest."""
+        return next(iter(self._sent.values()), None)
+
+    def add(self, ticket: int, sent: PendingSend) -> None:
+        """It was sent."""
+        self._sent[ticket] = sent
+        self._by_partition[sent.topic] += 1
+
+    def take(self, ticket: int) -> PendingSend | None:
+        """It has a receipt, or nobody waits for one any more; None: that was so before."""
+        sent = self._sent.pop(ticket, None)
+        if sent is not None:
+            self._by_partition[sent.topic] -= 1
+        return sent
+
+    def of(self, partition: str) -> int:
+        """Number of messages without receipt that were sent there."""
+        return self._by_partition[partition]
+
+    def has_room(self, partitions: Collection[str], among: int) -> bool:
+        """True if each of these partitions, of a topic with `among` of them, may be sent one more message."""
+        most = -(-MOST // among)  # rounded up
+        return all(self._by_partition[partition] < most for partition in partitions)
+
+
+class UnclaimedReceipts:
+    """Receipts without a callback which report that a message was not stored. Thread-safe."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic, self._lock = topic, threading.Lock()
+        self._reasons: list[str] = []
+
+    def take(self, receipt: Receipt) -> None:
+        """One more receipt."""
+        if not isinstance(receipt, Confirmed):
+            with self._lock:
+                self._reasons.append(receipt.reason)
+                program_end.expect(self)
+
+    def tell(self, missing: int) -> None:
+        """Raises ClusterError with the number of messages that failed since the last call, and of `missing` receipts."""
+        if detail := self._lost(missing):
+            raise ClusterError(error("K715", "message without receipt", detail))
+
+    def end(self, seconds: float) -> str:  # noqa: ARG002  # nothing is awaited here
+        """See kodo_consumer.sending.program_end.Unfinished."""
+        return self._lost(0)
+
+    def _lost(self, missing: int) -> str:
+        with self._lock:
+            lost, self._reasons = self._reasons + ["no receipt in time"] * missing, []
+            program_end.finished(self)
+        return f"{many(len(lost), 'message')} for {self._topic}; the first: {lost[0]}" if lost else ""
+
+
+def not_stored(topic: str, receipt: Unconfirmed | Rejected, size: int) -> ClusterError:
+    """Error to raise for a message without receipt. `size`: bytes of its payload."""
+    if receipt == Rejected(TOO_BIG):
+        detail = f"{topic}: {size} bytes of payload are more than the broker takes: `maxMessageSize` of its configuration, 5 MiB unless changed, or of the topic; it was not stored"
+        return ClusterError(error("K729", "message too large", detail))
+    sure = "it was not stored" if isinstance(receipt, Rejected) else "it may have been stored"
+    return ClusterError(error("K715", "message without receipt", f"{topic}: {receipt.reason}; {sure}"))

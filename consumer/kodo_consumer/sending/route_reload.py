@@ -1,0 +1,87 @@
+"""Route reload: senders read the routes of a topology file again while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.values.outlet import Outlet
+from kodo_consumer.policy_builder import judged, outlet_of
+from kodo_consumer.runtime.topology_reload import FileReloader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kodo_consumer.sending.environment import Environment
+    from kodo_consumer.sending.level_senders import LevelSenders
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+_WORDS: Final = {
+    "schema": "payload", "payload_type": "payload", "properties": "message_properties", "by_key": "subscription types",
+    "ordered": "subscription types", "largest": "max_message_size",
+}  # fmt: skip
+
+
+class GroundLevels:
+    """The levels of one ground topic that take messages, by the file that was read last."""
+
+    def __init__(self, topology: LoadedTopology, topic: str) -> None:
+        self._topology, self.topic = topology, topic
+
+    def follow(self, topology: LoadedTopology) -> None:
+        """Follows this file from now on."""
+        self._topology = topology
+
+    def outlet(self, level: str) -> Outlet:
+        """Raises UsageError for a level that takes no messages."""
+        return outlet_of(self._topology, self.topic, level)
+
+
+def route_reloader(
+    file: Path,
+    surroundings: Environment,
+    present: tuple[LoadedTopology, bytes | None],
+    outlets: Callable[[LoadedTopology], Mapping[str, Outlet]],
+    adopt: Callable[[LoadedTopology], None],
+) -> FileReloader[LoadedTopology]:
+    """Reader of the file of one sender, not started. `present`: what the sender was made from, and the file's text.
+    `outlets`: what it sends to, by name; raises KodoctlError.
+    """
+
+    def read() -> LoadedTopology:
+        topology = surroundings.topology(file)
+        judged(topology)
+        outlets(topology)
+        return topology
+
+    topology, text = present
+    return FileReloader(file, read, topology, adopt, lambda old, new: restart_reasons(outlets(old), outlets(new)), text)
+
+
+def level_reloader(
+    source: tuple[Path, Environment, tuple[LoadedTopology, bytes | None]],
+    levels: GroundLevels,
+    level: str,
+    routes: LevelSenders,
+) -> FileReloader[LoadedTopology]:
+    """Reader of the routes of a sender to one level, not started."""
+
+    def adopt(found: LoadedTopology) -> None:
+        levels.follow(found)
+        routes.follow(levels.outlet(level).dispatch)
+
+    return route_reloader(*source, lambda found: {level: outlet_of(found, levels.topic, level)}, adopt)
+
+
+def restart_reasons(old: Mapping[str, Outlet], new: Mapping[str, Outlet]) -> list[str]:
+    """Differences, but for routes, that only a restart brings about, in words of the file."""
+    found = ["topics or levels"] if old.keys() != new.keys() else []
+    for name in old.keys() & new.keys():
+        pairs = [
+            (one.name, getattr(old[name], one.name), getattr(new[name], one.name))
+            for one in fields(Outlet)
+            if one.compare
+        ]
+        found += [_WORDS.get(field, field) for field, before, after in pairs if before != after]
+    return list(dict.fromkeys(found))

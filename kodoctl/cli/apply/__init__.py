@@ -1,0 +1,1 @@
+"""Commands that change a cluster: apply, destroy, undo, unlock, forget; and history."""

@@ -1,0 +1,72 @@
+"""The report of an apply, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.cli.common.terminal import say_folded
+from kodoctl.console import say
+from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.apply.report import ApplyReport, ChangeOutcome, ChangeStatus
+
+
+def report_json(report: ApplyReport) -> dict[str, Any]:
+    """The report of an apply: the last line that `apply --format json` prints."""
+    from kodoctl.apply.report import ChangeStatus
+
+    return {
+        "type": "report",
+        "id": report.id,
+        "complete": report.complete,
+        "interrupted": report.interrupted,
+        "writes": report.writes,
+        "seconds": round(report.seconds, 3),
+        "counts": {status.value: report.count(status) for status in ChangeStatus},
+        "outcomes": [
+            {"action": o.verb, "address": o.address, "status": o.status.value, "detail": o.detail}
+            for o in report.outcomes
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def show_report(report: ApplyReport) -> None:
+    """Done, failed, not started: in that order, with reasons."""
+    from kodoctl.apply.report import ChangeStatus
+    from kodoctl.escaping import one_line
+
+    for status in (ChangeStatus.FAILED, ChangeStatus.SKIPPED, ChangeStatus.NOT_STARTED):
+        for first, others in _for_one_reason(report, status):
+            more = f", and {others} more" if others else ""
+            say(f"  {status.value}: {first.verb} {one_line(first.address)}{more}")
+            say_folded(f"      {one_line(first.detail)}")
+    for note in report.notes:
+        say_folded(f"  note: {one_line(note)}", 4)
+    counts = ", ".join(
+        f"{report.count(status)} {status.value}"
+        for status in ChangeStatus
+        if report.count(status) or status is ChangeStatus.DONE
+    )
+    head = "Applied" if report.complete else "Interrupted" if report.interrupted else "Not complete"
+    say(f"{head}: {counts}; {many(report.writes, 'write request')}, {report.seconds:.1f} s.")
+    if not report.complete:
+        say("Running the same command again continues with what is left.")
+
+
+def _for_one_reason(report: ApplyReport, status: ChangeStatus) -> Iterator[tuple[ChangeOutcome, int]]:
+    """Outcomes to show, each with the number of others that it represents. Changes that were not started have
+    one reason, seldom two; one line for each would bury the failures.
+    """
+    from kodoctl.apply.report import ChangeStatus
+
+    found = [outcome for outcome in report.outcomes if outcome.status is status]
+    if status is not ChangeStatus.NOT_STARTED:
+        yield from ((outcome, 0) for outcome in found)
+        return
+    by_reason: dict[str, list[ChangeOutcome]] = {}
+    for outcome in found:
+        by_reason.setdefault(outcome.detail, []).append(outcome)
+    yield from ((some[0], len(some) - 1) for some in by_reason.values())

@@ -1,0 +1,95 @@
+"""destroy: everything that a topology created goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.apply.apply_flow import Approval, approval_of, before_writes, carry_out, confirm, shown_plan
+from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.options import bundles
+from kodoctl.console import Environment, command, tell
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.session import Session
+
+
+@command
+@connects
+@bundles("approval", approval_of)
+def destroy(
+    target: TargetOptions,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(help="Topology files whose objects go.", show_default=False, metavar="PATH"),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="A topology by name, its file may be gone (repeatable).", metavar="NAME"),
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace",
+            help="TENANT/NAMESPACE to look in, with --name and without a file (repeatable).",
+            metavar="TENANT/NAMESPACE",
+        ),
+    ] = None,
+    env: Environment = None,
+    allow_destroy: plan_options.AllowDestroy = None,
+    *,
+    approval: Approval,
+) -> None:
+    """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
+    with target.session() as session:
+        with before_writes():
+            planned = _prepared(session, paths, name, namespace, env, allow_destroy)
+            shown_plan(planned, session, approval)
+        if planned.empty:
+            if approval.verbose:
+                command_target.tell_total(session)
+            return
+        confirm(session.connection, approval, question="Destroy all of this?")
+        carry_out(session, planned, approval, verb="destroy")
+
+
+def _prepared(  # one for each flag
+    session: Session,
+    paths: list[str] | None,
+    names: list[str] | None,
+    namespaces: list[str] | None,
+    env: str | None,
+    allow_destroy: list[str] | None,
+) -> Plan:
+    """The plan that leaves nothing of the topologies named by files or by name."""
+    from kodoctl.plan.diff import Allowances
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.planning.planner import plan_live
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    try:
+        spaces = {NamespaceName.parse(text) for text in namespaces or ()}
+    except InvalidNameError as problem:
+        raise UsageError(error("K507", "not a namespace", str(problem))) from None
+    doomed = set(names or ())
+    desired = Desired((), None, {})
+    allowances = Allowances(destroy=frozenset(allow_destroy or ()))
+    if paths:
+        wanted = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
+        doomed |= wanted.names
+        spaces |= set(wanted.namespaces)
+        desired = Desired((), wanted.environment, {}, wanted.sources)
+        allowances = plan_options.allowances_of(wanted, None, allow_destroy, take_over=False)
+    if not doomed or not spaces:
+        detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
+        raise UsageError(error("K508", "nothing named", detail))
+    desired = replace(desired, destroyed=frozenset(doomed))
+    plan = plan_live(session, desired, allowances, namespaces=spaces).plan
+    if not plan.owners:
+        tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")
+    return plan

@@ -1,0 +1,72 @@
+"""forget: ownership ends without touching data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.apply.apply_flow import Approval, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.common import command_target
+from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.options import bundles
+from kodoctl.console import command, tell
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.inventory.live_inventory import ReadScope
+
+
+@command
+@connects
+@bundles("approval", approval_of)
+def forget(
+    target: TargetOptions,
+    addresses: Annotated[
+        list[str] | None,
+        typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.", metavar="ADDRESS"),
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="Everything of this topology (repeatable).", metavar="NAME")
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace", help="TENANT/NAMESPACE to look in, with --name (repeatable).", metavar="TENANT/NAMESPACE"
+        ),
+    ] = None,
+    *,
+    approval: Approval,
+) -> None:
+    """Give up ownership of live objects, which stay as they are.
+
+    No plan touches them any more.
+    """
+    from kodoctl.plan.forget import forget_plan
+    from kodoctl.pulsar.inventory.live_inventory import read_live
+
+    scope = _forget_scope(addresses or [], name or [], namespace or [])
+    with target.session() as session:
+        live = read_live(session.admin, session.client, scope)
+        planned = forget_plan(live, addresses or (), frozenset(name or ()))
+        shown_plan(planned, session, approval)
+        confirm(session.connection, approval, question="Forget these?")
+        carry_out(session, planned, approval, verb="forget")
+    if not approval.json_output:
+        tell("A file that still declares them would adopt them again.")
+
+
+def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> ReadScope:
+    from kodoctl.pulsar.inventory.live_inventory import ReadScope
+
+    spaces = {command_target.parse_namespace(text) for text in namespaces}
+    for address in addresses:
+        place = "/".join(address.partition(".")[2].removeprefix("persistent://").split("/")[:2])
+        if "/" not in place:
+            detail = f"{address!r}: write it as a plan prints it, such as topic.persistent://kodo/trade/orders"
+            raise UsageError(error("K507", "not a namespace", detail))
+        spaces.add(command_target.parse_namespace(place))
+    if not spaces or not (addresses or names):
+        detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
+        raise UsageError(error("K508", "nothing named", detail))
+    return ReadScope(tuple(sorted(spaces)), names=frozenset(names), everything=True)

@@ -1,0 +1,177 @@
+"""Target of a command: its connection flags, the cluster or clusters that they name, the files, and who runs it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.common.options import CONNECTION, gathers
+from kodoctl.console import paths_or_default, report, tell, tell_wait
+from kodoctl.errors import Diagnostic, InvalidFileError, Severity, UsageError, error
+from kodoctl.formatting import many
+from kodoctl.host_facts import user_name
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """Values of the connection flags of a command."""
+
+    context: str | None = None
+    admin_url: str | None = None
+    broker_url: str | None = None
+    token_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+
+    def connection(self) -> Connection:
+        """The connection by flags, environment and context, in that order."""
+        from kodoctl.pulsar.connection.connection import Flags, connect, misspelled, readable
+
+        report(misspelled(os.environ))
+        found = connect(Flags(**asdict(self)), os.environ, Path.cwd())
+        report(filter(None, [readable(found)]))
+        return found
+
+    def session(self) -> Session:
+        """Clients of that connection; a context manager."""
+        from kodoctl.pulsar.session import Session
+
+        return Session(self.connection(), tell_wait)
+
+
+connects = gathers("target", CONNECTION, TargetOptions)
+"""Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url,
+--token-file and --tls-cert, --tls-key, --tls-ca.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetClusters:
+    """The cluster or clusters that the connection flags name."""
+
+    targets: tuple[TargetOptions, ...]
+
+    @property
+    def several(self) -> bool:
+        """True if one command reaches more than one cluster."""
+        return len(self.targets) > 1
+
+    def only(self, what: str = "this") -> TargetOptions:
+        """The one cluster. Raises UsageError where several are named; `what` takes one only."""
+        if self.several:
+            raise UsageError(error("K548", "one cluster at a time", f"{what} takes one --context"))
+        return self.targets[0]
+
+
+def _reach(context: list[str] | None, **flags: str | None) -> TargetClusters:
+    names: list[str | None] = [*(context or [])] or [None]
+    if len(names) > 1 and any(flags.values()):
+        detail = "addresses, tokens and certificates are of one cluster: write them into the contexts"
+        raise UsageError(error("K548", "one cluster at a time", detail))
+    if len(set(names)) < len(names):
+        raise UsageError(error("K548", "two contexts of one cluster", "name each context once"))
+    return TargetClusters(tuple(TargetOptions(name, **flags) for name in names))
+
+
+_SEVERAL = Annotated[
+    list[str] | None,
+    typer.Option("--context", help="Context of kodoctl.toml to use; several make one plan.", metavar="NAME"),
+]
+reaches = gathers("reach", {**CONNECTION, "context": _SEVERAL}, _reach)
+"""As `connects`, for commands that may ask several clusters: their parameter is `reach`."""
+
+
+def shown_target(connection: Connection) -> str:
+    """`context dev, http://…` for the head of plans."""
+    name = f"context {connection.context.name}, " if connection.context else ""
+    return f"{name}{connection.admin_url}"
+
+
+def who() -> str:
+    """The holder of a lease, for others to read."""
+    return f"{user_name()}@{socket.gethostname()} pid {os.getpid()}"
+
+
+def commit_of(paths: Iterable[str]) -> str | None:
+    """The commit that is checked out where the files of a plan lie; None without files or without git."""
+    from kodoctl.cli.common.git import head_of
+
+    return next((head_of(Path(path)) for path in paths if Path(path).exists()), None)
+
+
+def environment_of(connection: Connection, asked: str | None) -> str | None:
+    """`--env`, or the context's `env`, which then must agree."""
+    bound = connection.context.env if connection.context else None
+    if bound and asked and asked != bound:
+        detail = f"context {connection.context.name if connection.context else ''} is bound to {bound!r}, --env says {asked!r}"
+        raise UsageError(error("K017", "environment and context disagree", detail))
+    return asked or bound
+
+
+def load_desired(
+    paths: list[str] | None, environment: str | None, warn: Callable[[Sequence[Diagnostic]], None] = report
+) -> Desired:
+    """The files, linted and expanded. Raises InvalidFileError with every error; warnings go to `warn`."""
+    from kodoctl.cli.common.git import source_of_topology
+    from kodoctl.plan.inventory import desired
+    from kodoctl.topology.lint.linter import check_set
+    from kodoctl.topology.load import choose_environment, read_files
+
+    files = read_files(paths_or_default(paths))
+    chosen = choose_environment(files, environment)
+    expansions, findings = check_set(files, chosen)
+    standing = [f for f in findings if f.allowed_because is None]
+    if any(f.severity is Severity.ERROR for f in standing):
+        raise InvalidFileError(*standing)
+    warn(standing)
+    sources = {expansion.name: source_of_topology(expansion.topology.source.path) for expansion in expansions}
+    return desired(expansions, chosen, sources)
+
+
+def traffic_text(session: Session, seconds: float, how: str) -> str:
+    """`-v`: how many requests planning made, how long it took and how topic policies were read."""
+    return f"Planning: {_requests(session)}, {seconds:.2f} s; topic policies read {how}"
+
+
+def tell_total(session: Session) -> None:
+    """Prints, for `-v`, the requests and the time of the whole command, writes included."""
+    tell(f"In all: {_requests(session)}, {session.seconds:.2f} s")
+
+
+def _requests(session: Session) -> str:
+    return f"{many(session.admin.traffic.reads, 'read')}, {many(session.admin.traffic.writes, 'write')}"
+
+
+def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
+    """Raises UsageError with every namespace that the cluster does not have: such a name in the command line is
+    a mistake, and no reason for an empty answer. A namespace that this role may not see counts as existing.
+    """
+    from kodoctl.pulsar.admin.admin import namespace_path
+
+    where = shown_target(session.connection)
+    missing = [space for space in spaces if session.admin.call("GET", namespace_path(space)).missing]
+    if missing:
+        raise UsageError(*(error("K509", "namespace not found", f"{space} is not on {where}") for space in missing))
+
+
+def parse_namespace(text: str) -> NamespaceName:
+    """Raises UsageError for anything but TENANT/NAMESPACE."""
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    try:
+        return NamespaceName.parse(text)
+    except InvalidNameError as problem:
+        raise UsageError(error("K507", "not a namespace", str(problem))) from None

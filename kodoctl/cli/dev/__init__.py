@@ -1,0 +1,1 @@
+"""Commands for a laptop: the development broker, and contexts."""

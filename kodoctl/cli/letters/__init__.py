@@ -1,0 +1,1 @@
+"""Commands on stored messages: recall, waiting, peek."""

@@ -1,0 +1,385 @@
+"""recall apply: a recall plan carried out, at a rate, as often as it takes, each letter once."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from kodoctl.cli.apply.apply_flow import Approval, ask, confirm
+from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.options import Format, bundles
+from kodoctl.cli.common.plan_files import read_plan_text
+from kodoctl.cli.common.terminal import interruptible, show_lines
+from kodoctl.cli.letters.recall_options import (
+    LedgerOption,
+    Output,
+    declared_schema,
+    file_with,
+    ledger_named,
+    signing_keys,
+)
+from kodoctl.console import command, finish, is_terminal, say, tell
+from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
+from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
+from kodoctl.formatting import time_text
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.recall.landed_messages import LandedMessages
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.message.payload_patch import Edit
+    from kodoctl.recall.plan.destinations import RecallSource
+    from kodoctl.recall.plan.recall_plan import RecallPlan
+    from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions, SendReport
+    from kodoctl.topology.units import Duration
+
+_TELL_EVERY = 2.0  # seconds between two lines of progress
+
+
+PlanFile = Annotated[str, typer.Argument(help="A file of `recall plan` or `recall discard`.", metavar="PLAN")]
+RateOption = Annotated[str, typer.Option("--rate", help="Maximum rate, e.g. 100/s.", metavar="RATE")]
+TopologyFile = Annotated[
+    str | None, typer.Option("--topology", help="The topology file, when it moved since the plan.", metavar="PATH")
+]
+HashOption = Annotated[
+    str | None, typer.Option("--hash", help="The plan's hash: carry out nothing else.", metavar="HASH")
+]
+MaxAge = Annotated[str, typer.Option("--max-age", help="Refuse a plan that was made longer ago.", metavar="TIME")]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyFlags:
+    """Arguments and options of the commands that carry out a recall plan."""
+
+    plan: PlanFile
+    rate: RateOption = "200/s"
+    ledger: LedgerOption = None
+    topology: TopologyFile = None
+    hash_: HashOption = None
+    max_age: MaxAge = "7d"
+    confirm_name: plan_options.Confirm = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Everything that carrying out a plan needs. `per_second`: letters per second; `largest`: greatest size of
+    a letter in bytes that the file allows, by the topic of its lane; `stack`: closes the resources of the
+    attempt.
+    """
+
+    session: Session
+    plan: RecallPlan
+    edit: Edit | None
+    ledger: str
+    per_second: float
+    orders: SendOptions
+    largest: Mapping[str, int]
+    stack: ExitStack
+
+
+@command
+@connects
+@bundles("asked", ApplyFlags)
+def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT) -> None:
+    """Send the letters of a plan, each exactly once.
+
+    Killed, interrupted or repeated, it goes on where it was. It does not ask: the plan file is the approval
+    (a discard asks for its hash).
+    """
+    apply_plan(target, asked, output)
+
+
+def apply_plan(
+    target: TargetOptions,
+    asked: ApplyFlags,
+    output: Format,
+    helped: Callable[[Attempt], ParallelSend] | None = None,
+    paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
+) -> None:
+    """Checks, confirms, carries out and reports a plan; exits with the code of the report.
+
+    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: see
+    `attempt_plan`.
+    """
+    found = attempt_plan(target, asked, output, helped, paused)
+    if found is not None:
+        _tell(*found, output)
+
+
+def attempt_plan(
+    target: TargetOptions,
+    asked: ApplyFlags,
+    output: Format,
+    helped: Callable[[Attempt], ParallelSend] | None = None,
+    paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
+) -> tuple[SendReport, RecallPlan, float] | None:
+    """Checks, confirms and carries out a plan. Returns the report, the plan and the seconds it took; None:
+    there was nothing to do.
+
+    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: context around the
+    attempt, for plans of waiting messages; the report is appended to its list. With `paused` only such plans
+    are accepted.
+    """
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.plan import recall_plan_file
+    from kodoctl.recall.send.partition_lanes import check_identity
+    from kodoctl.topology.names import TopicName
+
+    per_second, signer, oldest = rate_of(asked.rate), _signer(), _duration(asked.max_age)
+    found = _read(asked.plan, waiting=paused is not None)
+    _check_age(found, oldest)
+    form = recall_plan_file.to_json(found)
+    with target.session() as session:
+        edit, largest, horizon, ordered = _check_files(session, found, asked.topology)
+        check_identity(found, RecallCluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
+        if output is Format.TEXT:
+            _show(form, session)
+        if found.empty:
+            return None
+        _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
+        began = time.monotonic()
+        with paused(session, found) if paused is not None else nullcontext([]) as reports:
+            attempt = (edit, asked, per_second, signer, largest, horizon, ordered)
+            report = _carry_out(session, found, *attempt, helped)
+            reports.append(report)
+        return report, found, time.monotonic() - began
+
+
+def _tell(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
+    shown = _report_json(report, plan, seconds)
+    if output is Format.JSON:
+        say(json.dumps(shown, indent=1))
+    else:
+        from kodoctl.render.recall import recall_report_lines
+
+        show_lines(recall_report_lines(shown, "message" if plan.lane else "letter"))
+    if report.unclear or report.refused or report.elsewhere:
+        finish(ExitCode.ERROR)
+    if report.interrupted:
+        finish(ExitCode.INTERRUPTED)
+    if not report.complete:
+        finish(ExitCode.ERROR)
+
+
+def rate_of(text: str) -> float:
+    """Messages a second, of --rate. Raises UsageError."""
+    from kodoctl.topology.units import Rate, UnitError
+
+    try:
+        found = Rate.parse(text).per_second
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"--rate: {problem}")) from None
+    if found <= 0:
+        raise UsageError(error("K005", "wrong unit", f"--rate {text}: more than nothing, such as 200/s"))
+    return found
+
+
+def _duration(text: str) -> Duration:
+    from kodoctl.topology.units import Duration, UnitError
+
+    try:
+        return Duration.parse(text)
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"--max-age: {problem}")) from None
+
+
+def _check_age(plan: RecallPlan, most: Duration) -> None:
+    """Raises RefusedError for a plan older than `most`: since then letters have come, died again and been fixed
+    elsewhere.
+    """
+    if plan.age(round(time.time() * 1000)) > most:
+        made = time_text(plan.made_at)
+        detail = (
+            f"it was made {made}, more than {most} ago: plan again and review it, or say --max-age; nothing was sent"
+        )
+        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
+
+
+def _signer() -> Signer | None:
+    from kodoctl.protocol.signing import Signer
+
+    keys = signing_keys()
+    return Signer.parse(keys.reveal()) if keys is not None else None
+
+
+def _read(file: str, *, waiting: bool) -> RecallPlan:
+    from kodoctl.recall.plan import recall_plan_file
+    from kodoctl.recall.plan.recall_plan import RecallAction
+
+    maker, other = ("waiting", "recall") if waiting else ("recall", "waiting")
+    found = recall_plan_file.loads(read_plan_text(file, f"kodoctl {maker} plan …"), file)
+    of_waiting = bool(found.lane) and found.action is not RecallAction.RESEND
+    if of_waiting is not waiting:
+        what = "dead letters" if waiting else "waiting messages"
+        detail = f"it is a plan of {what}: kodoctl {other} apply {file}"
+        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
+    if found.table is not None:
+        from kodoctl.recall.plan.letter_table import check_table
+
+        check_table(found.table)
+    return found
+
+
+def _check_files(
+    session: Session, plan: RecallPlan, topology: str | None
+) -> tuple[Edit | None, dict[str, int], int, bool]:
+    """Checks that the file still has the plan's topics: messages go to lanes of their own ground, and nowhere
+    else.
+
+    Returns the patch of payloads, the greatest size of messages by lane's topic, the longest wait (ms), and
+    whether the lane keeps the order of keys.
+    """
+    from kodoctl.recall.message.payload_patch import Edit
+    from kodoctl.recall.plan.destinations import family_of, fits
+    from kodoctl.recall.plan.recall_plan import RecallAction
+    from kodoctl.topology.expand import declared_limits
+    from kodoctl.topology.load import BASE, environments_of, read_files
+
+    path = topology or plan.path
+    if not Path(path).exists():
+        detail = f"{path}, which the plan was made from, is not here: name it with --topology"
+        raise UsageError(error("K016", "cannot read file", detail))
+    environment = plan.environment or (BASE if environments_of(read_files([path])) else None)
+    loaded = file_with(session, path, environment, plan.topic)
+    horizon = 0
+    family: RecallSource
+    if plan.action is RecallAction.RESEND:
+        from kodoctl.recall.plan.lost_lanes import lost_lane
+
+        family = lost_lane(loaded, plan.topic, plan.subscription, plan.lane, lambda _: True)
+        horizon = family.horizon
+    elif plan.lane:
+        from kodoctl.recall.plan.waiting_lanes import waiting_lanes
+
+        (lane,) = waiting_lanes(loaded, plan.topic, plan.subscription, [plan.lane])
+        family, horizon = lane, lane.horizon
+    else:
+        family = family_of(loaded, plan.topic, plan.subscription)
+    lanes = [(lane.topic, lane.ready, lane.partitions) for lane in plan.lanes]
+    if problems := fits(family, plan.topology, plan.dead_topic, plan.holder, lanes):
+        detail = "\n".join([*problems, "plan again; nothing was sent"])
+        raise RefusedError(error("K543", "the files changed since the plan", detail))
+    sizes = declared_limits(loaded)
+    largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
+    edit = Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
+    return edit, largest, horizon, family.ordered
+
+
+def _show(form: RecallPlanDocument, session: Session) -> None:
+    from kodoctl.render.recall import recall_plan_lines
+
+    show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
+
+
+def _confirm(session: Session, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None) -> None:
+    """A hash that was named must fit; discarding needs it, typed or named; a protected context asks for its name."""
+    from kodoctl.recall.plan.recall_plan import RecallAction
+
+    confirm(session.connection, Approval(auto_approve=True, names=names), question="")
+    if answer is None and plan.action is RecallAction.DISCARD:
+        if not is_terminal():
+            detail = f"a discard cannot be undone: say --hash {found} to confirm it"
+            raise UsageError(error("K539", "confirmation needs a terminal", detail))
+        question = f"Discarding cannot be undone. Type the plan's hash ({found}) to go on"
+        answer = ask(question)
+    if answer is not None and answer != found:
+        raise RefusedError(
+            error("K538", "confirmation declined", f"{answer!r} is not the plan's hash; nothing was written")
+        )
+
+
+def _carry_out(
+    session: Session,
+    plan: RecallPlan,
+    edit: Edit | None,
+    asked: ApplyFlags,
+    per_second: float,
+    signer: Signer | None,
+    largest: Mapping[str, int],
+    horizon: int,
+    ordered: bool,
+    helped: Callable[[Attempt], ParallelSend] | None,
+) -> SendReport:
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+    from kodoctl.recall.plan.recall_plan import RecallAction
+    from kodoctl.recall.send.rate_limit import RateLimit
+    from kodoctl.recall.send.sender import RecallSender
+    from kodoctl.recall.send.sends_in_flight import SendOptions
+
+    with (
+        interruptible("waiting for the receipts of what was sent", _after_the_end(plan)) as stop,
+        ExitStack() as stack,
+    ):
+        orders = SendOptions(
+            RateLimit(per_second),
+            command_target.who(),
+            lambda: int(time.time() * 1000),
+            stop,
+            _Progress(),
+            signer,
+            horizon=horizon,
+            ordered=ordered,
+        )
+        cluster, source = RecallCluster(session, largest), None
+        if plan.action is RecallAction.RESEND:
+            source, helped = (
+                _landed(plan, cluster, signer),
+                None,
+            )  # few, and no topic has them: tasks could not read them
+        book = ledger_named(asked.ledger, plan.landing)
+        attempt = Attempt(session, plan, edit, book, per_second, orders, largest, stack)
+        helpers = helped(attempt) if helped else None
+        ledger = DeltaLedger(book)
+        return RecallSender(plan, cluster, ledger, edit, orders, helpers, source).run()
+
+
+def _landed(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
+    """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.recall.landed_messages import LandedMessages
+
+    landing = Landing(plan.landing, plan.topology, plan.environment)
+    must_hold(landing, f"{plan.path} --landing {plan.landing}")
+    return LandedMessages(plan, cluster, landing, signer)
+
+
+def _after_the_end(plan: RecallPlan) -> str:
+    """The hint after a second Ctrl-C: how to continue, and which lane stays paused."""
+    paused = f" {plan.lane} stays paused until then." if plan.lane else ""
+    return f"The same command again goes on, and sends nothing twice.{paused}"
+
+
+class _Progress:
+    """A line now and then; on a terminal one line, rewritten."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last < _TELL_EVERY:
+            return
+        self._last = now
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[2K{done:,} of {total:,}\r")
+            sys.stderr.flush()
+        else:
+            tell(f"{done:,} of {total:,}")
+
+
+def _report_json(report: SendReport, plan: RecallPlan, seconds: float) -> RecallReportDocument:
+    from dataclasses import asdict
+
+    head = {"format_version": 1, "run": plan.run, "action": plan.action.value, "complete": report.complete}
+    return cast("RecallReportDocument", {**head, **asdict(report), "seconds": round(seconds, 3)})

@@ -1,0 +1,201 @@
+"""recall plan|discard|apply: dead letters chosen, reviewed, and sent again or discarded, each exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kodoctl.cli.common import command_target
+from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.options import Format, bundles
+from kodoctl.cli.common.plan_files import keep_scratch, scratch_file, write_plan_text
+from kodoctl.cli.common.terminal import show_lines
+from kodoctl.cli.letters.recall_options import (
+    Because,
+    File,
+    LedgerOption,
+    Limit,
+    Out,
+    Output,
+    RecallFlags,
+    Subscription,
+    Topic,
+    Where_,
+    declared_schema,
+    family_in,
+    ledger_named,
+)
+from kodoctl.console import Environment, command, report, say, tell
+from kodoctl.errors import UsageError, Where, error, warning
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.message.payload_patch import Edit
+    from kodoctl.recall.plan.destinations import RecallSource
+    from kodoctl.recall.plan.recall_plan import RecallAction, RecallPlan
+    from kodoctl.recall.plan.selection import Done
+    from kodoctl.recall.recall_planner import Fill
+    from kodoctl.topology.loaded_topology import LoadedTopology
+    from kodoctl.topology.names import Level
+
+STORE = "KODO_CONSUMER_STORE"  # the workers' own variable
+
+
+@command
+@connects
+@bundles("asked", RecallFlags)
+def plan(target: TargetOptions, asked: RecallFlags, output: Output = Format.TEXT) -> None:
+    """Choose dead letters to send again; makes a plan.
+
+    The plan freezes the choice: counts, samples, a hash. Consumes and sends nothing.
+    """
+    from kodoctl.recall.plan.recall_plan import RecallAction
+
+    with target.session() as session:
+        loaded, family = family_in(session, asked.topology, asked.env, asked.topic, asked.subscription)
+        made = prepare_plan(session, RecallAction.SEND, asked, loaded, family)
+        show_plan(made, session, asked.out, output)
+
+
+@command
+@connects
+def discard(
+    target: TargetOptions,
+    topology: File,
+    topic: Topic,
+    subscription: Subscription,
+    where: Where_,
+    limit: Limit = 10_000,
+    because: Because = "",
+    out: Out = None,
+    ledger: LedgerOption = None,
+    env: Environment = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Choose dead letters to be thrown away. Throws nothing away: `recall apply` does, when confirmed."""
+    from kodoctl.recall.plan.recall_plan import RecallAction
+
+    asked = RecallFlags(
+        topology, topic, subscription, where, limit=limit, because=because, out=out, ledger=ledger, env=env
+    )
+    with target.session() as session:
+        loaded, family = family_in(session, topology, env, topic, subscription)
+        made = prepare_plan(session, RecallAction.DISCARD, asked, loaded, family)
+        show_plan(made, session, out, output)
+
+
+def prepare_plan(
+    session: Session,
+    action: RecallAction,
+    asked: RecallFlags,
+    loaded: LoadedTopology,
+    family: RecallSource,
+    *,
+    fill: Fill | None = None,
+    run: str | None = None,
+) -> RecallPlan:
+    """Makes a plan for the command's flags. `fill`: see `kodoctl.recall.recall_planner`; `run`: the id of the
+    run; None: a new id.
+    """
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.filter.condition import parse
+    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+    from kodoctl.recall.plan.recall_plan import RecallAction
+    from kodoctl.recall.recall_planner import RecallRequest, prepare
+
+    now = int(time.time() * 1000)
+    named = run or run_id(now)
+    edit = patch_in(asked.edit, loaded, asked.topic) if asked.edit else None
+    everything = asked.again or action is RecallAction.DISCARD
+    with remembered(asked.store, family, again=everything) as done:
+        request = RecallRequest(
+            action, family, parse(asked.where, now), named, level_named(asked.to), asked.limit, asked.again, edit,
+            done=done, path=loaded.source.name, environment=loaded.environment, because=asked.because,
+            table=scratch_file(asked.out),
+        )  # fmt: skip
+        cluster = RecallCluster(session)
+        made = prepare(request, cluster, DeltaLedger(ledger_named(asked.ledger)), fill)
+    report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
+    return made
+
+
+def run_id(now: int) -> str:
+    """The id of a new plan, of `now` in ms since the epoch."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
+
+
+@contextmanager
+def remembered(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
+    """Yields a function that returns which letters are done by the workers' deduplication store.
+
+    None: no store is named, `again` is set, or the workers' store is their own memory, which nobody else can
+    read. Raises KodoctlError.
+    """
+    from kodoctl.pulsar.connection.secret import Secret
+    from kodoctl.recall.ledger.done_store import DoneStoreClient
+
+    workers = os.environ.get(STORE, "")
+    text = store if store is not None else workers if workers != "memory" else ""
+    if again or not text:
+        yield None
+        return
+    with DoneStoreClient(Secret(text), family.named_in_full) as done:
+        done([""])  # a store that cannot be asked is told at once, and also where no letter has to ask
+        yield done
+
+
+def level_named(text: str | None) -> Level | None:
+    """The level of --to. Raises UsageError."""
+    from kodoctl.topology.names import Level
+
+    try:
+        return Level(text) if text else None
+    except ValueError:
+        detail = f"--to {text}: levels are {', '.join(Level)}"
+        raise UsageError(error("K555", "nowhere to send to", detail)) from None
+
+
+def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
+    """The patch of --edit, with the schema that payloads of the topic have. Raises UsageError."""
+    from kodoctl.recall.message.payload_patch import Edit, NotEditableError, read_patch
+    from kodoctl.recall.message.stored_message import NotJsonError
+
+    try:
+        patch = read_patch(Path(file).read_text(encoding="utf-8"))
+    except (OSError, NotJsonError, NotEditableError, UnicodeDecodeError) as problem:
+        detail = str(getattr(problem, "strerror", None) or problem)
+        raise UsageError(error("K568", "a patch that cannot be used", detail, Where(file))) from None
+    return Edit(patch, declared_schema(loaded, topic))
+
+
+def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
+    """Writes it where --out says, and prints it; `apply` is the command that carries it out."""
+    from kodoctl.recall.plan import recall_plan_file
+    from kodoctl.recall.plan.letter_table import SUFFIX
+    from kodoctl.render.recall import recall_plan_lines
+
+    if made.table is not None and out is not None:
+        place = keep_scratch(made.table.path, f"{out}{SUFFIX}")
+        made = replace(made, table=replace(made.table, path=place))
+    form = recall_plan_file.to_json(made)
+    if out is not None:
+        write_plan_text(recall_plan_file.dumps(made), out)
+    if output is Format.JSON:
+        say(json.dumps(form, indent=1))
+    else:
+        show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
+    if made.table is not None:
+        tell(
+            f"Its letters are in {out}{SUFFIX}, which belongs beside it."
+            if out
+            else "Without --out its letters are kept nowhere."
+        )
+    if out is not None:
+        tell(f"Plan written to {out}; carry it out with: kodoctl {apply} {out}")

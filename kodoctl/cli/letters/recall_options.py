@@ -1,0 +1,171 @@
+"""Common options of the commands on dead letters: arguments, and the subscription that they name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.common import command_target
+from kodoctl.cli.common.options import Format
+from kodoctl.console import Environment
+from kodoctl.errors import InvalidFileError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection.secret import Secret
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.plan.destinations import RecallSource
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+LEDGER = ".kodoctl/recall"
+SIGNING_KEYS = "KODO_CONSUMER_SIGNING_KEYS"
+
+
+File = Annotated[
+    str, typer.Argument(help="The topology file (or folder) that declares the subscription.", metavar="TOPOLOGY")
+]
+Topic = Annotated[str, typer.Option("--topic", help="Ground topic, by its name in the file.", metavar="NAME")]
+Subscription = Annotated[str, typer.Option("--subscription", help="Whose dead letters.", metavar="NAME")]
+Where_ = Annotated[
+    str, typer.Option("--where", help="Condition that letters must meet; `true` is all of them.", metavar="CONDITION")
+]
+Limit = Annotated[int, typer.Option("--limit", help="Maximum number of letters, the oldest first.", metavar="N")]
+Because = Annotated[str, typer.Option("--because", help="Why: kept in the plan and in the ledger.", metavar="TEXT")]
+Out = Annotated[
+    str | None, typer.Option("--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
+]
+To = Annotated[str | None, typer.Option("--to", help="Ready topic of this level instead of RETRYING.", metavar="LEVEL")]
+Patch = Annotated[
+    str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
+]
+Again = Annotated[
+    bool, typer.Option("--again", help="Include messages already recalled or processed; they are handled again.")
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="The workers' store (else KODO_CONSUMER_STORE): leave out what is done.", metavar="URL"
+    ),
+]
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        help="Recall ledger: a Delta table in a folder or an object store.",
+        show_default="`recall` beside the landing; .kodoctl/recall",
+        metavar="PATH",
+    ),
+]
+Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RecallFlags:
+    """Arguments and options of the commands that choose dead letters."""
+
+    topology: File
+    topic: Topic
+    subscription: Subscription
+    where: Where_
+    to: To = None
+    limit: Limit = 10_000
+    again: Again = False
+    edit: Patch = None
+    because: Because = ""
+    out: Out = None
+    ledger: LedgerOption = None
+    store: Store = None
+    env: Environment = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceFlags(RecallFlags):
+    """RecallFlags in which all letters are chosen where no condition is given, and of all subscriptions where none is named,
+    if they are lost.
+    """
+
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic", help="Ground topic, by its name in the file.", show_default="--lost: all", metavar="NAME"
+        ),
+    ] = ""
+    subscription: Annotated[
+        str, typer.Option("--subscription", help="Whose dead letters.", show_default="--lost: all", metavar="NAME")
+    ] = ""
+    where: Where_ = ""
+
+
+def ledger_named(given: str | None, landing: str = "") -> str:
+    """The recall ledger: as --ledger names it, else `recall` beside the landing, wherever a command is run; without a
+    landing, or with the one that commands take by themselves, LEDGER.
+    """
+    if given is not None:
+        return given
+    if not landing:
+        return LEDGER
+    from kodoctl.pipeline.ingest.file_store import Storage
+    from kodoctl.pipeline.ingest.landing_store import DEFAULT
+
+    if landing == DEFAULT:
+        return LEDGER
+    uri = Storage(landing).uri
+    scheme, separator, path = uri.rpartition("://")
+    folder, _, name = path.rpartition("/")
+    return f"{scheme}{separator}{folder}/recall" if folder or (name and not separator) else f"{uri}/.recall"
+
+
+def signing_keys() -> Secret | None:
+    """The keys that workers and producers have, from the same variable. Raises UsageError."""
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.pulsar.connection.secret import Secret
+
+    given = os.environ.get(SIGNING_KEYS)
+    if given is None:
+        return None
+    try:
+        Signer.parse(given)
+    except ValueError as problem:
+        raise UsageError(error("K502", "cannot read configuration", f"{SIGNING_KEYS}: {problem}")) from None
+    return Secret(given, variable=SIGNING_KEYS)
+
+
+def family_in(
+    session: Session, path: str, env: str | None, topic: str, subscription: str
+) -> tuple[LoadedTopology, RecallSource]:
+    """The subscription in the file, or in the one file of a folder that has the topic.
+    Raises UsageError, InvalidFileError.
+    """
+    from kodoctl.recall.plan.destinations import family_of
+
+    chosen = file_with(session, path, env, topic)
+    return chosen, family_of(chosen, topic, subscription)
+
+
+def file_with(session: Session, path: str, env: str | None, topic: str | None) -> LoadedTopology:
+    """The file, or the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
+    desired = command_target.load_desired([path], command_target.environment_of(session.connection, env))
+    topologies = [expansion.topology for expansion in desired.expansions]
+    having = [one for one in topologies if topic in one.spec.topics]
+    if len(having) > 1:
+        detail = f"{', '.join(one.source.name for one in having)} have a topic {topic!r}: name one file"
+        raise UsageError(error("K569", "more than one file has the topic", detail))
+    if topic is None and len(topologies) > 1:
+        detail = f"{', '.join(one.source.name for one in topologies)}: name one file, or a --topic"
+        raise UsageError(error("K569", "more than one file has the topic", detail))
+    return (having or topologies)[0]
+
+
+def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
+    """The JSON Schema that payloads of a topic are declared with. Raises InvalidFileError where it cannot be used."""
+    from kodoctl.topology.payload_definition import why_unusable
+
+    payload = loaded.payloads.get(topic)
+    if payload is None or payload.type != "json":
+        return None
+    if problem := payload.problem or why_unusable(payload.type, payload.definition):
+        where = loaded.where("topics", topic, "payload", "schema")
+        raise InvalidFileError(error("K304", "payload schema that cannot be used", f"{payload.path}: {problem}", where))
+    return payload.definition if isinstance(payload.definition, dict) else None  # else it is `true`

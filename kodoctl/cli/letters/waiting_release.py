@@ -1,0 +1,281 @@
+"""waiting release: plans and releases the waiting messages of some lanes in one run, each message exactly once.
+
+The plan is stored before the lane is paused, and removed when all of it is done, so that the same command
+continues after a kill: other plans leave a paused lane alone. Plans are in the user's state folder, never in
+the working folder, and a plan is carried out only if it matches this run's options.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.options import Format
+from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
+from kodoctl.cli.common.terminal import show_lines
+from kodoctl.cli.letters.recall_apply import ApplyFlags, RateOption, attempt_plan
+from kodoctl.cli.letters.recall_options import Because, File, LedgerOption, Output, Topic, file_with, ledger_named
+from kodoctl.cli.letters.waiting_apply import SendPace, Wait, may_have_sent, paused_while_sending
+from kodoctl.cli.letters.waiting_planning import plan_lane
+from kodoctl.console import Environment, command, finish, say, tell
+from kodoctl.errors import ExitCode, KodoctlError, LockedError, RefusedError, UsageError, error
+from kodoctl.private_files import make_private
+from kodoctl.user_folders import state_folder
+
+if TYPE_CHECKING:
+    from kodoctl.documents.waiting_document import LaneReleaseRow
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.plan.recall_plan import RecallPlan
+    from kodoctl.recall.plan.waiting_lanes import WaitingLane
+    from kodoctl.recall.send.sends_in_flight import SendReport
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+_RESUMED = "30d"  # age of a plan that was begun: as long as an order may last
+Lanes = Annotated[
+    list[str], typer.Option("--lane", help="A lane they wait in, such as L1/blocking; again for more.", metavar="LANE")
+]
+Condition = Annotated[
+    str, typer.Option("--where", help="Condition that messages must meet; `true` is all.", metavar="CONDITION")
+]
+Whose = Annotated[str, typer.Option("--subscription", help="Whose messages.", metavar="NAME")]
+Plans = Annotated[
+    str | None,
+    typer.Option(
+        "--plans",
+        help="Folder of plans that are not finished, for the next run; else one of the user who runs this.",
+        metavar="FOLDER",
+    ),
+]
+
+
+@command
+@connects
+def release(
+    target: TargetOptions,
+    topology: File,
+    topic: Topic,
+    subscription: Whose,
+    lane: Lanes,
+    where: Condition,
+    because: Because = "",
+    rate: RateOption = "1000/s",
+    wait: Wait = "1m",
+    ledger: LedgerOption = None,
+    plans: Plans = None,
+    env: Environment = None,
+    confirm_name: plan_options.Confirm = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Release the waiting messages of some lanes in one run.
+
+    Plans it, pauses each lane, sends each message once, and ends the pause.
+
+    Workers get it within seconds, due at once, and the limits hold for it. A lane without such messages is
+    not paused. Killed or interrupted, the same command goes on where it was; `waiting plan` and `apply` are
+    for who reviews first.
+    """
+    from kodoctl.render.release_text import release_lines
+
+    pace = SendPace.of(wait, rate)
+    folder = Path(plans) if plans else plans_folder()
+    sending = _LaneRelease(target, folder, where, because, rate, pace, ledger_named(ledger), confirm_name)
+    with target.session() as session:
+        loaded, chosen = _lanes(session, topology, env, topic, subscription, lane)
+        shown = command_target.shown_target(session.connection)
+    rows: list[LaneReleaseRow] = []
+    try:
+        rows.extend(row for one in chosen for row in sending.run(loaded, one))
+    finally:  # what was sent is reported also where a later lane is refused
+        document: Any = {
+            "format_version": 1, "topic": topic, "subscription": subscription, "where": where, "lanes": rows,
+        }  # fmt: skip
+        if rows and output is Format.JSON:
+            import json
+
+            say(json.dumps(document, indent=1))
+        elif rows:
+            show_lines(release_lines(document, shown))
+    if not all(row["complete"] for row in rows):
+        finish(ExitCode.INTERRUPTED if sending.interrupted else ExitCode.ERROR)
+
+
+def plans_folder() -> Path:
+    """Folder of the user's plans that are not finished."""
+    return state_folder() / "releases"
+
+
+def _lanes(
+    session: Session, topology: str, env: str | None, topic: str, subscription: str, names: list[str]
+) -> tuple[LoadedTopology, list[WaitingLane]]:
+    from kodoctl.recall.plan.waiting_lanes import waiting_lanes, with_target
+
+    loaded = file_with(session, topology, env, topic)
+    return loaded, [with_target(one, None) for one in waiting_lanes(loaded, topic, subscription, names)]
+
+
+class _LaneRelease:
+    """Release of one lane after the other. `interrupted`: by Ctrl-C; the lanes that follow are left then."""
+
+    def __init__(
+        self,
+        target: TargetOptions,
+        plans: Path,
+        where: str,
+        because: str,
+        rate: str,
+        pace: SendPace,
+        ledger: str,
+        names: list[str] | None,
+    ) -> None:
+        self._target, self._plans, self._where, self._because = target, plans, where, because
+        self._rate, self._pace, self._ledger, self._names = rate, pace, ledger, names
+        self.interrupted = False
+
+    def run(self, loaded: LoadedTopology, lane: WaitingLane) -> Iterator[LaneReleaseRow]:
+        """Carries out the plan that an earlier run left, and yields a row for it. Then releases the messages
+        that wait now, with as many plans as they need, and yields one row for them.
+        """
+        with self._target.session() as session:
+            file = self._file(session, lane)
+        if file.exists():
+            row = _row(lane, self._left(file, loaded, lane))
+            tell(f"{lane.lane}: going on with the plan that run {row['earlier_run']} left in {file}")
+            self._attempt(file, row)
+            row["complete"] = row["complete"] and not self.interrupted
+            yield row
+            if not row["complete"]:
+                return
+        row = _row(lane)
+        self._release(loaded, lane, file, row)
+        yield row
+
+    def _left(self, file: Path, loaded: LoadedTopology, lane: WaitingLane) -> str:
+        """The id of the run that left a plan. Raises RefusedError if the plan differs from this run's options."""
+        from kodoctl.recall.plan import recall_plan_file
+
+        found = recall_plan_file.loads(read_plan_text(str(file), "kodoctl waiting release"), str(file))
+        if different := _differences(found, loaded, lane, self._where):
+            detail = [f"{lane.lane}: {file} was left by run {found.run}, and does something else; nothing was sent"]
+            detail += [f"{name}: {there!r} there, {asked!r} in this run" for name, there, asked in different]
+            detail.append("run that command again, which finishes it, or remove the file, if you do not know it")
+            raise RefusedError(error("K591", "another release is not finished", "\n".join(detail)))
+        return found.run
+
+    def _release(self, loaded: LoadedTopology, lane: WaitingLane, file: Path, row: LaneReleaseRow) -> None:
+        while row["complete"] and not self.interrupted:
+            with self._target.session() as session:
+                made = self._made(session, loaded, lane)
+            row["stays"] = _stays(made)
+            if made.empty:
+                break
+            self._store(made, file)
+            try:
+                self._attempt(file, row)
+            finally:
+                self._forget_unsent(made, file)
+            if "beyond" not in row["stays"]:
+                break
+        row["complete"] = row["complete"] and not self.interrupted
+
+    def _made(self, session: Session, loaded: LoadedTopology, lane: WaitingLane) -> RecallPlan:
+        from kodoctl.recall.plan.recall_plan import MAX_LETTERS, RecallAction
+
+        return plan_lane(
+            session, loaded, lane, RecallAction.RELEASE, self._where, MAX_LETTERS, self._because, self._ledger
+        )
+
+    def _file(self, session: Session, lane: WaitingLane) -> Path:
+        """One plan at a time of each lane and cluster, whatever it chose."""
+        name = f"{session.connection.admin_url}|{lane.dead_topic}|{lane.holder}"
+        return self._plans / f"{lane.lane.replace('/', '-')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+    def _store(self, made: RecallPlan, file: Path) -> None:
+        from kodoctl.recall.plan import recall_plan_file
+
+        try:
+            make_private(file.parent)
+        except OSError as problem:
+            detail = f"{file.parent}: {problem.strerror}"
+            raise UsageError(error("K535", "the plan file cannot be written", detail)) from None
+        if file.exists():
+            detail = f"another run of this command stored its plan in {file} meanwhile; nothing was sent by this one"
+            raise LockedError(error("K563", "another recall is running", detail))
+        write_plan_text(recall_plan_file.dumps(made), str(file))
+
+    def _forget_unsent(self, made: RecallPlan, file: Path) -> None:
+        """Deletes the plan's file if nothing was sent: the next run starts afresh and may choose other
+        messages.
+        """
+        from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+
+        if file.exists() and not may_have_sent(made, DeltaLedger(self._ledger)):
+            file.unlink(missing_ok=True)
+
+    def _attempt(self, file: Path, row: LaneReleaseRow) -> None:
+        flags = ApplyFlags(str(file), self._rate, self._ledger, max_age=_RESUMED, confirm_name=self._names)
+        failures: list[KodoctlError] = []
+        paused = partial(paused_while_sending, pace=self._pace, ledger=self._ledger, failures=failures)
+        found = attempt_plan(self._target, flags, Format.JSON, paused=paused)
+        if found is None:
+            file.unlink(missing_ok=True)
+            return
+        report, _, seconds = found
+        row["released"] += report.sent + report.had_already + report.already
+        row["problems"] += [*report.refused, *report.unclear, *report.elsewhere, *report.stored_twice]
+        row["seconds"] = round(row["seconds"] + seconds, 3)
+        self.interrupted = self.interrupted or report.interrupted
+        row["complete"] = report.complete and not failures
+        if not (failures or _goes_on(report)):
+            file.unlink(missing_ok=True)
+
+
+def _row(lane: WaitingLane, earlier_run: str = "") -> LaneReleaseRow:
+    return {
+        "lane": lane.lane, "earlier_run": earlier_run, "released": 0, "stays": {}, "problems": [], "complete": True,
+        "seconds": 0.0,
+    }  # fmt: skip
+
+
+def _differences(
+    plan: RecallPlan, loaded: LoadedTopology, lane: WaitingLane, where: str
+) -> list[tuple[str, object, object]]:
+    """Compares a plan with a release of a lane. Returns for each difference its name, the plan's value and the
+    release's value. The cluster is not compared here: that happens when the plan is carried out.
+    """
+    from kodoctl.recall.plan.recall_plan import RecallAction
+
+    facts: dict[str, tuple[object, object]] = {
+        "action": (plan.action, RecallAction.RELEASE),
+        "condition": (plan.where, where),
+        "topology file": (plan.path, loaded.source.name),
+        "environment": (plan.environment, loaded.environment),
+        "topic": (plan.topic, lane.ground),
+        "subscription": (plan.subscription, lane.subscription),
+        "lane": (plan.lane, lane.lane),
+        "source": ((plan.dead_topic, plan.holder), (lane.dead_topic, lane.holder)),
+        "further targets": ({one.topic for one in plan.lanes} - {lane.dead_topic}, set()),
+        "patch of payloads": (plan.edit, None),
+        "sent again": (plan.again, False),
+    }
+    return [(name, there, asked) for name, (there, asked) in facts.items() if there != asked]
+
+
+def _goes_on(report: SendReport) -> bool:
+    """True if another attempt at the same plan has something to do: the lane stays paused until then."""
+    return bool(report.interrupted or report.unacknowledged or report.in_doubt or report.unclear)
+
+
+def _stays(made: RecallPlan) -> dict[str, int]:
+    """Numbers of messages that stay in the lane, by reason."""
+    summary = made.summary
+    found = Counter(summary["left_out"])
+    found["other"] = summary["read"] - summary["matched"]
+    return {why: count for why, count in found.items() if count}

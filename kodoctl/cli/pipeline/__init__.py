@@ -1,0 +1,1 @@
+"""Commands of the pipeline. Spark is imported when one of them runs, never before."""

@@ -1,0 +1,73 @@
+"""Baseline of `plan --against REF`: the declarations in the files of a command at a git revision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kodoctl.cli.common.git import Revision
+from kodoctl.console import report
+from kodoctl.errors import warning
+
+if TYPE_CHECKING:
+    from kodoctl.plan.git_baseline import Baseline
+    from kodoctl.topology.loaded_topology import LoadedTopology, SourceFile
+    from kodoctl.topology.payload_schemas import PayloadFile
+
+_At = Callable[[Path], Revision]
+
+
+def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Baseline:
+    """Declarations in the files under `paths` at `ref`. A file that cannot be read as it was then counts as absent,
+    and a warning reports it. Raises UsageError without git, repository or such a commit.
+    """
+    from kodoctl.plan.git_baseline import Baseline
+    from kodoctl.plan.inventory import desired
+    from kodoctl.topology.expand import expand
+    from kodoctl.topology.load import environments_of, load_set
+
+    at: _At = cache(lambda folder: Revision(ref, folder))
+    files = list(_files(paths, at))
+    loaded = load_set(files, environment if environments_of(files) else None)
+    if loaded.findings:
+        first = loaded.findings[0]
+        detail = f"at {ref}: {first.where}: {first.detail}; what such files declared is shown as edited"
+        report([warning("K407", "an earlier file cannot be read", detail)])
+    expansions = [expand(replace(one, payloads=dict(_payloads(one, at)))) for one in loaded.topologies]
+    return Baseline(ref, at(_folder(Path(paths[0]))).commit, desired(expansions, environment))
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def _files(paths: Sequence[str], at: _At) -> Iterator[SourceFile]:
+    """The files named, and every `*.yaml` below the folders named, those that are gone since included; each once."""
+    from kodoctl.topology.load import source_of
+
+    seen: set[Path] = set()
+    for text in paths:
+        path = Path(text)
+        revision = at(_folder(path))
+        for file in revision.below(path) if path.is_dir() else [path]:
+            if file.resolve() in seen:
+                continue
+            seen.add(file.resolve())
+            if (data := revision.read(file)) is not None:
+                yield source_of(data, str(file))
+
+
+def _payloads(loaded: LoadedTopology, at: _At) -> Iterator[tuple[str, PayloadFile]]:
+    """The payload schemas as they were, too."""
+    from kodoctl.topology.payload_schemas import payload_of
+
+    for ground, payload in loaded.payloads.items():
+        folder = payload.path.parent
+        data = at(folder).read(payload.path) if folder.is_dir() else None
+        yield (
+            ground,
+            replace(payload, definition=None) if data is None else payload_of(payload.type, payload.path, data),
+        )

@@ -1,0 +1,93 @@
+"""plan: the changes that an apply would make on a cluster, or on several, and the data at stake."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.command_target import TargetClusters, reaches
+from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_fleet, show_plan, write_plan
+from kodoctl.cli.plan.planning_flow import PlanFlags, prepare_files
+from kodoctl.console import Environment, Paths, finish, judging, tell
+from kodoctl.errors import ExitCode
+
+Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when there is something to change.")]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        help="Show apart what was edited since this git revision, such as origin/main, and what drifted.",
+        metavar="REF",
+    ),
+]
+
+
+@judging
+@reaches
+def plan(
+    reach: TargetClusters,
+    paths: Paths = None,
+    env: Environment = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="Write the plan to this file, for `apply FILE`.", metavar="FILE")
+    ] = None,
+    output: FormatOption = PlanFormat.TEXT,
+    detailed: Detailed = False,
+    adopt: plan_options.Adopt = None,
+    allow_destroy: plan_options.AllowDestroy = None,
+    allow_share: plan_options.AllowShare = None,
+    take_over: plan_options.TakeOver = False,
+    against: Against = None,
+    targets: plan_options.Targets = None,
+    excludes: plan_options.Excludes = None,
+    verbose: plan_options.Verbose = False,
+) -> None:
+    """Show the changes an apply would make, and data at stake.
+
+    Writes nothing.
+    """
+    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
+    if reach.several:
+        _plan_several(reach, paths, env, given, out=out, output=output, detailed=detailed, verbose=verbose)
+        return
+    with reach.only().session() as session:
+        prepared = prepare_files(session, paths, env, given, verbose=verbose, may_reduce=True)
+        if out is not None:  # before anything is printed: the reader of a pipe may leave early
+            write_plan(prepared.plan, out)
+        show_plan(prepared.plan, command_target.shown_target(session.connection), output)
+    if out is not None:
+        _tell_written(out, refused=prepared.plan.refused)
+    if prepared.plan.refused:
+        finish(ExitCode.REFUSED)
+    if detailed and not prepared.plan.empty:
+        finish(ExitCode.CHANGES)
+
+
+def _tell_written(out: str, *, refused: bool) -> None:
+    then = "it is refused, to be read only" if refused else f"carry it out with: kodoctl apply {out}"
+    tell(f"Plan written to {out}; {then}")
+
+
+def _plan_several(
+    reach: TargetClusters,
+    paths: list[str] | None,
+    env: str | None,
+    given: PlanFlags,
+    *,
+    out: str | None,
+    output: PlanFormat,
+    detailed: bool,
+    verbose: bool,
+) -> None:
+    from kodoctl.cli.plan.fleet_planning_flow import end_of_plan, open_all, plan_all, shown_targets
+
+    with open_all(reach.targets) as sessions:
+        fleet = plan_all(sessions, paths, env, given, verbose=verbose).fleet
+        if out is not None:
+            write_plan(fleet, out)
+        show_fleet(fleet, shown_targets(sessions), output)
+    if out is not None:
+        _tell_written(out, refused=fleet.refused)
+    end_of_plan(fleet, detailed=detailed)

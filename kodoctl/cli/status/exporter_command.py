@@ -1,0 +1,185 @@
+"""exporter: depth and age of every lane as metrics, whether workers run or not."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.common import command_target
+from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.terminal import ended_by_signals
+from kodoctl.console import Environment, Paths, command, finish, one_line, report, say, tell
+from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
+from kodoctl.formatting import many
+from kodoctl.private_files import write_whole
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from kodoctl.status.lane_status import StatusReading, UnreadTopic
+    from kodoctl.status.status_metrics import StatusCollector
+
+_ANSWER_S = (5.0, 10.0)  # seconds to connect, seconds to answer: the next reading asks again
+
+
+@command
+@connects
+def exporter(
+    target: TargetOptions,
+    paths: Paths = None,
+    env: Environment = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Serve metrics over HTTP; 0: any free port.")
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; there is no password.")] = "127.0.0.1",
+    textfile: Annotated[
+        Path | None,
+        typer.Option("--textfile", help="Write metrics to this file, for node_exporter.", metavar="FILE"),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read once, print or write, exit 1 if a topic was unread.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=1, help="Seconds between two readings.", metavar="SECONDS")
+    ] = 30.0,
+) -> None:
+    """Export depth and age of all lanes as Prometheus metrics.
+
+    Dead letters are among them. Ends at SIGTERM.
+
+    The cluster is read every 30 s, one GET a topic, however often it is scraped.
+    """
+    from prometheus_client import CollectorRegistry
+
+    from kodoctl.status.status_metrics import StatusCollector
+
+    if once and port is not None:
+        raise UsageError(
+            error("K029", "nothing to export to", "--once ends at once, so that nobody can scrape --port: name one")
+        )
+    if port is None and textfile is None and not once:
+        raise UsageError(error("K029", "nothing to export to", "name --port, --textfile or both, or --once to print"))
+    collector = StatusCollector(every, _now)
+    registry = CollectorRegistry()
+    registry.register(collector)
+    with ended_by_signals() as stopped, _reader(target, paths, env, every, stopped) as read:
+        if once:
+            collector.update(reading := read())
+            _publish(registry, textfile)
+            _tell_unread(reading.unread, ())
+            finish(ExitCode.ERROR if reading.unread else ExitCode.OK)
+        with _served(registry, collector, host, port):
+            _run(collector.update, read, registry, textfile, every, stopped)
+
+
+def _run(
+    update: Callable[[StatusReading], None],
+    read: Callable[[], StatusReading],
+    registry: CollectorRegistry,
+    textfile: Path | None,
+    every: float,
+    stopped: threading.Event,
+) -> None:
+    """Reads again and again, at equal intervals, until stopped."""
+    before: tuple[UnreadTopic, ...] = ()
+    while not stopped.is_set():
+        began = time.monotonic()
+        reading = read()
+        if stopped.is_set():
+            return
+        update(reading)
+        _tell_unread(reading.unread, before)
+        before = reading.unread
+        if textfile is not None:
+            try:
+                _publish(registry, textfile)
+            except KodoctlError as problem:  # a disk that is full now may have room at the next
+                report(problem.diagnostics)
+        gc.collect()  # main has it collect rarely, for commands that end
+        stopped.wait(max(0.0, began + every - time.monotonic()))
+
+
+@contextmanager
+def _reader(
+    target: TargetOptions, paths: list[str] | None, env: str | None, every: float, stopped: threading.Event
+) -> Iterator[Callable[[], StatusReading]]:
+    """Reads all lanes of the files. A reading that lasts longer than the interval leaves the rest of the topics unread."""
+    from kodoctl.pulsar.admin.admin_http import HttpAdmin
+    from kodoctl.status.lane_status import StatusReading
+    from kodoctl.status.status_reader import read_lanes
+
+    connection = target.connection()
+    desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
+    admin = HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)
+
+    def read() -> StatusReading:
+        end = time.monotonic() + every
+
+        def over() -> bool:
+            return stopped.is_set() or time.monotonic() > end
+
+        found = [read_lanes(admin, expansion, over) for expansion in desired.expansions]
+        unread = tuple(topic for _, topics in found for topic in topics)
+        return StatusReading(_now(), tuple(status for status, _ in found), unread)
+
+    try:
+        topics = sum(len(expansion.topics) for expansion in desired.expansions)
+        tell(f"Reading {many(topics, 'topic')} of {command_target.shown_target(connection)}")
+        yield read
+    finally:
+        admin.close()
+
+
+@contextmanager
+def _served(registry: CollectorRegistry, collector: StatusCollector, host: str, port: int | None) -> Iterator[None]:
+    """HTTP, where a port is named. Raises UsageError where it cannot be listened on."""
+    if port is None:
+        yield
+        return
+    from prometheus_client import make_wsgi_app
+
+    from kodoctl.metrics_server import MetricsServer, probes
+
+    server = MetricsServer(host, port, probes(make_wsgi_app(registry), collector.health, collector.readiness))
+    tell(f"Metrics are on http://{server.address}/metrics")
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def _publish(registry: CollectorRegistry, textfile: Path | None) -> None:
+    """To the file, which is replaced as a whole: whoever reads it never sees a part; without one to standard output."""
+    from prometheus_client import generate_latest
+
+    text = generate_latest(registry)
+    if textfile is None:
+        say(text.decode(), newline=False)
+        return
+    try:
+        write_whole(textfile, text)
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{textfile}: {problem.strerror}")) from None
+
+
+def _tell_unread(unread: tuple[UnreadTopic, ...], before: tuple[UnreadTopic, ...]) -> None:
+    """Prints only changes: one line for each topic that can no longer be read, and one line when all topics can
+    be read again.
+    """
+    names = {topic.topic for topic in before}
+    for topic in unread:
+        if topic.topic not in names:
+            tell(f"{topic.namespace}/{topic.topic} cannot be read: {one_line(topic.reason, 200)}")
+    if before and not unread:
+        tell("All topics can be read again.")
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,134 @@
+"""Commands that show the meaning of a topology file: expand, graph. They need no cluster."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.console import Environment, Paths, paths_or_default, printing, reading, say, tell, write_file, write_output
+from kodoctl.errors import InvalidFileError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion
+
+
+class ExpandFormat(StrEnum):
+    """Views of an expansion."""
+
+    TREE = "tree"
+    TABLE = "table"
+    JSON = "json"
+
+
+class GraphFormat(StrEnum):
+    """Views of a graph."""
+
+    MERMAID = "mermaid"
+    DOT = "dot"
+    SVG = "svg"
+    PNG = "png"
+
+
+_SUFFIXES = {".mmd": GraphFormat.MERMAID, ".dot": GraphFormat.DOT, ".svg": GraphFormat.SVG, ".png": GraphFormat.PNG}
+
+
+def load_expansions(paths: list[str] | None, environment: str | None) -> tuple[Sequence[Expansion], str | None]:
+    """The files expanded in one environment (not named = base), lint rules not run. Raises InvalidFileError."""
+    from kodoctl.topology.expand import expand as run
+    from kodoctl.topology.load import BASE, choose_environment, environments_of, load_set, read_files
+
+    files = read_files(paths_or_default(paths))
+    if environment is None and (names := environments_of(files)):
+        tell(f"Shown without environment; --env has {', '.join(names)}.")
+    chosen = choose_environment(files, environment or BASE)
+    loaded = load_set(files, chosen)
+    if loaded.findings:
+        raise InvalidFileError(*loaded.findings)
+    return [run(topology) for topology in loaded.topologies], chosen
+
+
+@reading
+def expand(
+    paths: Paths = None,
+    environment: Environment = None,
+    output: Annotated[ExpandFormat, typer.Option("--format", help="How it is printed.")] = ExpandFormat.TREE,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Where each value comes from: its line, or why it is derived.")
+    ] = False,
+) -> None:
+    """Show the Pulsar objects that files declare.
+
+    Topics with their partitions and policies, subscriptions, grants, payload schemas. Nothing is read from a cluster:
+    `kodoctl plan` compares with one.
+
+    Example: kodoctl expand topologies/trade.yaml --env prod --explain
+    """
+    from kodoctl.render.expansion import RENDERERS, WIDTH
+    from kodoctl.topology.expansion_json import expansion_document
+
+    expansions, chosen = load_expansions(paths, environment)
+    width = min(120, max(60, shutil.get_terminal_size().columns)) if is_output_terminal() else WIDTH
+    say(RENDERERS[output.value](expansion_document(expansions, chosen, explain=explain), width))
+
+
+@reading
+def graph(
+    paths: Paths = None,
+    environment: Environment = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="One ground topic only.")] = None,
+    output: Annotated[
+        GraphFormat | None,
+        typer.Option("--format", help="Picture or text.", show_default="from the file's ending, else mermaid"),
+    ] = None,
+    file: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
+) -> None:
+    """Draw lanes and the ways messages take between them.
+
+    A terminal gets a hint instead of the source, unless --format names it.
+
+    Mermaid shows in pull requests and wikis, DOT goes to Graphviz. SVG and PNG are drawn by Graphviz: it must be
+    installed (the package `graphviz`).
+
+    Example: kodoctl graph topologies/trade.yaml --topic orders --output orders.svg
+    """
+    from kodoctl.cli.topology.graphviz import draw
+    from kodoctl.render.graph_text import dot, mermaid
+    from kodoctl.topology.graph import lane_graph
+
+    expansions, _ = load_expansions(paths, environment)
+    known = [name for expansion in expansions for name in expansion.topology.spec.topics]
+    if topic is not None and topic not in known:
+        raise UsageError(error("K022", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))
+    lanes = lane_graph(expansions, topic)
+    chosen = output or (_SUFFIXES.get(Path(file).suffix) if file else None) or GraphFormat.MERMAID
+    if output is None and file is None and is_output_terminal():
+        say("A picture: kodoctl graph --output lanes.svg (or .png). Its source, for a page: --format mermaid (or dot).")
+    elif chosen is GraphFormat.MERMAID:
+        write_output(mermaid(lanes), file)
+    elif chosen is GraphFormat.DOT:
+        write_output(dot(lanes), file)
+    else:
+        write_picture(draw(dot(lanes), chosen.value), file)
+
+
+def is_output_terminal() -> bool:
+    """True if standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def write_picture(picture: bytes, file: str | None) -> None:
+    """Bytes to a file, or to standard output that is no terminal."""
+    if file is not None:
+        write_file(file, picture)
+    elif is_output_terminal():
+        raise UsageError(error("K023", "image output needs a file", "name a file: --output FILE"))
+    else:
+        with printing(sys.stdout):
+            sys.stdout.buffer.write(picture)
+            sys.stdout.buffer.flush()

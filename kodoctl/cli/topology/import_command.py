@@ -1,0 +1,179 @@
+"""import: writes topology files for existing objects. An apply of the files adopts the objects without touching
+data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.common import command_target
+from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.console import command, say, tell, write_file
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
+
+if TYPE_CHECKING:
+    from kodoctl.plan.importing.import_planner import Import
+    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
+
+
+@command
+@connects
+def import_(
+    target: TargetOptions,
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            help="Namespaces to import, or tenants for all of theirs.",
+            metavar="TENANT[/NAMESPACE]",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", help="Name of the topology, for one namespace.", show_default="the namespace's", metavar="NAME"
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            help="Write the file here instead of to standard output; for several, a folder.",
+            metavar="FILE|FOLDER",
+        ),
+    ] = None,
+) -> None:
+    """Write topology files for live objects that nobody owns.
+
+    Planning them adopts, and changes nothing.
+    """
+    from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+
+    several = len(places) > 1 or "/" not in places[0]
+    _check_options(several, name, out)
+    with target.session() as session:
+        spaces = _named(session, places)
+        files = {} if out is None else _files(spaces, out, several=several)
+        live = read_live(session.admin, session.client, ReadScope(tuple(spaces), everything=True))
+        _check_there(session, spaces, live)
+    if several:
+        _write_all(live, files)
+        return
+    _write_one(live, spaces[0], name or spaces[0].namespace, out)
+
+
+def _check_options(several: bool, name: str | None, out: str | None) -> None:  # all options of one command
+    if several and out is None:
+        raise UsageError(error("K508", "nothing named", "each namespace gets a file: name their folder with --out"))
+    if several and name is not None:
+        detail = "--name is for one namespace; several topologies are named after theirs"
+        raise UsageError(error("K508", "nothing named", detail))
+
+
+def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
+    """The namespaces, a tenant's in place of its name. Raises UsageError with everything that is not there."""
+    from kodoctl.protocol.properties import CONTROL_NAMESPACE
+    from kodoctl.pulsar.admin.admin import must
+    from kodoctl.topology.names import NamespaceName
+
+    found: dict[NamespaceName, None] = {}
+    for place in places:
+        if "/" in place:
+            found[command_target.parse_namespace(place)] = None
+            continue
+        reply = session.admin.call("GET", f"namespaces/{command_target.parse_namespace(f'{place}/any').tenant}")
+        if reply.missing:
+            where = command_target.shown_target(session.connection)
+            raise UsageError(error("K509", "namespace not found", f"no tenant {place} is on {where}"))
+        names = [NamespaceName.parse(text) for text in must(reply, f"listing the namespaces of {place}")]
+        found |= dict.fromkeys(space for space in sorted(names) if space.namespace != CONTROL_NAMESPACE)
+    return list(found)
+
+
+def _files(spaces: Sequence[NamespaceName], out: str, *, several: bool) -> dict[NamespaceName, Path]:
+    """The file of each namespace. Raises UsageError with every file that exists already."""
+    tenants = {space.tenant for space in spaces}
+    files = {
+        space: Path(out, *([space.tenant] if len(tenants) > 1 else []), f"{space.namespace}.yaml")
+        if several
+        else Path(out)
+        for space in spaces
+    }
+    there = [file for file in files.values() if os.path.lexists(file)]  # also a link to what is not there yet
+    if there:
+        detail = "import never overwrites: name another with --out"
+        raise UsageError(*(error("K021", "file exists", detail, Where(str(file))) for file in there))
+    return files
+
+
+def _check_there(session: Session, spaces: Iterable[NamespaceName], live: Live) -> None:
+    command_target.check_namespaces(session, [space for space in spaces if f"namespace.{space}" not in live.objects])
+
+
+def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> None:
+    from kodoctl.plan.importing.import_planner import import_namespace
+
+    found = import_namespace(live, space, name)
+    if out is None:
+        say(found.text.rstrip("\n"))
+    else:
+        _write(Path(out), found)
+    tell(f"{_counted(found)}.")
+    if out is not None:
+        tell(f"Next: kodoctl plan {out}")
+
+
+def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
+    """A file for each namespace. One that cannot be imported stops no other: all problems are reported at the end."""
+    from kodoctl.plan.importing.import_planner import import_namespace
+
+    names = Counter(space.namespace for space in files)
+    problems: list[Diagnostic] = []
+    written = 0
+    for space, file in files.items():
+        try:
+            alone = names[space.namespace] == 1
+            found = import_namespace(live, space, space.namespace if alone else f"{space.tenant}-{space.namespace}")
+            if not found.families:
+                tell(f"{space}: no topic to adopt{_left(found)}; no file")
+                continue
+            _write(file, found)
+        except KodoctlError as problem:
+            problems += problem.diagnostics
+            continue
+        written += 1
+        tell(f"{file}: {_counted(found)}")
+    if written:
+        tell(f"Next: kodoctl plan {' '.join(sorted({str(file.parent) for file in files.values()}))}")
+    if problems:
+        raise KodoctlError(*problems)
+
+
+def _write(file: Path, found: Import) -> None:
+    from kodoctl.cli.topology.editor_schema import editor_schema
+
+    with contextlib.suppress(OSError):  # writing the file says why it cannot
+        file.parent.mkdir(parents=True, exist_ok=True)
+    schema = editor_schema(file)
+    write_file(str(file), f"{schema.line}{found.text}".encode())
+    schema.write()
+
+
+def _counted(found: Import) -> str:
+    from kodoctl.formatting import many
+
+    listed = " (listed at the end of the file)" if found.left_out else ""
+    return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left(found)}{listed}"
+
+
+def _left(found: Import) -> str:
+    return f", {len(found.left_out)} left out" if found.left_out else ""

@@ -1,0 +1,167 @@
+"""Commands that check and rewrite the file: lint, fmt, schema, init. They need no cluster."""
+
+from __future__ import annotations
+
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kodoctl.console import Paths, command, finish, judging, paths_or_default, reading, report, say, tell, write_output
+from kodoctl.errors import ExitCode, UsageError, error
+from kodoctl.formatting import many
+
+
+class LintFormat(StrEnum):
+    """Views of lint findings."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+
+
+class TopologyShape(StrEnum):
+    """The five shapes that the documentation teaches."""
+
+    SIMPLEST = "simplest"
+    SIMPLE = "simple"
+    SINGLE = "single"
+    BACKUP = "backup"
+    DOUBLE = "double"
+
+
+Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of printing.")]
+
+
+@judging
+def lint(
+    paths: Paths = None,
+    output: Annotated[LintFormat, typer.Option("--format", help="How findings are printed.")] = LintFormat.TEXT,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="REF", help="Compare payload schemas with those of a git revision."),
+    ] = None,
+) -> None:
+    """Check topology files: every finding at once, with its place.
+
+    The base and every environment are checked. Exit code 1 when an error is found that no comment
+    allows (`# kodoctl: allow K203 because …`).
+
+    Example: kodoctl lint --strict --against origin/main
+    """
+    from kodoctl.render.findings import RENDERERS
+    from kodoctl.topology.lint.linter import lint as run
+    from kodoctl.topology.load import read_files
+
+    files = read_files(paths_or_default(paths))
+    earlier = None
+    if against is not None:
+        from kodoctl.cli.common.git import earlier_payloads
+
+        earlier = earlier_payloads(files, against)
+    result = run(files, earlier)
+    say(RENDERERS[output.value](result))
+    if result.failed or (strict and result.warned):
+        finish(ExitCode.ERROR)
+
+
+@command
+def fmt(
+    paths: Paths = None,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; list the files, exit 1 if any.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Change nothing; show what would change.")] = False,
+) -> None:
+    """Put keys in one order and indentation at two; comments stay.
+
+    Comments, blank lines and quotes stay; comments move with the key below them. The data of a
+    file never changes: a file that could not be read back the same is refused. Files with errors
+    are reported and left alone.
+
+    Example: kodoctl fmt --check topologies/
+    """
+    from kodoctl.cli.common.file_rewrite import Formatted, format_file, replace_file
+    from kodoctl.topology.load import read_files
+
+    results = [format_file(file) for file in read_files(paths_or_default(paths))]
+    for result in results:
+        report(result.findings)
+    changed = [result for result in results if isinstance(result, Formatted) and result.before != result.after]
+    for result in changed:
+        if diff:
+            say(result.diff())
+        elif check:
+            say(f"{result.name} would change")
+        else:
+            replace_file(result.path, result.after)
+            say(f"{result.name} formatted")
+    refused = sum(bool(result.findings) for result in results)
+    would = "would change" if check or diff else "formatted"
+    tell(f"{many(len(results), 'file')}: {len(changed)} {would}, {refused} left alone.")
+    if refused or (check and changed):
+        finish(ExitCode.ERROR)
+
+
+@command
+def init(
+    file: Annotated[str | None, typer.Argument(help="The file to write.", show_default="topologies/NAME.yaml")] = None,
+    shape: Annotated[
+        TopologyShape, typer.Option("--shape", help="How much a message's life needs.")
+    ] = TopologyShape.SINGLE,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the topology and its namespace.")] = None,
+) -> None:
+    """Write a commented example and the schema for editors.
+
+    Never overwrites a file.
+
+    \b
+    simplest  ready only: what fails stays where it is
+    simple    + retrying and dead letters
+    single    + pending (over a rate) and blocking (over a quota)
+    backup    + a backup level, the last stop before dead letters
+    double    + a second, higher level
+
+    Example: kodoctl init --name trade --shape double
+    """  # noqa: D301  # \b keeps the lines below it apart
+    from kodoctl.cli.topology.editor_schema import editor_schema
+    from kodoctl.topology.example import example
+    from kodoctl.topology.names import InvalidNameError
+
+    chosen = name or (Path(file).stem if file else "example")
+    path = Path(file) if file else Path("topologies") / f"{chosen}.yaml"
+    schema = editor_schema(path)
+    try:
+        text = example(chosen, shape.value, schema.line)
+    except InvalidNameError as problem:
+        raise UsageError(error("K101", "name that Pulsar refuses or that would be ambiguous", str(problem))) from None
+    if path.exists():
+        detail = f"{path} is there already and stays as it is: name another file, or remove it"
+        raise UsageError(error("K021", "file exists", detail))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}")) from None
+    schema.write()
+    quoted = shlex.quote(str(path))
+    say(f"{path} written. Next:\n  kodoctl lint {quoted}\n  kodoctl expand {quoted}")
+
+
+@reading
+def schema(output: Output = None) -> None:
+    """Print the JSON Schema of topology files, for editors.
+
+    `init` and `import` write the schema file and add this line so editors find it:
+
+    \b
+    # yaml-language-server: $schema=../schemas/topology.v1.json
+
+    Example: kodoctl schema --output schemas/topology.v1.json
+    """  # noqa: D301  # \b keeps the line below it apart
+    from kodoctl.topology.json_schema.file_schema import schema_text
+
+    write_output(schema_text(), output)

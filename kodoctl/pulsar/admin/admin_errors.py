@@ -1,0 +1,169 @@
+"""Errors for an admin address that does not answer or accepts no token: the host, the server there, and the
+remedy.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, ReadTimeoutError, SSLError
+
+from kodoctl.errors import ClusterError, Diagnostic, error
+from kodoctl.pulsar.admin.admin import LostReplyError
+from kodoctl.pulsar.connection.credentials import trust
+from kodoctl.pulsar.connection.peer import Protocol, peer_at
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection.connection import Connection
+
+_ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited for already
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A request that got no answer. `host`: http://HOST:PORT that it went to;
+    `via`: the one that redirected there, if any.
+    """
+
+    host: str
+    via: str | None
+    problem: HTTPError
+
+    @property
+    def not_sent(self) -> bool:
+        """True if the broker certainly did not get the request."""
+        return isinstance(self.problem, ConnectTimeoutError | SSLError)  # a refused connection is one of the former
+
+    def __str__(self) -> str:
+        return f"{self.host}: {why(self.problem)}"
+
+
+class NoAnswerError(Exception):
+    """Raised for a request that got no answer."""
+
+    def __init__(self, silence: Silence) -> None:
+        super().__init__(str(silence))
+        self.silence = silence
+
+
+class CircularRedirectError(Exception):
+    """Raised for a request that brokers of the cluster send on to each other, so that none of them has done anything
+    with it, read or write. It passes where a topic moves: two brokers each take the other one for its owner.
+    """
+
+
+def unreachable(
+    connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
+) -> ClusterError:
+    """The error for a request that got no answer: `last`, its last try; `failed`: the configured addresses that did
+    not answer either, by address; `seconds`: how long it was tried.
+    """
+    if not last.not_sent and method != "GET":
+        return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirected(last)}"))
+    silent = [failed[address] for address in connection.admin_urls if address in failed] or [last]
+    if last.via is not None:
+        silent = [last]
+    findings = [_finding(connection, silence, look=method == "GET") for silence in silent]
+    if len(findings) == 1 or any(code == "K527" for code, _ in findings):
+        code, detail = findings[0]
+        return ClusterError(_named(code, detail, last, seconds))
+    rows = "\n".join(detail for _, detail in findings)
+    return ClusterError(error("K514", "no broker answers", f"none of {len(findings)} addresses answers:\n{rows}"))
+
+
+def _named(code: str, detail: str, last: Silence, seconds: float) -> Diagnostic:
+    if code == "K527":
+        return error(code, "no TLS connection", detail)
+    waited = f" (tried for {seconds:.0f} s)" if last.via is not None and seconds >= 1 else ""
+    text = f"{detail}{_redirected(last)}{waited}"
+    if last.via is not None:
+        return error("K514", "a broker does not answer", text)
+    return error(code, "no broker answers", text)
+
+
+def _redirected(silence: Silence) -> str:
+    if silence.via is None:
+        return ""
+    there = f"; {silence.via} answers, and redirected there"
+    if isinstance(silence.problem, ReadTimeoutError):
+        return (
+            f"{there}. That broker takes connections and gives no answer about this object: it may hang while it loads the"
+            " topic; its log says so, and if it stays so, restart it"
+        )
+    return (
+        f"{there}. After a broker's failure the others name a new owner once its session"
+        " with ZooKeeper has ended, 30 s by default"
+    )
+
+
+def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[str, str]:
+    """Code and detail of the error about one address. `look`: the host may be tried over the other of HTTP and
+    HTTPS, for advice.
+    """
+    reason, problem = why(silence.problem), silence.problem
+    if (look or isinstance(problem, SSLError)) and (advice := _other_protocol(silence)):
+        return "K514", f"{silence.host}: {advice}"
+    if isinstance(problem, SSLError):
+        advice = "name whom to trust with --tls-ca, and who you are with --tls-cert and --tls-key"
+        if "mismatch" in reason:
+            advice = "use a name that its certificate has"
+        return "K527", f"{silence.host}: {reason}; {advice}"
+    if silence.via is not None:
+        return "K514", f"{silence.host}: {reason}"
+    context = f" (context {connection.context.name})" if connection.context else ""
+    advice = "is the broker running? `kodoctl dev status` tells for a development one"
+    return "K514", f"{silence.host}{context}: {reason}; {advice}"
+
+
+def bad_token(connection: Connection, host: str) -> ClusterError:
+    """The error for a 401 of `host` that is about the token itself."""
+    if connection.oauth2 is not None:
+        detail = f"{host} takes no token of {connection.oauth2.issuer}, not even a new one: audience, or another key?"
+    elif connection.token is None:
+        detail = f"{host} asks for a token: KODOCTL_TOKEN_FILE, --token-file or the context's token_file"
+        if connection.withheld:
+            detail = f"{detail}\n{connection.withheld}"
+    else:
+        detail = f"{host} does not accept the token: expired, of another cluster, or damaged"
+    return ClusterError(error("K511", "not authenticated", detail))
+
+
+def _other_protocol(silence: Silence) -> str:
+    """Advice for an address where another service than expected answers; "" if that is not the reason."""
+    if isinstance(silence.problem, urllib3.exceptions.TimeoutError | urllib3.exceptions.NewConnectionError):
+        return ""
+    parts = urlsplit(silence.host)
+    over_tls = parts.scheme == "https"
+    try:
+        port, context = parts.port or (443 if over_tls else 80), trust(None) if over_tls else None
+        found = peer_at(parts.hostname or "", port, context, within=_ASK_S)
+    except OSError:  # a certificate that is not trusted among them, which is told as that
+        return ""
+    if found.protocol is Protocol.PULSAR:
+        return "Pulsar's binary protocol is spoken there, which is for --broker-url; the admin API has another port, 8080 as a rule (8443 with TLS)"
+    if found.tls != over_tls and (found.tls or found.protocol is Protocol.HTTP):
+        spoken, write = ("TLS", "https") if found.tls else ("no TLS", "http")
+        return f"{spoken} is spoken there: write {write}://{parts.netloc}"
+    return ""
+
+
+def why(problem: HTTPError) -> str:
+    """The innermost cause, in the words of the system: `Connection refused`, not a chain of wrappers."""
+    cause: BaseException = problem
+    seen = set()
+    while id(cause) not in seen:
+        seen.add(id(cause))
+        inner = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
+        if not isinstance(inner, BaseException):
+            break
+        cause = inner
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return "no answer in time" if isinstance(problem, urllib3.exceptions.TimeoutError) else type(cause).__name__

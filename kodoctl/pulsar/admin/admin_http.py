@@ -1,0 +1,293 @@
+"""The admin port over HTTP: kept-alive connections, as many as the broker has time for, redirects within the cluster
+only, several addresses of one cluster, and one place that waits for a broker that is busy or away.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError, SSLError
+
+from kodoctl import __version__
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.admin.adaptive_limit import AdaptiveConcurrencyLimit
+from kodoctl.pulsar.admin.admin import NOT_SENT, Reply, RequestCount, no_condition
+from kodoctl.pulsar.admin.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
+from kodoctl.pulsar.admin.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
+from kodoctl.pulsar.connection.credentials import trust
+from kodoctl.pulsar.connection.oauth2 import BearerToken
+from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S, Wait, WaitMonitor
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.pulsar.connection.secret import Secret
+
+CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (docs/explanation/pulsar.md)
+TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer
+FIRST_S: Final = 8.0  # a cluster of which no address ever answered is not in a fail-over
+_NO_TIME: Final = frozenset({429, 503})
+_MAX_REDIRECTS: Final = 5
+_HEADERS: Final = {"User-Agent": f"kodoctl/{__version__}", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+
+
+def _only_reads(method: str, path: str) -> bool:
+    """True if a call changes nothing, so that it may be sent again: analyzeBacklog is a POST that only counts."""
+    return method == "GET" or (method == "POST" and path.split("/")[4::2] == ["subscription", "analyzeBacklog"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Request, independent of the broker that it goes to and of its token. `condition`, `patient`: see Admin.call."""
+
+    method: str
+    path: str
+    data: bytes | None = None
+    content_type: str = "application/json"
+    condition: Callable[[], None] = no_condition
+    patient: bool = True
+
+    @property
+    def reads(self) -> bool:
+        return _only_reads(self.method, self.path)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class HttpAdmin:
+    """One cluster's admin API. Safe to call from several threads."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        waits: WaitMonitor | None = None,
+        pause: Callable[[float], None] = time.sleep,
+        limit: float = FAIL_OVER_S,
+        timeout: tuple[float, float] | None = None,
+    ) -> None:
+        """Prepares the calls; none is made. `waits`: limits and reports waits; None: waits of at most `limit`
+        seconds a call are not reported (0 for callers that call again soon anyway). `timeout`: seconds to
+        connect, seconds to answer; None: TIMEOUT.
+        """
+        self._connection = connection
+        self._waits = waits or WaitMonitor(limit=limit, pause=pause)
+        self._lock = threading.Lock()
+        self._traffic = RequestCount()
+        self._brokers = Brokers(connection.admin_urls)
+        self._answered = False
+        self._bearer_token = BearerToken(connection)
+        self._concurrency = AdaptiveConcurrencyLimit(CONNECTIONS)
+        over_tls = urlsplit(connection.admin_urls[0]).scheme == "https"
+        self._pool = (
+            urllib3.PoolManager(  # knows no proxy and no .netrc of the shell: they must not see or change admin calls
+                num_pools=16,
+                maxsize=CONNECTIONS + 4,
+                retries=False,
+                timeout=urllib3.Timeout(*(timeout or TIMEOUT)),
+                ssl_context=trust(connection.tls) if over_tls else None,
+            )
+        )
+
+    @property
+    def traffic(self) -> RequestCount:
+        """Requests sent so far."""
+        return self._traffic
+
+    @property
+    def waits(self) -> WaitMonitor:
+        """Monitor that limits and reports waits for this cluster."""
+        return self._waits
+
+    def close(self) -> None:
+        """Closes the connections, and ends the reports."""
+        self._pool.clear()
+        self._waits.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = NOT_SENT,
+        *,
+        query: dict[str, str] | None = None,
+        content_type: str = "application/json",
+        condition: Callable[[], None] = no_condition,
+        patient: bool = True,
+    ) -> Reply:
+        """One call, as Admin.call promises. An address that does not answer is left for the next one that is
+        configured.
+        """
+        data = None if body is NOT_SENT else json.dumps(body).encode()
+        request = _Request(method, path, data, content_type, condition, patient)
+        with self._waits.during(f"{request}: no answer yet") as wait:
+            return self._until_answered(request, query, wait)
+
+    def _until_answered(self, request: _Request, query: dict[str, str] | None, wait: Wait) -> Reply:
+        """Tries until there is an answer that stays, or the limit is reached: at other configured addresses first, then after a
+        pause.
+        """
+        address, failed = self._brokers.address, dict[str, Silence]()
+        while True:
+            try:
+                with self._concurrency:
+                    reply = self._send(request, query, address)
+            except NoAnswerError as problem:
+                silence = problem.silence
+                if silence.via is None:
+                    self._brokers.failed(address)
+                    failed[address] = silence
+                if not self._goes_on(request, silence, failed, wait):
+                    raise unreachable(
+                        self._connection, request.method, request.path, silence, failed, wait.seconds
+                    ) from None
+            except CircularRedirectError as problem:
+                if not wait.again(str(problem)):
+                    raise ClusterError(error("K512", "redirected in circles", str(problem))) from None
+            else:
+                (self._concurrency.throttled if reply.status in _NO_TIME else self._concurrency.succeeded)()
+                if not reply.transient:
+                    return reply
+                if reply.status in (502, 503, 504):
+                    self._brokers.failed(address)
+                if not request.reads or not request.patient or not wait.again(str(reply)):
+                    return reply
+            address = self._brokers.after(address)
+
+    def _goes_on(self, request: _Request, silence: Silence, failed: dict[str, Silence], wait: Wait) -> bool:
+        """True if a request without an answer is tried again; waits where another address is no help."""
+        if not (silence.not_sent or request.reads):
+            return False
+        others = set(self._connection.admin_urls) - failed.keys()
+        if silence.via is None and others and (silence.not_sent or wait.limit > 0):
+            return True
+        if isinstance(silence.problem, SSLError):
+            return False
+        limit = None if self._answered else FIRST_S
+        return wait.again(f"{request}: no answer of {silence}", limit)
+
+    def _send(self, request: _Request, query: dict[str, str] | None, address: str) -> Reply:
+        first = f"{address}/admin/v2/{request.path}"
+        if query:
+            first = f"{first}?{urlencode(query)}"
+        url, via = first, None
+        for _ in range(_MAX_REDIRECTS + 1):
+            reply, location = self._asked(request, url, via)
+            if reply.status not in (307, 308):
+                return reply
+            try:
+                course = self._brokers.course(url, location, topics_of(request.path), self._ask)
+            except NotNowError as problem:
+                reason = f"whether {urlsplit(location).netloc} is a broker cannot be known now: {problem}"
+                return replace(reply, status=503, reason=reason)
+            url, via = (location, _origin(url)) if course is Course.FOLLOW else (first, None)
+        raise CircularRedirectError(
+            f"{request}: more than {_MAX_REDIRECTS} redirects, the last one to {_origin(location)}"
+        )
+
+    def _asked(self, request: _Request, url: str, via: str | None) -> tuple[Reply, str]:
+        """Answer of one host, with a second token if it refused the first; and the address that it redirects to."""
+        token, asked = self._bearer_token.token(), time.monotonic()
+        answer = self._once(request, url, via, token)
+        if _token_refused(answer) and (other := self._bearer_token.after_refusal(token)) is not None:
+            # the first one ended early, or was withdrawn: nothing was done with it
+            token, asked = other, time.monotonic()
+            answer = self._once(request, url, via, token)
+        took = time.monotonic() - asked
+        self._answered = True
+        if answer.status in (307, 308):
+            return Reply(request.method, request.path, answer.status), answer.headers.get("Location", "")
+        reply = self._read(request, _origin(url), answer, token)
+        return replace(reply, server_time=_server_time(answer), took=took), ""
+
+    def _ask(self, url: str) -> Answer:
+        """A question of Brokers, to a host that it trusts."""
+        return Answer(*self._asked(_Request("GET", urlsplit(url).path.lstrip("/")), url, None))
+
+    def _once(self, request: _Request, url: str, via: str | None, token: Secret | None) -> urllib3.BaseHTTPResponse:
+        """One exchange, its body read. By urllib3 itself: half the CPU of `requests`, whose other half serves sessions."""
+        request.condition()
+        self._count(request)
+        headers = {**_HEADERS, "Content-Type": request.content_type, **_bearer(token)}
+        try:
+            return self._pool.request(request.method, url, body=request.data, headers=headers, redirect=False)
+        except HTTPError as problem:
+            raise NoAnswerError(Silence(_origin(url), via, problem)) from None
+
+    def _count(self, request: _Request) -> None:
+        with self._lock:
+            if request.reads:
+                self._traffic.reads += 1
+            else:
+                self._traffic.writes += 1
+            kind = f"{request.method} {request.path.rsplit('/', 1)[-1]}"
+            self._traffic.by_path[kind] = self._traffic.by_path.get(kind, 0) + 1
+
+    def _read(self, request: _Request, host: str, answer: urllib3.BaseHTTPResponse, token: Secret | None) -> Reply:
+        html, ok = "text/html" in answer.headers.get("Content-Type", ""), answer.status < 400
+        if _token_refused(answer):
+            raise bad_token(self._connection, host)
+        data, reason, foreign = None, "", html
+        if html and ok:
+            detail = f"{host} answered {request} with a web page: is it another server, or a login?"
+            raise ClusterError(error("K523", "this is not Pulsar's admin API", detail))
+        if answer.data and not html:
+            text = answer.data.decode("utf-8", "replace")
+            text = text.replace(token.reveal(), "***") if token else text  # it may repeat our headers
+            try:
+                data = json.loads(text)
+            except (ValueError, RecursionError):
+                data, foreign = text.strip(), True
+        if not ok:
+            message = data.get("reason") if isinstance(data, dict) else data
+            reason = _reason(str(message or answer.reason or ""))
+        return Reply(
+            request.method,
+            request.path,
+            answer.status,
+            data,
+            reason,
+            foreign=foreign,
+            body=answer.data,
+            headers=answer.headers,
+        )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _reason(text: str) -> str:
+    """The line of an error text that gives the reason. For a failure within the broker that is the line of its
+    message: the first line is the same for all failures.
+    """
+    lines = [line.strip() for line in text.strip().splitlines()]
+    first = next(iter(lines), "")
+    if first.startswith("--- An unexpected error occurred"):
+        first = next((line for line in lines if line.startswith("Message: ")), first).removeprefix("Message: ")
+    return first[:500]
+
+
+def _bearer(token: Secret | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token.reveal()}"} if token else {}
+
+
+def _server_time(answer: urllib3.BaseHTTPResponse) -> int | None:
+    try:
+        return round(parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
+    """A 401 of the server itself; one about a right comes as JSON."""
+    return answer.status == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.data)

@@ -1,0 +1,133 @@
+"""Broker information: cluster name, version, defaults, unsupported features."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.admin.admin import Admin, Reply, must
+from kodoctl.topology.model.policies import (
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Persistence,
+    Policies,
+    Retention,
+)
+from kodoctl.topology.units import UNLIMITED, Duration, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """`defaults` is empty and `delays` None where the broker's configuration may not be read (super-users only)."""
+
+    cluster: str
+    version: tuple[int, ...]
+    defaults: Policies
+    unsupported: frozenset[str] = frozenset()
+    delays: DelayedDelivery | None = None
+    clusters: frozenset[str] = frozenset()
+
+
+def read_server(admin: Admin) -> Server:
+    """Three requests that every role may try."""
+    clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
+    if not isinstance(clusters, list) or not clusters:
+        raise ClusterError(
+            error("K523", "this is not Pulsar's admin API", "it answers, but does not know its clusters")
+        )
+    runtime = admin.call("GET", "brokers/configuration/runtime")
+    answer = _allowed(runtime, "reading the broker's configuration")
+    configuration = answer if isinstance(answer, dict) else {}
+    version = read_version(admin)
+    return Server(
+        _local_cluster(clusters, configuration),
+        version,
+        _defaults(configuration),
+        _unsupported(version),
+        _delays(configuration) if configuration else None,
+        frozenset(map(str, clusters)),
+    )
+
+
+def read_bookies(admin: Admin) -> int | None:
+    """Number of bookies that can be written to; None: only super-users may ask. Raises AdminError."""
+    answer = _allowed(admin.call("GET", "bookies/all"), "counting bookies")
+    found = answer.get("bookies") if isinstance(answer, dict) else None
+    return len(found) if isinstance(found, list) else None
+
+
+def _allowed(reply: Reply, doing: str) -> Any:
+    """Content of a reply that a broker gives to some roles only, and a proxy may not pass on: None then. Raises
+    AdminError if the broker has no time, or has ended: its answer to this role is then unknown, and not empty.
+    """
+    return None if reply.forbidden or reply.status == 404 else must(reply, doing)
+
+
+def read_version(admin: Admin) -> tuple[int, ...]:
+    """`4.2.4` -> (4, 2, 4); () when the broker does not say. Raises AdminError."""
+    answer = _allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(answer or ""))
+    return tuple(int(part) for part in match.groups(default="0")) if match else ()
+
+
+def _local_cluster(clusters: list[str], configuration: dict[str, Any]) -> str:
+    named = configuration.get("clusterName")
+    if named:
+        return str(named)
+    local = [cluster for cluster in clusters if cluster != "global"]
+    if len(local) == 1:
+        return local[0]
+    detail = (
+        f"this broker knows {', '.join(local)} and only a super-user may ask which one it is: plan with such a role"
+    )
+    raise ClusterError(error("K517", "cannot tell the local cluster", detail))
+
+
+def _unsupported(version: tuple[int, ...]) -> frozenset[str]:
+    """4.0.7 answers 404 for a topic's subscription expiration, 4.2.4 takes it (docs/explanation/pulsar.md#versions)."""
+    return frozenset({"subscription_expiry"}) if version and version < (4, 2) else frozenset()
+
+
+def _delays(configuration: dict[str, Any]) -> DelayedDelivery:
+    on = str(configuration.get("delayedDeliveryEnabled", "true")).lower() == "true"
+    return DelayedDelivery(on, int(configuration.get("delayedDeliveryMaxDelayInMillis") or 0))
+
+
+def _defaults(configuration: dict[str, Any]) -> Policies:
+    """Policies that hold where neither topic nor namespace says anything."""
+    if not configuration:
+        return {}
+
+    def number(key: str, fallback: int) -> int:
+        return int(float(configuration.get(key, fallback)))
+
+    minutes, size = number("defaultRetentionTimeInMinutes", 0), number("defaultRetentionSizeInMB", 0)
+    ttl, expiry = number("ttlDurationDefaultInSeconds", 0), number("subscriptionExpirationTimeMinutes", 0)
+    quota = number("backlogQuotaDefaultLimitBytes", -1)
+    deletes = str(configuration.get("brokerDeleteInactiveTopicsEnabled", "true")).lower() == "true"
+    mode = str(configuration.get("brokerDeleteInactiveTopicsMode", ""))
+    idle = number("brokerDeleteInactiveTopicsFrequencySeconds", 60)
+    return {
+        "retention": Retention(
+            time=UNLIMITED if minutes < 0 else Duration(minutes * 60_000),
+            size=UNLIMITED if size < 0 else Size(size << 20),
+        ),
+        "ttl": Duration(ttl * 1000) if ttl > 0 else UNLIMITED,
+        "subscription_expiry": Duration(expiry * 60_000) if expiry > 0 else UNLIMITED,
+        "backlog_quota": BacklogQuota(size=Size(quota) if quota > 0 else UNLIMITED, time=UNLIMITED),
+        "inactive_topic": InactiveTopic(
+            delete="caught_up" if "caught_up" in mode else "no_subscriptions", after=Duration(idle * 1000)
+        )
+        if deletes
+        else InactiveTopic(delete="never"),
+        "persistence": Persistence(
+            ensemble=number("managedLedgerDefaultEnsembleSize", 2),
+            write_quorum=number("managedLedgerDefaultWriteQuorum", 2),
+            ack_quorum=number("managedLedgerDefaultAckQuorum", 2),
+        ),
+        "auto_topic_creation": str(configuration.get("allowAutoTopicCreation", "true")).lower() == "true",
+        "schema_validation": str(configuration.get("isSchemaValidationEnforced", "false")).lower() == "true",
+    }

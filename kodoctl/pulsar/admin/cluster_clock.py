@@ -1,0 +1,43 @@
+"""Clock of a cluster: the `Date` header of the admin API's answers, compared with the clock of this machine. Publish times
+are no substitute: who sends a message chooses its time.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from kodoctl.protocol.clock_difference import clock_ahead
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin.admin import Admin, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterClock:
+    """Clock of the cluster. `ahead`: ms by which this machine's clock is certainly ahead of the cluster's;
+    negative: behind; 0: they may agree; None: the cluster does not report its time, and this machine's clock is
+    used.
+    """
+
+    ahead: int | None
+
+    @classmethod
+    def of(cls, reply: Reply, wall: int) -> Self:
+        """Compares the clocks by one reply. `wall`: time of this machine's clock right after the reply, in ms
+        since the epoch.
+        """
+        if reply.server_time is None:
+            return cls(None)
+        return cls(round(clock_ahead(wall, reply.server_time, reply.took)))
+
+    def now(self) -> int:
+        """Ms since the epoch, by the cluster's clock if the cluster reports its time."""
+        return int(time.time() * 1000) - (self.ahead or 0)
+
+
+def read_clock(admin: Admin) -> ClusterClock:
+    """Reads the cluster's clock by a request that every role may make; a refusal has the time as well."""
+    reply = admin.call("GET", "clusters")
+    return ClusterClock.of(reply, int(time.time() * 1000))

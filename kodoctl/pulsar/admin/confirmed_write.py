@@ -1,0 +1,151 @@
+"""A write that survives the broker: sent once, and again only after a reading showed that the first had no
+effect.
+
+A DELETE is the only write that does more harm if the object changed meanwhile: only `delete` sends it, and
+looks before every try.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, cast
+
+from kodoctl.errors import ClusterError
+from kodoctl.pulsar.admin.admin import NOT_SENT, Admin, LostReplyError, Reply
+
+CONFLICT: Final = 409
+CONFLICT_S: Final = 8.0  # of two changes at the same time one is over soon; what is in the way for longer stays there
+PATIENCE_S: Final = 10.0
+_Done = Callable[[], bool]
+Look = Callable[[], Mapping[str, str] | None]
+"""What is there now: the query with which it may be deleted, None where it is gone. Raises WriteFailedError where what it sees
+must stay.
+"""
+
+
+class WriteFailedError(Exception):
+    """The broker refused for good; the message is for people."""
+
+
+def write_confirmed(  # noqa: PLR0913  # a request has these parts
+    admin: Admin,
+    method: Literal["PUT", "POST"],
+    path: str,
+    body: Any = NOT_SENT,
+    *,
+    done: _Done,
+    query: dict[str, str] | None = None,
+    content_type: str = "application/json",
+    final: frozenset[int] = frozenset(),
+) -> Reply | None:
+    """Sends one write and makes sure of its effect. Returns the last reply, None if the effect was seen without
+    a reply.
+
+    `done` reads whether the effect is there; it is called after a lost or transient reply, before the write is
+    sent again. Statuses in `final` are answers that another try would not change; such an answer to a repeated
+    request may be caused by the first request, whose effect a broker may show late. Tries as long as
+    `admin.waits` allows. Raises WriteFailedError.
+    """
+    with admin.waits.during(f"{method} {path}: no answer yet") as wait:
+        sent = 0
+        while True:
+            sent += 1
+            try:
+                reply = admin.call(method, path, body, query=query, content_type=content_type)
+            except LostReplyError as lost:
+                problem, limit = str(lost), None
+            else:
+                if reply.ok:
+                    return reply
+                if reply.status in final and not reply.transient:
+                    pause = admin.waits.pause
+                    return None if sent > 1 and poll_until(lambda: _seen(done), pause=pause) else reply
+                problem, limit = str(reply), limit_of(reply)
+            goes_on = wait.again(problem, limit)
+            if _seen(done):
+                return None
+            if not goes_on:
+                raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
+
+
+def limit_of(reply: Reply) -> float | None:
+    """The number of seconds for which a write with this reply is tried again; None: the limit of all writes.
+    Raises WriteFailedError if the reply will not change.
+    """
+    if reply.status == CONFLICT:
+        return CONFLICT_S
+    if not reply.transient:
+        raise WriteFailedError(f"{reply}")
+    return None
+
+
+def delete(
+    admin: Admin,
+    path: str,
+    look: Look,
+    *,
+    final: frozenset[int] = frozenset(),
+) -> Reply | None:
+    """Looks, then sends one DELETE; repeats both while a busy broker or a lost reply makes it necessary.
+    Returns the last reply, None if a look found the object gone.
+
+    Seconds to minutes lie between two tries, and clients and messages come back when a broker restarts.
+    Therefore `look` decides before each try whether to delete, and with which query; nothing is sent if the
+    look fails. Statuses in `final` are answers that another try would not change. Raises WriteFailedError.
+    """
+    problem, limit, sent = "", cast("float | None", None), 0
+    with admin.waits.during(f"DELETE {path}: no answer yet") as wait:
+        while True:
+            try:
+                query = _looked(look, problem)
+            except ClusterError:  # cannot be looked at, so that nothing is sent
+                if not problem:
+                    raise
+            else:
+                if query is None:
+                    return None
+                sent += 1
+                try:
+                    reply = admin.call("DELETE", path, query=dict(query) or None)
+                except LostReplyError as lost:
+                    problem, limit = str(lost), None
+                else:
+                    if reply.ok or (reply.status in final and not reply.transient and not reply.foreign):
+                        return reply
+                    problem, limit = str(reply), limit_of(reply)
+            if not wait.again(problem, limit):
+                break
+    if _seen(lambda: _looked(look, problem) is None):
+        return None
+    raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
+
+
+def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
+    """Calls `look`. If it refuses, the error also names the earlier requests. `problem`: the result of the
+    earlier request; "": none was sent.
+    """
+    try:
+        return look()
+    except WriteFailedError as refusal:
+        sent = f"{problem}, and none was sent again" if problem else "no request was sent"
+        raise WriteFailedError(f"{refusal}; {sent}") from None
+
+
+def _seen(done: _Done) -> bool:
+    try:
+        return done()
+    except ClusterError:
+        return False  # cannot read either: the next try decides
+
+
+def poll_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
+    """True if `done` came true in time (PATIENCE_S unless said): brokers other than the writer's may show a value late."""
+    deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
+    wait = 0.02
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        pause(wait)
+        wait = min(wait * 1.6, 0.5)
+    return True

@@ -1,0 +1,206 @@
+"""One GET a topic: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
+
+`partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union
+and hides a subscription that some partitions lack (docs/explanation/pulsar.md). It leaves out partitions whose
+owner cannot be asked: those are asked one by one (kodoctl.pulsar.admin.omitted_partitions), so that what is read here
+is complete, or refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
+from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
+from kodoctl.pulsar.admin.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, ask_each
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import TopicName
+
+Stats = dict[str, Any]
+COMPACTION: Final = (
+    "__compaction"  # the broker's own cursor, there while a topic is compacted: nobody's to declare or delete
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionReading:
+    """One durable subscription as the partitions show it."""
+
+    name: str
+    missing_on: tuple[int, ...]
+    marker: str | None
+    facts: SubscriptionFacts
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReading:
+    """One partitioned topic as its metadata and its partitions show it. `marker`: name of its owner; None: it has no
+    marker.
+    """
+
+    name: TopicName
+    partitions: int
+    marker: str | None
+    facts: TopicFacts
+    subscriptions: tuple[SubscriptionReading, ...]
+    missing: tuple[int, ...] = ()  # partitions that the metadata counts and that surely are not there
+
+
+def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
+    """Reads a topic; None: no such partitioned topic. Raises ClusterError if any part of it is unknown.
+
+    `of`: topologies. A topic with the marker of none of them is not awaited: NotAwaitedError is raised at once
+    for missing partitions.
+    """
+    answer = _answer(admin, topic, {})
+    if answer is None:
+        return None
+    if (lacking := _lacking(answer)) and of is not None and _marker(answer) not in of:
+        raise NotAwaitedError(topic, lacking, "its broker did not tell at once")
+    return parse(topic, _completed(admin, topic, answer, {}))
+
+
+def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
+    """The raw answer, complete; None: no such partitioned topic. `query` adds to the question. Raises
+    UnknownPartitionsError where a partition that the metadata counts neither answers nor is absent: its messages,
+    subscriptions and clients are unknown.
+    """
+    answer = _answer(admin, topic, query)
+    return None if answer is None else _completed(admin, topic, answer, query)
+
+
+def _answer(admin: Admin, topic: TopicName, query: dict[str, str]) -> Stats | None:
+    """The answer about the whole topic, with those of its partitions that can be read."""
+    reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
+    if reply.missing:
+        return None
+    found: Stats = must(reply, f"reading {topic}")
+    if not isinstance(found, dict):
+        raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} and says nothing of it"))
+    parts = (found.get("partitions") or {}).items()
+    answered = {name: part for name, part in parts if isinstance(part, dict) and _index(name) is not None}
+    return {**found, "partitions": answered}
+
+
+def _lacking(answer: Stats) -> list[int]:
+    known = {_index(name) for name in answer["partitions"]}
+    return [index for index in range(_count(answer)) if index not in known]
+
+
+def _completed(admin: Admin, topic: TopicName, answer: Stats, query: dict[str, str]) -> Stats:
+    alone = ask_each(admin, topic, _lacking(answer), "stats", **query)
+    return {**answer, "partitions": answer["partitions"] | {topic.partition(i): part for i, part in alone.items()}}
+
+
+def _marker(stats: Stats) -> str | None:
+    metadata = stats.get("metadata") or {}
+    return (metadata.get("properties") or {}).get(OWNER_PROPERTY)
+
+
+def _count(stats: Stats) -> int:
+    return int((stats.get("metadata") or {}).get("partitions") or len(stats.get("partitions") or {}))
+
+
+def parse(topic: TopicName, stats: Stats) -> TopicReading:
+    """A complete answer (read_stats) in our types: a partition that it lacks is missing."""
+    count = _count(stats)
+    by_index = {
+        index: part for name, part in (stats.get("partitions") or {}).items() if (index := _index(name)) is not None
+    }
+    missing = tuple(index for index in range(count) if index not in by_index)
+    there = [index for index in range(count) if index in by_index]
+    subscriptions = tuple(_subscriptions(by_index, there))
+    return TopicReading(topic, count, _marker(stats), _topic_facts(stats, by_index), subscriptions, missing)
+
+
+def _index(name: str) -> int | None:
+    number = name.rpartition("-partition-")[2]
+    return int(number) if number.isdigit() else None
+
+
+def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
+    parts = by_index or {0: stats}
+    consumers = {
+        index: sum(len(sub.get("consumers") or []) for sub in _subs(part).values()) for index, part in parts.items()
+    }
+    producers = {index: len(part.get("publishers") or []) for index, part in parts.items()}
+    return TopicFacts(
+        storage_bytes=sum(int(part.get("storageSize") or 0) for part in parts.values()),
+        backlog_bytes=sum(int(part.get("backlogSize") or 0) for part in parts.values()),
+        producers=max(producers.values(), default=0),  # one client's producer shows on every partition
+        consumers=max(consumers.values(), default=0),
+        busy_partitions=tuple(sorted(index for index in parts if consumers[index] or producers[index])),
+        last_publish=max((int(part.get("lastPublishTimeStamp") or 0) for part in parts.values()), default=0),
+        idle_bytes=sum(
+            int(sub.get("backlogSize") or 0)
+            for part in parts.values()
+            for sub in _subs(part).values()
+            if not sub.get("consumers")
+        ),
+        roles=_roles(parts.values()),
+        unreplicated=tuple(
+            (cluster, entries) for cluster, (entries, _) in replications(parts.values()).items() if entries
+        ),
+    )
+
+
+def replications(parts: Iterable[Stats]) -> dict[str, tuple[int, bool]]:
+    """Other clusters that a topic is replicated to, in order: entries not there yet over these partitions, and whether each
+    partition is connected. The broker's own cursors for it (`pulsar.repl.…`) are no subscriptions in its answer.
+    """
+    found: dict[str, tuple[int, bool]] = {}
+    for part in parts:
+        for cluster, there in (part.get("replication") or {}).items():
+            entries, connected = found.get(cluster, (0, True))
+            behind, is_connected = int(there.get("replicationBacklog") or 0), bool(there.get("connected"))
+            found[cluster] = (entries + behind, connected and is_connected)
+    return dict(sorted(found.items()))
+
+
+def _roles(parts: Iterable[Stats]) -> tuple[tuple[str, int], ...]:
+    """Consumers by role; one client's consumer shows on every partition, so that the fullest one counts."""
+    found: dict[str, int] = {}
+    for part in parts:
+        here = Counter(
+            str(consumer["appId"])
+            for sub in _subs(part).values()
+            for consumer in sub.get("consumers") or []
+            if consumer.get("appId")
+        )
+        for role, count in here.items():
+            found[role] = max(found.get(role, 0), count)
+    return tuple(sorted(found.items()))
+
+
+def _subs(part: Stats) -> dict[str, Stats]:
+    """Durable subscriptions of one partition; readers leave others behind, which hold nothing."""
+    return {
+        name: sub
+        for name, sub in (part.get("subscriptions") or {}).items()
+        if sub.get("isDurable", sub.get("durable", True))
+    }
+
+
+def _subscriptions(by_index: dict[int, Stats], there: list[int]) -> Iterator[SubscriptionReading]:
+    found_by_name: dict[str, dict[int, Stats]] = {}
+    for index, part in by_index.items():
+        for name, sub in _subs(part).items():
+            if name != COMPACTION:
+                found_by_name.setdefault(name, {})[index] = sub
+    for name, parts in sorted(found_by_name.items()):
+        properties = [sub.get("subscriptionProperties") or {} for sub in parts.values()]
+        facts = SubscriptionFacts(
+            backlog_entries=sum(int(sub.get("msgBacklog") or 0) for sub in parts.values()),
+            backlog_bytes=sum(int(sub.get("backlogSize") or 0) for sub in parts.values()),
+            consumers=max((len(sub.get("consumers") or []) for sub in parts.values()), default=0),
+            steered=next((p[STEER_PROPERTY] for p in properties if STEER_PROPERTY in p), None),
+        )
+        marker = next((p[OWNER_PROPERTY] for p in properties if OWNER_PROPERTY in p), None)
+        missing = tuple(index for index in there if index not in parts)
+        yield SubscriptionReading(name, missing, marker, facts)

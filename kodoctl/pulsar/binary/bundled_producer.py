@@ -1,0 +1,116 @@
+"""A recall's producer by the native border: numbered messages go in bundles, their receipts come in bundles."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, received
+from kodoctl.pulsar.connection.message_border import result_of
+
+if TYPE_CHECKING:
+    from kodo_fast import MessageBorder
+
+    from kodoctl.pulsar.binary.client import BrokerClient
+
+_MOST: Final = 500  # messages of a bundle
+_MOST_BYTES: Final = 1024 * 1024
+_WAIT_MS: Final = 500  # for receipts, in one call
+_GATHER_MS: Final = 3  # a receipt waits for others
+OnReceipt = Callable[[Receipt], None]
+
+
+class BundledProducer(DedupProducer):
+    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. The
+    binding sends, in order, the messages that the border cannot build (a NUL in a text, which C would cut).
+    """
+
+    def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:
+        """Raises RuntimeError, TypeError where the border does not know the client library's object."""
+        super().__init__(client, part, name, largest)
+        self._sender = border.sender()
+        try:
+            self._native = border.producer(self._producer._producer, 0)  # noqa: SLF001  # named nowhere else
+        except BaseException:
+            super().close()
+            raise
+        self._queue: list[tuple[int, RecalledMessage]] = []
+        self._bytes = 0
+        self._unanswered: dict[int, tuple[OnReceipt, int]] = {}  # by number, with the bytes of the payload
+        self._over, self._passed = False, self.last_number
+        self._thread = threading.Thread(target=self._receive, name="kodoctl-receipts", daemon=True)
+        self._thread.start()
+
+    def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
+        """Queues the message until `flush`. Raises RejectedError."""
+        self._check_size(message)
+        size = len(message.payload or b"")
+        self._unanswered[number] = on_receipt, size
+        self._queue.append((number, message))
+        self._bytes += size
+
+    @property
+    def full(self) -> bool:
+        """True if a bundle waits."""
+        return len(self._queue) >= _MOST or self._bytes >= _MOST_BYTES
+
+    def flush(self) -> bool:
+        """Sends the waiting messages, as `DedupProducer.flush` does. Raises ClusterError."""
+        while self._queue:
+            tried, result = self._publish()
+            waiting, self._queue = self._queue, self._queue[tried:]
+            if result:
+                self._answer(waiting[tried - 1][0], result, None)
+                return False
+            if self._queue:
+                (number, message), *self._queue = self._queue
+                if not self._send_by_binding(number, message):
+                    return False
+        self._bytes = 0
+        return True
+
+    def _publish(self) -> tuple[int, int]:
+        """Number of messages tried, and the result of the last one where the client refused it; else 0."""
+        return self._sender.publish_numbered(self._native, self._queue, True)
+
+    def _send_by_binding(self, number: int, message: RecalledMessage) -> bool:
+        on_receipt, _ = self._unanswered.pop(number)
+        try:
+            super().send(number, message, on_receipt)
+        except RejectedError as problem:  # a number that the broker has passed may be this letter's, stored before
+            on_receipt(Receipt("", str(problem), never=number > self._passed))
+            return False
+        return True
+
+    def close(self) -> None:
+        """Closes the producer as `DedupProducer.close` does, and ends its thread."""
+        super().close()
+        self._over = True
+        self._sender.wake()
+        self._thread.join(1.0)
+
+    def _receive(self) -> None:
+        while True:
+            over = self._over
+            for _, stored, others in self._sender.receipts(_WAIT_MS, _GATHER_MS):
+                for number, position in stored:
+                    on_receipt, _ = self._unanswered.pop(number)
+                    on_receipt(Receipt(f"{position.ledger_id()}:{position.entry_id()}"))
+                for number, result, no_position in others:
+                    self._answer(number, result, no_position)
+            if over:
+                return
+
+    def _answer(self, number: int, result: int, position: Any) -> None:
+        on_receipt, size = self._unanswered.pop(number)
+        received(on_receipt, size, result_of(result), position)
+
+
+def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0) -> DedupProducer:
+    """Opens a producer: a `BundledProducer` if the native border can be used, otherwise a `DedupProducer`."""
+    if (border := client.border) is not None:
+        with contextlib.suppress(RuntimeError, TypeError, AttributeError):
+            return BundledProducer(client, part, name, largest, border)
+    return DedupProducer(client, part, name, largest)

@@ -1,0 +1,247 @@
+"""A connection to the broker's binary port, made when first needed: for bulk reads, the journal and the lease. Every
+wait has a limit (kodoctl.pulsar.binary.deadlines).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.binary.deadlines import Patience
+from kodoctl.pulsar.binary.message_decoding import as_they_are
+from kodoctl.pulsar.connection.client_options import OPERATION_TIMEOUT_S, create_client, knock
+from kodoctl.pulsar.connection.message_border import NativeMessage, choose_message_border, result_of
+from kodoctl.pulsar.connection.peer import PortError
+from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S, WaitMonitor
+
+if TYPE_CHECKING:
+    from kodo_fast import MessageBorder
+
+    from kodoctl.pulsar.connection.connection import Connection
+
+T = TypeVar("T")
+CALL_S: Final = OPERATION_TIMEOUT_S + 5.0  # of a call that has the client library's own time-out
+CLOSE_S: Final = 5.0
+_CHUNK: Final = 64  # messages taken at once
+_BUNDLE: Final = 500  # by the native border
+_BUNDLE_BYTES: Final = 8 * 1024 * 1024
+
+
+class BrokerClient:
+    """Holder of at most one client; closing twice is fine. The client library's own log is not shown: kodoctl
+    reports errors itself.
+    """
+
+    def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
+        self._connection = connection
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self.patience = Patience(waits or WaitMonitor())
+        self.problem: PortError | None = (
+            None  # why nobody answered when a client was first needed: nobody is asked again
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def available(self) -> bool:
+        """True if the connection has an address of the binary port."""
+        return self._connection.broker_url is not None
+
+    @property
+    def border(self) -> MessageBorder | None:
+        """The native border, where this process uses it."""
+        return choose_message_border(native=self._connection.native).border
+
+    def get(self) -> Any:
+        """The `pulsar.Client`. Raises ClusterError without an address, PortError where that leads to no broker."""
+        with self._lock:
+            if self.problem is not None:
+                raise self.problem
+            if self._client is None:
+                try:
+                    with self.patience.waits.during(f"an answer of {self._connection.broker_url}"):
+                        knock(self._connection)
+                except PortError as problem:
+                    self.problem = problem
+                    raise
+                self._client = create_client(self._connection)
+            return self._client
+
+    def ask(
+        self,
+        work: Callable[[Any], T],
+        what: str,
+        *,
+        limit: float = FAIL_OVER_S,
+        late: Callable[[T], object] = lambda _: None,
+        patience: Patience | None = None,
+    ) -> T:
+        """Result of `work` on the `pulsar.Client`. The call is repeated for `limit` seconds while topics move
+        from a broker to another or cannot be opened; 0: one call. Raises the library's last error,
+        UnansweredError if a call does not return, and as `get`.
+        """
+        client = self.get()
+        waiting = patience or self.patience
+        with waiting.waits.during(what, limit or CALL_S) as wait:
+            while True:
+                try:
+                    return waiting.call(partial(work, client), what, CALL_S, late)
+                except _transient() as problem:
+                    if not limit or not wait.again(f"{what}: {problem}"):
+                        raise
+
+    @contextlib.contextmanager
+    def reader(
+        self, topic: str, start: Any, what: str, *, limit: float = FAIL_OVER_S, bulk: bool = False, **options: Any
+    ) -> Iterator[BoundedReader]:
+        """A reader from a message id on. `what`: is read, for who waits. `limit`: as `ask`. `bulk`: messages may come as
+        NativeMessage, too. Raises as `ask`.
+        """
+        options = {"receiver_queue_size": 1000, **as_they_are(), **options}
+        opened = self.ask(
+            lambda client: client.create_reader(topic, start, **options),
+            f"a reader of {what}",
+            limit=limit,
+            late=_close,
+        )
+        try:
+            yield BoundedReader(opened, self.patience, what, limit, self.border if bulk else None)
+        finally:
+            with contextlib.suppress(Exception):
+                self.patience.call(opened.close, f"the end of the reader of {what}", CLOSE_S)
+
+    def partitions(self, topic: str, *, limit: float = FAIL_OVER_S) -> list[str]:
+        """Full names of the parts of a topic. Raises as `ask`."""
+        found: list[str] = self.ask(
+            lambda client: client.get_topic_partitions(topic), f"the partitions of {topic}", limit=limit
+        )
+        return found
+
+    def probe(self) -> None:
+        """Asks the broker for something that does not exist: an answer is an answer. Raises ClusterError."""
+        import pulsar
+
+        try:
+            self.partitions("persistent://public/default/kodoctl-probe", limit=0)
+        except (pulsar.TopicNotFound, pulsar.AuthorizationError):  # of somebody who may not look there, but is known
+            pass
+        except pulsar.PulsarException as problem:
+            detail = f"{self._connection.broker_url}: {problem}; a wrong token or certificate shows here as a time-out"
+            raise ClusterError(error("K518", "the broker's binary port does not answer", detail)) from None
+
+    def close(self) -> None:
+        """Closes the connection, if there is one; one that does not close in time is left behind."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            with contextlib.suppress(Exception):  # it ends with the process in any case
+                self.patience.call(client.close, "the end of the connection to the broker", CLOSE_S)
+
+
+class BoundedReader:
+    """A reader of the client library whose waits have limits. `border`: takes its messages in bundles; None: the binding
+    does, one by one.
+    """
+
+    def __init__(
+        self, reader: Any, patience: Patience, what: str, limit: float, border: MessageBorder | None = None
+    ) -> None:
+        self._reader, self._patience, self._what, self._limit = reader, patience, what, limit
+        self._take = partial(_take, reader)
+        if border is not None:
+            with contextlib.suppress(RuntimeError, TypeError, AttributeError):  # it does not know this object
+                native = border.reader(reader._reader, NativeMessage)  # noqa: SLF001  # named nowhere else
+                self._take = partial(_take_bundle, reader, native)
+
+    def take(self, seconds: float) -> list[Any] | None:
+        """Returns the next stored messages (of the client library, or NativeMessage with a border). The list is
+        empty if no message came within `seconds`; None is the end of the stored messages.
+
+        The client may report more messages without returning any. While its broker is away, the reader waits up
+        to its limit for another broker. Raises as BrokerClient.ask.
+        """
+        what, is_away = f"messages of {self._what}", False
+        with self._patience.waits.during(what, self._limit or CALL_S) as wait:
+            while True:
+                try:
+                    found = self._patience.call(partial(self._take, seconds), what, CALL_S + seconds)
+                except _transient() as problem:
+                    if not self._limit or not wait.again(f"{what}: {problem}"):
+                        raise
+                else:
+                    if found != [] or wait.seconds >= self._limit:
+                        return found
+                    was_away, is_away = is_away, not self._reader.is_connected()
+                    if not (was_away or is_away):
+                        return found
+
+    def next(self, seconds: float) -> Any:
+        """The next message, stored already or not. Raises pulsar.Timeout after so many seconds, UnansweredError."""
+        what = f"messages of {self._what}"
+        return self._patience.call(lambda: self._reader.read_next(int(seconds * 1000)), what, CALL_S + seconds)
+
+    def seek(self, since: int) -> None:
+        """Goes on at a publish time, ms since the epoch. Raises as BrokerClient.ask."""
+        self._patience.call(lambda: self._reader.seek(since), f"a place in {self._what}", CALL_S)
+
+
+def _take(reader: Any, seconds: float) -> list[Any] | None:
+    import pulsar
+
+    if not reader.has_message_available():
+        return None
+    found: list[Any] = []
+    with contextlib.suppress(pulsar.Timeout):
+        found.append(reader.read_next(int(seconds * 1000)))
+        while len(found) < _CHUNK and reader.has_message_available():
+            found.append(reader.read_next(1))
+    return found
+
+
+def _take_bundle(reader: Any, native: Any, seconds: float) -> list[Any] | None:
+    """The same by the native border. Messages that only the binding can read come as its objects."""
+    import pulsar
+
+    if not reader.has_message_available():
+        return None
+    found: list[Any]
+    found, others, result = native.read(_BUNDLE, _BUNDLE_BYTES, int(seconds * 1000))
+    if result and not found:
+        name = result_of(result).name
+        raise getattr(pulsar, name, pulsar.PulsarException)(f"Pulsar error: {name}")
+    for index, raw in others:
+        found[index] = message = pulsar.Message()
+        message._message = raw  # noqa: SLF001  # as the client library's own `read_next` wraps it
+    return found
+
+
+def _close(opened: Any) -> None:
+    with contextlib.suppress(Exception):
+        opened.close()
+
+
+def _transient() -> tuple[type[Exception], ...]:
+    """Errors of the client library while a topic moves, and while its broker cannot open it."""
+    import pulsar
+
+    return (
+        pulsar.Timeout,
+        pulsar.ConnectError,
+        pulsar.NotConnected,
+        pulsar.ServiceUnitNotReady,
+        pulsar.BrokerPersistenceError,
+        pulsar.BrokerMetadataError,
+        pulsar.LookupError,
+        pulsar.TooManyLookupRequestException,
+    )

@@ -1,0 +1,302 @@
+"""Reader of stored messages that consumes nothing: one reader for each partition, up to the last message at the
+start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.pulsar.admin.admin import Admin, AdminError, must, topic_path
+from kodoctl.pulsar.binary.message_decoding import content
+from kodoctl.pulsar.binary.undeliverable_entries import (
+    QUIET_MS,
+    EntryRun,
+    Expected,
+    ledgers_of,
+    runs_text,
+    stored_of,
+    without_end,
+    without_message,
+)
+from kodoctl.pulsar.connection.message_border import NativeMessage
+from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.client import BoundedReader, BrokerClient
+
+_READ_TIMEOUT_MS: Final = 15_000
+_REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
+_LONG_S: Final = (_READ_TIMEOUT_MS - QUIET_MS) / 1000
+_RANGE: Final = re.compile(r"([\[(])(-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)([\])])")
+Place = tuple[int, int]
+"""(ledger, entry)."""
+
+
+class ReadMessage(NamedTuple):
+    """A message copied out of the client. `token` acknowledges it; None: it was read without consuming. Times
+    are ms since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: the
+    parts that cannot be read (`kodoctl.pulsar.binary.message_decoding`).
+    """
+
+    token: Any
+    partition: int
+    ledger: int
+    entry: int
+    batch: int
+    payload: bytes | None
+    properties: Mapping[str, str]
+    key: str
+    ordering_key: str
+    event_time: int
+    publish_time: int
+    broken: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """One partition as the broker has it. `first` and `last`: the stored entries; `deduplicates`: whether
+    repeated messages are dropped; `ledgers`: all entries.
+    """
+
+    topic: str
+    partition: int
+    first_ledger: int
+    last: Place
+    deduplicates: bool
+    cursors: Mapping[str, Cursor]
+    ledgers: tuple[EntryRun, ...] = ()
+
+    def behind(self, after: Place | None) -> list[EntryRun]:
+        """Entries behind a place, all of them for None."""
+        cut = (run._replace(first=after[1] + 1) if after and run.ledger == after[0] else run for run in self.ledgers)
+        return [run for run in cut if (after is None or run.ledger >= after[0]) and run.first <= run.last]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Acknowledgements of a subscription: everything up to `mark`, and the entries in `ranges` (both ends
+    included).
+    """
+
+    mark: Place
+    ranges: tuple[tuple[Place, Place], ...]
+
+    def has(self, place: Place) -> bool:
+        """True if an entry is acknowledged as a whole (of a batch: all of it)."""
+        if place <= self.mark:
+            return True
+        return bool(self.ranges) and any(first <= place <= last for first, last in self.ranges)
+
+
+def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
+    """Full names of the parts of a topic, itself where it has none. Raises UsageError when there is no such topic."""
+    reply = admin.call("GET", f"{topic_path(topic)}/partitions")
+    count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
+    if count:
+        return [topic.partition(index) for index in range(count)]
+    if admin.call("GET", f"{topic_path(topic)}/internalStats").missing:
+        raise UsageError(error("K560", "topic not found on the cluster", f"{topic}"))
+    return [topic.full]
+
+
+def read_facts(admin: Admin, part: str) -> PartitionFacts:
+    """Stored entries of one partition, and the acknowledgements of each subscription."""
+    name = TopicName.parse(part)
+    reply = admin.call("GET", f"{topic_path(name)}/internalStats")
+    if reply.missing:
+        raise UsageError(error("K560", "topic not found on the cluster", part))
+    if not reply.ok:
+        raise AdminError(reply, f"looking at {part}")
+    data = reply.data
+    ledgers = [int(one["ledgerId"]) for one in data.get("ledgers") or ()]
+    cursors = data.get("cursors") or {}
+    return PartitionFacts(
+        topic=part,
+        partition=number_of(part),
+        first_ledger=min(ledgers, default=-1),
+        last=place_of(str(data.get("lastConfirmedEntry", "-1:-1"))),
+        deduplicates="pulsar.dedup" in cursors,
+        cursors={subscription: cursor_of(cursor) for subscription, cursor in cursors.items()},
+        ledgers=ledgers_of(data),
+    )
+
+
+def number_of(part: str) -> int:
+    """The number of a partition by its name; 0 for a topic without partitions."""
+    head, _, number = part.rpartition("-partition-")
+    return int(number) if head and number.isdigit() else 0
+
+
+def place_of(text: str) -> Place:
+    """Parses a place `ledger:entry`."""
+    ledger, _, entry = text.partition(":")
+    return int(ledger), int(entry)
+
+
+def cursor_of(data: Mapping[str, Any]) -> Cursor:
+    """Parses a cursor of `internalStats`."""
+    ranges = []
+    for opened, ledger, entry, to_ledger, to_entry, closed in _RANGE.findall(
+        data.get("individuallyDeletedMessages") or ""
+    ):
+        first = (int(ledger), int(entry) + (opened == "("))
+        last = (int(to_ledger), int(to_entry) - (closed == ")"))
+        ranges.append((first, last))
+    return Cursor(place_of(str(data.get("markDeletePosition", "-1:-1"))), tuple(ranges))
+
+
+class Unread:
+    """Entries that readers passed without getting a message, by partition: they must be reported. `sure`: an
+    entry that is not proved to have no message is a failure.
+    """
+
+    def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
+        self._admin, self._client, self._sure = admin, client, sure
+        self.runs: dict[str, list[EntryRun]] = {}
+
+    def add(self, part: str, runs: list[EntryRun]) -> None:
+        """Entries that did not come, though the reading went on; those that are gone by now are left out."""
+        if self._sure and not self.silent(part, runs):
+            detail = f"{runs_text(part, runs)}, or it lost its place: try again"
+            raise ClusterError(error("K561", "messages cannot be read", detail))
+        if runs and (there := stored_of(runs, read_facts(self._admin, part).ledgers)):
+            self.runs[part] = sorted({*self.runs.get(part, ()), *there})
+
+    def leave_out(self, part: str, cursor: Cursor) -> None:
+        """Removes the entries that a subscription has acknowledged."""
+        entries = (
+            EntryRun(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
+        )
+        if left := [entry for entry in entries if not cursor.has(entry[:2])]:
+            self.runs[part] = left
+
+    def silent(self, part: str, runs: list[EntryRun]) -> bool:
+        """True if nothing will come of the last entries of a partition."""
+        ledgers = read_facts(self._admin, part).ledgers if runs else ()
+        found = [without_message(self._client, part, number_of(part), run, ledgers) for run in runs]
+        return all(one or (one is None and not self._sure) for one in found)
+
+    def lines(self) -> list[str]:
+        """One a partition, in words."""
+        return [runs_text(part, runs) for part, runs in self.runs.items()]
+
+    def check(self) -> None:
+        """Raises ClusterError naming them, for who has shown everything else."""
+        if self.runs:
+            raise ClusterError(*(error("K561", "messages cannot be read", line) for line in self.lines()))
+
+
+def read_all(
+    client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
+) -> Iterator[ReadMessage]:
+    """Messages of one partition in their order, up to the last entry of `facts`; beginning after an entry, or at a
+    publish time (`since`, ms since the epoch). Entries of which no message comes go to `unread`, at the end or where
+    the caller stops.
+    """
+    runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
+    if not runs:
+        return
+    expected, until = Expected(runs, open_=since is not None), (runs[-1].ledger, runs[-1].last)
+    try:
+        yield from _read(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
+    except GeneratorExit:
+        unread.add(facts.topic, expected.gaps)
+        raise
+    unread.add(facts.topic, expected.gaps + expected.rest())
+
+
+def read_stored(
+    client: BrokerClient,
+    part: str,
+    until: Place,
+    *,
+    after: Place | None = None,
+    only: Container[tuple[int, int, int, int]] | None = None,
+) -> Iterator[ReadMessage]:
+    """Messages of one partition in their order, after the entry `after` up to the entry `until`, which must
+    have a message. `only`: these positions (partition, ledger, entry, batch). Other subscriptions are not
+    changed.
+    """
+    return _read(client, part, until, after=after, only=only)
+
+
+def _read(
+    client: BrokerClient,
+    part: str,
+    until: Place,
+    *,
+    after: Place | None,
+    since: int | None = None,
+    only: Container[tuple[int, int, int, int]] | None = None,
+    watch: tuple[Unread, Expected] | None = None,
+) -> Iterator[ReadMessage]:
+    import pulsar
+
+    if until[1] < 0:
+        return
+    number = number_of(part)
+    start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
+    try:
+        with client.reader(part, start, part, bulk=True) as reader:
+            if since is not None:
+                reader.seek(since)
+            for message, place in _messages(reader, part, until, watch):
+                if only is None or place in only:
+                    yield copy_message(
+                        message, None, place
+                    )  # a reader's id must not be used: kodoctl.pulsar.binary.recall_transport.DeadLetterConsumer
+    except pulsar.PulsarException as problem:
+        raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
+
+
+def _messages(
+    reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
+) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
+    """Yields the stored messages with their positions. The client may report more messages without returning
+    any.
+    """
+    reached, quiet, number, at = False, False, number_of(part), (-1, -1)
+    while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
+        if not found:
+            if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):
+                return
+            if quiet:
+                detail = f"{part}: no message came within {_READ_TIMEOUT_MS // 1000} s, though there are more"
+                raise ClusterError(error("K561", "messages cannot be read", detail))
+            quiet = True
+            continue
+        quiet = False
+        for message in found:
+            where = _position(message, number)
+            if watch and where[1:3] != at:  # of the other messages of an entry there is nothing to learn
+                watch[1].met(where[1:3], message)
+            at = where[1:3]
+            if at > until:
+                return
+            reached = at == until
+            yield message, where
+
+
+def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
+    if isinstance(message, NativeMessage):
+        ledger, entry, _ = message.entry
+        return partition, ledger, entry, message.batch_index
+    return position_of(message.message_id(), partition)
+
+
+def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
+    """(partition, ledger, entry, batch) of a message's id."""
+    return partition, token.ledger_id(), token.entry_id(), token.batch_index()
+
+
+def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
+    """Everything needed, so that the client's object can go."""
+    if isinstance(message, NativeMessage):
+        _, _, payload, properties, key, ordering_key, happened, published, _, broken, _ = message
+        return ReadMessage(token, *place, payload, properties, key, ordering_key, happened, published, broken)
+    payload, properties, key, ordering_key, happened, published, broken = content(message, alone=place[3] < 0)
+    return ReadMessage(token, *place, payload, properties, key, ordering_key, happened, published, broken)

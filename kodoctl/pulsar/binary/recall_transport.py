@@ -1,0 +1,334 @@
+"""The two ends of a recall on the binary port: the holder of dead letters, and lanes that store each number once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.protocol.audit_records import RECORDS_METADATA
+from kodoctl.protocol.wire_size import on_the_way
+from kodoctl.pulsar.binary.client import CLOSE_S, BrokerClient
+from kodoctl.pulsar.binary.exclusive_producer import RECEIPT_S
+from kodoctl.pulsar.binary.message_decoding import as_they_are
+from kodoctl.pulsar.binary.message_reader import (
+    Place,
+    ReadMessage,
+    copy_message,
+    number_of,
+    position_of,
+    read_stored,
+)
+from kodoctl.topology.names import whole_topic
+
+_LOCK_WAIT: Final = (
+    15.0  # seconds: a broker frees what a killed process held within moments, over a network within these
+)
+_AGAIN: Final = 0.25
+_PENDING: Final = 20_000  # messages without a receipt: more than any sender of ours has, so that it never waits for one
+_LOOK_MS: Final = 500  # of a wait for a letter, between two looks whether the attempt is to stop
+_REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
+
+Where = tuple[int, int, int, int]
+"""(partition, ledger, entry, batch)."""
+
+
+class RecalledMessage(NamedTuple):
+    """A message to send. `event_time` and `due` (not to be delivered before) in ms since the epoch, 0 = none; `payload`
+    None: a tombstone.
+    """
+
+    payload: bytes | None
+    properties: Mapping[str, str]
+    key: str
+    ordering_key: str
+    event_time: int
+    due: int = 0
+
+
+class Receipt(NamedTuple):
+    """Result of a sent message: `position` (`ledger:entry`) where it is stored, "" when the broker had it already;
+    or `problem`: it was not sent (`never`), or nobody knows.
+    """
+
+    position: str
+    problem: str = ""
+    never: bool = False
+
+
+class RejectedError(Exception):
+    """The message itself is refused: it was not sent, and its number is free. The message says why."""
+
+
+class DeadLetterConsumer:
+    """Holds the subscription that keeps dead letters: exclusively, so that one recall at a time works on them.
+
+    Letters are read through it, because a message must be acknowledged by the consumer that received it: with a
+    message id that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader
+    marks it in the set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no
+    limit of unacknowledged messages.
+    """
+
+    def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:
+        """`stop`: nothing more is waited for once it is set."""
+        self._client, self._part, self._stop = client, part, stop or threading.Event()
+        self._consumer = _locked(client, part, subscription)
+        self._tokens: dict[Where, Any] | None = None
+        self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
+
+    def unacknowledged(self, until: Place, only: Collection[Where]) -> Collection[Where]:
+        """The messages of `only` that the subscription still has, up to the entry `until`, which the
+        subscription must have.
+
+        The messages must be received for this: the admin API knows whole entries only, not the acknowledged
+        messages of a batch. The tokens of the received messages are kept, and `letters` then reads the same
+        messages beside the subscription, because a consumer gets each message once.
+        """
+        self._tokens = {}
+        for _, token, where in self._received(until):
+            if where in only:
+                self._tokens[where] = token
+                if len(self._tokens) == len(only):
+                    break
+        return self._tokens.keys()
+
+    def forget(self) -> None:
+        """Drops the tokens of `unacknowledged`: `letters` reads through the subscription again, after the
+        messages that had tokens.
+        """
+        self._tokens = None
+
+    def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
+        """Messages that the subscription still has, in order, up to the entry `until`, which it must have; others than
+        `only` these may come as well. Another call goes on behind that entry.
+        """
+        if self._tokens is None:
+            yield from (copy_message(message, token, where) for message, token, where in self._received(until))
+            return
+        wanted = {where for where in self._tokens if where in only}
+        if not wanted:
+            return
+        (_, ledger, entry, _) = min(wanted)
+        for stored in read_stored(self._client, self._part, until, after=(ledger, entry - 1), only=wanted):
+            where = (stored.partition, stored.ledger, stored.entry, stored.batch)
+            yield stored._replace(token=self._tokens[where])
+
+    def _received(self, until: Place) -> Iterator[tuple[Any, Any, Where]]:
+        """Messages with their tokens and places."""
+        import pulsar
+
+        number, reached = number_of(self._part), False
+        while True:
+            try:
+                if self._next is not None:
+                    (message, token, where), self._next = self._next, None
+                else:
+                    message = self._consumer.receive(_REST_MS) if reached else self._next_message()
+                    if message is None:
+                        return
+                    token = message.message_id()
+                    where = position_of(token, number)
+            except pulsar.Timeout:
+                if reached:  # whatever of its batch was still there has come
+                    return
+                detail = f"{self._part}: no letter came within {RECEIPT_S:.0f} s"
+                raise ClusterError(error("K561", "messages cannot be read", detail)) from None
+            except pulsar.PulsarException as problem:
+                raise ClusterError(error("K561", "messages cannot be read", f"{self._part}: {problem}")) from None
+            if where[1:3] > until:
+                self._next = message, token, where
+                return
+            reached = reached or where[1:3] == until
+            yield message, token, where
+
+    def _next_message(self) -> Any:
+        """The next one, however long its broker takes to be replaced; None when the attempt is to stop. Raises pulsar.Timeout
+        after RECEIPT_S seconds.
+        """
+        import pulsar
+
+        with contextlib.suppress(pulsar.Timeout):
+            return self._consumer.receive(_LOOK_MS)
+        with self._client.patience.waits.during(f"letters of {self._part}", RECEIPT_S) as wait:
+            while not self._stop.is_set():
+                try:
+                    return self._consumer.receive(_LOOK_MS)
+                except pulsar.Timeout:
+                    if wait.seconds >= RECEIPT_S:
+                        raise
+        return None
+
+    def acknowledge(self, token: Any) -> None:
+        """A letter of `letters`. It may be lost: look at the cursor later."""
+        import pulsar
+
+        try:
+            self._consumer.acknowledge(token)
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K562", "a letter cannot be acknowledged", f"{self._part}: {problem}")) from None
+
+    def close(self) -> None:
+        """Sends the gathered acknowledgements and frees the subscription."""
+        with contextlib.suppress(Exception):  # it ends with the connection in any case
+            self._client.patience.call(self._consumer.close, f"the end of the consumer of {self._part}", CLOSE_S)
+
+
+def token_of(partition: int, ledger: int, entry: int) -> Any:
+    """Token of a message that is alone in its entry, for `DeadLetterConsumer.acknowledge`."""
+    import pulsar
+
+    return pulsar.MessageId(partition, ledger, entry, -1)
+
+
+def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
+    import pulsar
+
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            return client.ask(
+                lambda opened: opened.subscribe(
+                    part,
+                    subscription,
+                    pulsar.ConsumerType.Exclusive,
+                    receiver_queue_size=1000,
+                    properties={RECORDS_METADATA: "wait"},  # in the ledger, before a letter is acknowledged
+                    initial_position=pulsar.InitialPosition.Earliest,
+                    batch_index_ack_enabled=True,
+                    **as_they_are(),
+                ),
+                f"{subscription} of {part}",
+                late=lambda made: made.close(),
+            )
+        except pulsar.ConsumerBusy:
+            if time.monotonic() >= deadline:
+                detail = f"somebody reads {subscription} of {part}: another attempt, or a consumer made by hand"
+                raise LockedError(error("K563", "another recall is running", detail)) from None
+            time.sleep(_AGAIN)
+        except pulsar.PulsarException as problem:
+            detail = f"{subscription} of {part}: {problem}; this needs the right to consume it"
+            raise ClusterError(error("K562", "a letter cannot be acknowledged", detail)) from None
+
+
+class DedupProducer:
+    """A producer of a fixed name on one partition. Its broker drops numbers it has stored. Therefore it sends
+    without batches and without time-out: a message with an unknown result would be a number with an unknown
+    result.
+
+    `largest`: bytes that the topic takes, 0 if it has no limit of its own. The broker answers a larger message
+    by cutting the connection, and the client sends it again for ever. Later messages then wait, or are stored
+    and take its number's turn.
+    """
+
+    def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:
+        self.part = part
+        self._client, self._name, self._largest = client, name, largest
+        self._producer = _producer(client, part, name)
+
+    @property
+    def last_number(self) -> int:
+        """The highest number the broker knows of this name; -1: none."""
+        return int(self._producer.last_sequence_id())
+
+    def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        """Numbers rise, from 1. The receipt comes on a thread of the client. Raises RejectedError. See `flush`."""
+        import pulsar
+
+        self._check_size(message)
+        bytes_ = len(message.payload or b"")
+        try:
+            self._producer.send_async(
+                message.payload,
+                partial(received, on_receipt, bytes_),
+                properties=dict(message.properties),
+                partition_key=message.key or None,
+                ordering_key=message.ordering_key or None,
+                event_timestamp=message.event_time or None,
+                deliver_at=message.due or None,
+                sequence_id=number,
+                disable_replication=True,  # it died in this cluster; the others handle their own copy
+            )
+        except pulsar.MessageTooBig:
+            raise RejectedError(_too_big(bytes_)) from None
+        except pulsar.InvalidMessage as problem:
+            raise RejectedError(str(problem)) from None
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
+
+    @property
+    def full(self) -> bool:
+        """True if so much waits for `flush` that nothing more should wait."""
+        return False
+
+    def flush(self) -> bool:
+        """Sends messages that wait for a larger bundle. False: the producer stopped after a refused message,
+        whose receipt is there; call `flush` again.
+        """
+        return True
+
+    def _check_size(self, message: RecalledMessage) -> None:
+        if not self._largest:
+            return
+        size = on_the_way(message.payload, message.properties, message.key, message.ordering_key, self._name)
+        if size > self._largest:
+            detail = f"{size:,} bytes with its properties; {whole_topic(self.part)} takes {self._largest:,} (`max_message_size`)"
+            raise RejectedError(detail)
+
+    def close(self) -> None:
+        """Closes the producer, which frees its name for other processes. Never raises."""
+        with contextlib.suppress(Exception):  # it ends with the connection in any case
+            self._client.patience.call(self._producer.close, f"the end of the producer of {self.part}", CLOSE_S)
+
+
+def _producer(client: BrokerClient, part: str, name: str) -> Any:
+    import pulsar
+
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            return client.ask(
+                lambda opened: opened.create_producer(
+                    part,
+                    producer_name=name,
+                    send_timeout_millis=0,
+                    batching_enabled=False,
+                    block_if_queue_full=True,
+                    max_pending_messages=_PENDING,
+                ),
+                f"a producer of {part}",
+                late=lambda made: made.close(),
+            )
+        except pulsar.ProducerBusy:
+            if time.monotonic() >= deadline:
+                detail = f"{name} sends to {part} right now: this plan is being applied elsewhere"
+                raise LockedError(error("K563", "another recall is running", detail)) from None
+            time.sleep(_AGAIN)
+        except pulsar.PulsarException as problem:
+            detail = f"{part}: {problem}; this needs the right to produce there"
+            raise ClusterError(error("K564", "letters cannot be sent", detail)) from None
+
+
+def received(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
+    """Passes the result of a send to `on_receipt`. It runs on the client's thread, where an exception that
+    escaped would end the process.
+    """
+    import pulsar
+
+    with contextlib.suppress(BaseException):
+        if result == pulsar.Result.Ok:  # first: each comparison of two results is a call of the binding
+            known = position is not None and position.ledger_id() >= 0
+            on_receipt(Receipt(f"{position.ledger_id()}:{position.entry_id()}" if known else ""))
+        elif result == pulsar.Result.MessageTooBig:
+            on_receipt(Receipt("", _too_big(size), never=True))
+        else:
+            on_receipt(Receipt("", result.name, never=result == pulsar.Result.InvalidMessage))
+
+
+def _too_big(size: int) -> str:
+    return (
+        f"{size:,} bytes of payload and its properties; the broker takes less (`maxMessageSize`, 5 MiB unless changed)"
+    )

@@ -1,0 +1,198 @@
+"""Entries that are stored but for which the client library returns no message: it drops entries that it cannot
+decompress, markers, entries that lack a field, and incomplete chunked messages.
+
+Unknown is never absent: such an entry is reported, and an entry that is no longer stored does not count as one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.client import BrokerClient
+
+UNREAD: Final = "the client library gives out no message of it: it is damaged, a marker, or part of a chunked message"
+QUIET_MS: Final = 2_000  # without a message, after which it is asked whether one can come
+_BEFORE: Final = (1, 100)  # entries before a run from which a look at it begins
+_MOST_TOLD: Final = 20
+_FIRST_CHUNK: Final = 7  # field of a serialised id
+Place = tuple[int, int]
+
+
+class EntryRun(NamedTuple):
+    """Consecutive entries of one ledger, both ends included."""
+
+    ledger: int
+    first: int
+    last: int
+
+    @property
+    def entries(self) -> int:
+        """Number of entries in the run, both ends included."""
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.first}" + (f"..{self.last}" if self.last > self.first else "")
+
+
+class Expected:
+    """Entries that are to come, in order, held against those that come. `gaps`: those that did not, before one that did;
+    `parts`: how many were parts of a chunked message, which comes with its last one.
+
+    `open_`: nobody knows with which entry it begins, the first one that comes says it.
+    """
+
+    def __init__(self, runs: Iterable[EntryRun], *, open_: bool = False) -> None:
+        self._runs = list(runs)
+        self._next: Place | None = None if open_ or not self._runs else (self._runs[0].ledger, self._runs[0].first)
+        self.gaps: list[EntryRun] = []
+        self.parts = 0
+
+    def met(self, place: Place, message: Any) -> None:
+        """An entry that came, with a message of it."""
+        if place == self._next or self._next is None:
+            self._next = (place[0], place[1] + 1)
+            return
+        begin = place
+        if place > self._next and (first := first_chunk(message.message_id())):
+            begin = max(first, self._next)
+            self.parts += sum(run.entries for run in self._between(begin, place))
+        if begin > self._next:
+            self.gaps += self._between(self._next, begin)
+        self._next = max(self._next, (place[0], place[1] + 1))
+
+    def met_through(self, ledger: int, last: int) -> None:
+        """The entries that follow the one that came last, up to this one of the same ledger."""
+        self._next = max(self._next or (ledger, 0), (ledger, last + 1))
+
+    def rest(self) -> list[EntryRun]:
+        """Entries that have not come yet; the last one where the beginning is unknown."""
+        if self._next is not None:
+            return self._between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
+        return [run._replace(first=run.last) for run in self._runs[-1:]]
+
+    def _between(self, begin: Place, end: Place) -> list[EntryRun]:
+        """Runs from one place on, before another."""
+        found = []
+        for run in self._runs:
+            first = max(run.first, begin[1]) if run.ledger == begin[0] else run.first
+            last = min(run.last, end[1] - 1) if run.ledger == end[0] else run.last
+            if begin[0] <= run.ledger <= end[0] and first <= last:
+                found.append(EntryRun(run.ledger, first, last))
+        return found
+
+
+def without_message(
+    client: BrokerClient, part: str, number: int, run: EntryRun, ledgers: Iterable[EntryRun], timeout: int = QUIET_MS
+) -> bool | None:
+    """True if the client library returns no message of a run: a reader that begins before the run gets messages
+    before or after it, and none of it. None: the reader gets nothing at all, which proves nothing. The caller
+    must check later that the run is stored.
+    """
+    import pulsar
+
+    for begin in dict.fromkeys(_before(run, count, ledgers) for count in _BEFORE):
+        start = pulsar.MessageId(number, *begin, -1)
+        came = False
+        with (
+            client.reader(part, start, part, start_message_id_inclusive=True) as reader,
+            contextlib.suppress(pulsar.Timeout),
+        ):
+            while True:
+                token = reader.next(timeout / 1000).message_id()
+                place = token.ledger_id(), token.entry_id()
+                if place > (run.ledger, run.last):
+                    return True
+                if place >= (run.ledger, run.first):
+                    return False
+                came = True
+        if came:
+            return True
+    return None
+
+
+def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
+    """So many entries before a run, or before its ledger where it begins with it."""
+    earlier = max((one for one in ledgers if one.ledger < run.ledger), default=None)
+    if run.first or earlier is None:
+        return run.ledger, max(0, run.first - count)
+    return earlier.ledger, max(0, earlier.last - count + 1)
+
+
+def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRun]:
+    """The runs without the entries at their end that are known to have no message, so that no reader waits for
+    these again.
+    """
+    if not runs or not known or (known[-1].ledger, known[-1].last) != (runs[-1].ledger, runs[-1].last):
+        return runs
+    return [run for run in (*runs[:-1], runs[-1]._replace(last=known[-1].first - 1)) if run.first <= run.last]
+
+
+def stored_of(runs: Iterable[EntryRun], ledgers: Iterable[EntryRun]) -> list[EntryRun]:
+    """The stored part of each run."""
+    there = {run.ledger: run.last for run in ledgers}
+    kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
+    return [run for run in kept if run.first <= run.last]
+
+
+def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
+    """Entries of each ledger, of the admin API's `internalStats`; those of the open one stand beside the list."""
+    last_ledger, _, last = str(stats.get("lastConfirmedEntry", "-1:-1")).partition(":")
+    found = []
+    for one in stats.get("ledgers") or ():
+        ledger, entries = int(one["ledgerId"]), int(one["entries"])
+        if ledger == int(last_ledger):
+            entries = int(last) + 1
+        if entries > 0 and ledger <= int(last_ledger):
+            found.append(EntryRun(ledger, 0, entries - 1))
+    return tuple(found)
+
+
+def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
+    """A text about unreadable entries, with at most `_MOST_TOLD` places."""
+    some = list(runs)
+    count = sum(run.entries for run in some)
+    more = ", …" if len(some) > _MOST_TOLD else ""
+    return f"{part}: {many(count, 'entry', 'entries')} cannot be read by the client library: {', '.join(map(str, some[:_MOST_TOLD]))}{more}"
+
+
+def first_chunk(token: Any) -> Place | None:
+    """Position of the first part of a chunked message; None: it is none."""
+    raw: bytes = token.serialize()
+    found = dict(fields(raw)).get(_FIRST_CHUNK)
+    if not isinstance(found, bytes):
+        return None
+    numbers = dict(fields(found))
+    ledger, entry = numbers.get(1), numbers.get(2)
+    return (ledger, entry) if isinstance(ledger, int) and isinstance(entry, int) else None
+
+
+def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields the fields of a protobuf message that consists of numbers, texts and messages. Raises IndexError
+    for other bytes.
+    """
+    at = 0
+    while at < len(raw):
+        tag, at = varint(raw, at)
+        value, at = varint(raw, at)
+        if tag & 7 == 0:
+            yield tag >> 3, value
+        else:
+            yield tag >> 3, raw[at : at + value]
+            at += value
+
+
+def varint(raw: bytes, at: int) -> tuple[int, int]:
+    """A protobuf number at this place, and the place behind it."""
+    value = shift = 0
+    while True:
+        byte = raw[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at

@@ -1,0 +1,139 @@
+"""Client options of the binary port, the same for every client of a connection, in every package; and a probe of its
+address.
+
+The probe comes before the first client: the client library waits silently, for long, if nobody or something else
+answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.connection.credentials import trust
+from kodoctl.pulsar.connection.discarded_messages import client_log
+from kodoctl.pulsar.connection.oauth2 import token_cache
+from kodoctl.pulsar.connection.peer import WITHIN_S, Peer, PortError, Protocol, peer_at
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection.connection import Connection
+
+OPERATION_TIMEOUT_S: Final = 15
+_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
+_TLS: Final = "pulsar+ssl"
+
+
+def knock(connection: Connection) -> None:
+    """Returns when a broker answers at one of the binary port's addresses. Raises PortError after WITHIN_S
+    seconds of silence at each.
+
+    The error describes the server at each address, and the origin of the addresses.
+    """
+    if connection.broker_url is None:
+        return  # create_client says so
+    scheme, _, hosts = connection.broker_url.partition("://")
+    problems = []
+    for host in hosts.partition("/")[0].split(","):
+        try:
+            _knock_at(connection, scheme, host)
+        except PortError as problem:
+            problems.append(problem)
+        else:
+            return
+    raise PortError(*(finding for problem in problems for finding in problem.diagnostics))
+
+
+def _knock_at(connection: Connection, scheme: str, host: str) -> None:
+    parts = urlsplit(f"//{host}")
+    shown = f"{scheme}://{host} ({connection.broker_from})"
+    try:
+        context = trust(connection.tls) if scheme == _TLS else None
+        found = peer_at(parts.hostname or "", parts.port or _PORTS[scheme], context, within=WITHIN_S)
+    except ssl.SSLCertVerificationError as problem:
+        advice = (
+            "use a name that its certificate has"
+            if "mismatch" in problem.verify_message
+            else "name whom to trust with --tls-ca"
+        )
+        detail = f"{shown}: its certificate is not trusted: {problem.verify_message}; {advice}"
+        raise PortError(error("K527", "no TLS connection", detail)) from None
+    except TimeoutError:
+        raise _unanswered(
+            shown, f"silent for {WITHIN_S:.0f} s; is this the address, and does the broker run?"
+        ) from None
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise _unanswered(shown, f"{reason}; is this the address, and does the broker run?") from None
+    if advice := _advice(scheme, host, found):
+        raise _unanswered(shown, advice)
+
+
+def _unanswered(shown: str, why: str) -> PortError:
+    return PortError(error("K518", "the broker's binary port does not answer", f"{shown}: {why}"))
+
+
+def _advice(scheme: str, host: str, found: Peer) -> str:
+    """Advice for an address where this peer answers; "" if nothing is wrong with it."""
+    if found.protocol is Protocol.HTTP:
+        own = _PORTS[scheme]
+        return f"HTTP is spoken there, as at the port of the admin API; the binary port is another one, {own} as a rule"
+    if found.tls and scheme != _TLS:
+        return f"TLS is spoken there: write {_TLS}://{host}"
+    if not found.tls and scheme == _TLS and found.protocol is Protocol.PULSAR:
+        return f"the broker speaks no TLS there: write pulsar://{host}, or the port where it does, {_PORTS[_TLS]} as a rule"
+    if found.protocol is Protocol.UNKNOWN and not found.tls:
+        return "something answers there that is no broker"
+    return ""
+
+
+def create_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
+    """A `pulsar.Client`. `operation_timeout`: seconds after which the client stops trying to open a producer or
+    a consumer.
+
+    The library's own log is read for lost messages and not shown: kodoctl's errors report all that matters.
+    Raises ClusterError without an address of the binary port, or if the issuer gives no token.
+    """
+    import pulsar
+
+    if connection.broker_url is None:
+        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+    tls = connection.tls
+    files = {
+        "tls_trust_certs_file_path": tls.ca if tls else None,
+        "tls_certificate_file_path": tls.cert if tls else None,
+        "tls_private_key_file_path": tls.key if tls else None,
+    }
+    return pulsar.Client(
+        connection.broker_url,
+        authentication=_authentication(connection),
+        operation_timeout_seconds=operation_timeout,
+        tls_validate_hostname=True,
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, client_log().path),
+        **{name: str(path) for name, path in files.items() if path is not None},
+    )
+
+
+def _authentication(connection: Connection) -> Any:
+    """A token goes before a certificate, as in the admin API's header; the certificate is then shown all the same."""
+    import pulsar
+
+    if connection.oauth2 is not None:
+        source = token_cache(connection.oauth2)
+        last = [source.token().reveal()]  # a failure is raised here, in the caller's thread
+
+        def current() -> str:
+            """Called by the library's threads whenever the broker asks again."""
+            with contextlib.suppress(ClusterError):
+                last[0] = source.token().reveal()
+            return last[0]
+
+        return pulsar.AuthenticationToken(current)
+    if connection.token is not None:
+        return pulsar.AuthenticationToken(connection.token.reveal())
+    if connection.tls is not None and connection.tls.cert is not None:
+        return pulsar.AuthenticationTLS(str(connection.tls.cert), str(connection.tls.key))
+    return None

@@ -1,0 +1,406 @@
+"""Connection settings of a cluster: flags, then environment, then a context of `kodoctl.toml`, in one place for every
+command.
+
+The environment is passed in: nothing below the command line reads it. Credentials go where their owner sent them:
+those of a context to its own addresses, unless it was asked for by name; those of the environment to addresses of the
+environment or of flags; those of flags to addresses of flags, of the environment, of a context that was asked for by
+name, or of the user's own file. The file of a project comes with the working folder, whoever wrote it: it may name
+clusters, and no secret outside of its folder.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import tomlkit
+
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
+from kodoctl.host_facts import expanded, nearest_file, why_a_strangers
+from kodoctl.private_files import write_whole
+from kodoctl.pulsar.connection.addresses import checked, readable_by_all, split
+from kodoctl.pulsar.connection.credentials import (
+    FILE_KEYS,
+    OAUTH2_KEYS,
+    SECRET_KEYS,
+    TLS_KEYS,
+    OAuth2,
+    Tls,
+    oauth2_of,
+    tls_of,
+    token_of,
+)
+from kodoctl.pulsar.connection.message_border import native_setting
+from kodoctl.pulsar.connection.secret import Secret, checked_secret
+from kodoctl.user_folders import config_folder
+
+CONFIG_FILE: Final = "kodoctl.toml"
+K528 = "a project's file may not say this"
+_ACCESS_KEYS: Final = ("token_file", *TLS_KEYS, *OAUTH2_KEYS)
+_OAUTH2_TEXT: Final = "KODOCTL_OAUTH2_CLIENT_SECRET"
+PREFIX: Final = "KODOCTL_"  # of every variable that kodoctl reads
+VARIABLES: Final = frozenset(
+    {
+        *(f"{PREFIX}{key.upper()}" for key in _ACCESS_KEYS),
+        *(f"{PREFIX}{name}" for name in ("ADMIN_URL", "BROKER_URL", "TOKEN", "CONTEXT", "CONFIG", "ENV", "DEV_HOME")),
+        _OAUTH2_TEXT,
+    }
+)
+_CONTEXT_KEYS: Final = {
+    "admin_url": str,
+    "broker_url": str,
+    **dict.fromkeys(_ACCESS_KEYS, str),
+    "env": str,
+    "protected": bool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A named cluster of `kodoctl.toml`; `file` is where it stands.
+    `access`: its keys about tokens, OAuth2 and TLS, files with their folder.
+    """
+
+    name: str
+    file: Path
+    admin_url: str
+    broker_url: str | None = None
+    env: str | None = None
+    protected: bool = False
+    access: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Everything a client needs. Both URLs may be lists (kodoctl.pulsar.connection.addresses), of brokers of one cluster.
+    `broker_url` None: no binary port, so no bulk reads and no lease.
+    """
+
+    admin_url: str
+    broker_url: str | None = None
+    token: Secret | None = None
+    context: Context | None = None
+    tls: Tls | None = None
+    oauth2: OAuth2 | None = None
+    broker_from: str = "--broker-url"  # where broker_url was said, for whoever has to change it
+    withheld: str = ""  # credentials of the environment that are there and not used, and why
+    native: bool = True  # the native border reads and sends, where it can be used
+
+    @property
+    def admin_urls(self) -> tuple[str, ...]:
+        """Each address of the admin API."""
+        return split(self.admin_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Values of the connection flags on the command line."""
+
+    context: str | None = None
+    admin_url: str | None = None
+    broker_url: str | None = None
+    token_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """All contexts in reach: the project's `kodoctl.toml` (found upwards from the working folder) over the user's.
+    `own`: those of the user's file.
+    """
+
+    by_name: Mapping[str, Context] = field(default_factory=dict)
+    current: str | None = None
+    own: Mapping[str, Context] = field(default_factory=dict)
+
+    def get(self, name: str) -> Context:
+        """Raises UsageError when there is no such context."""
+        if name not in self.by_name:
+            known = ", ".join(self.by_name) or "none yet; `kodoctl dev up` makes one"
+            raise UsageError(error("K501", "unknown context", f"{name!r}; known: {known}"))
+        return self.by_name[name]
+
+
+def user_config(environ: Mapping[str, str]) -> Path | None:
+    """The user's own configuration file; KODOCTL_CONFIG names another one. None where the user has no home folder."""
+    if named := environ.get("KODOCTL_CONFIG"):
+        return Path(named)
+    try:
+        return config_folder() / CONFIG_FILE
+    except UsageError:
+        return None
+
+
+def own_config(environ: Mapping[str, str]) -> Path:
+    """The user's own configuration file, to be written. Raises UsageError where there can be none."""
+    if (file := user_config(environ)) is None:
+        detail = "this user has no home folder: set HOME, or name a file in KODOCTL_CONFIG"
+        raise UsageError(error("K502", "cannot read configuration", detail))
+    return file
+
+
+def project_config(folder: Path) -> Path | None:
+    """The nearest `kodoctl.toml` in the folder or above it."""
+    return nearest_file(CONFIG_FILE, folder)
+
+
+def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
+    """Contexts of both files. Raises KodoctlError with every fault of the files."""
+    own, project = user_config(environ), project_config(folder)
+    by_name: dict[str, Context] = {}
+    current: str | None = None
+    has_own = own is not None and own.is_file()
+    if own is not None and has_own:
+        by_name, current = _read_config(own)
+    owned = by_name
+    if project is not None and not (own is not None and has_own and project.samefile(own)):
+        if reason := why_a_strangers(project):
+            raise KodoctlError(error("K502", "cannot read configuration", reason, Where(str(project))))
+        contexts, chosen = _read_config(project)
+        if faults := [fault for one in contexts.values() for fault in _of_project(one, by_name)]:
+            raise KodoctlError(*faults)
+        by_name = {**by_name, **contexts}
+        current = chosen or current
+    return Contexts(by_name, environ.get("KODOCTL_CONTEXT") or current, owned)
+
+
+def _of_project(context: Context, own: Mapping[str, Context]) -> Iterator[Diagnostic]:
+    """Errors for forbidden content of a project file: the location of a secret outside its folder, or the name
+    of a context that the user protects.
+    """
+    where = Where(str(context.file))
+    folder = context.file.parent.resolve()
+    for key in sorted(SECRET_KEYS & context.access.keys()):
+        if not Path(context.access[key]).resolve().is_relative_to(folder):
+            detail = f"[contexts.{context.name}] {key} leads out of {folder}: add the context to your own file with `kodoctl context add`"
+            yield error("K528", K528, detail, where)
+    if context.name in own and own[context.name].protected:
+        yours = own[context.name].file
+        yield error("K528", K528, f"[contexts.{context.name}] is protected in {yours}: give it another name", where)
+
+
+def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise KodoctlError(error("K502", "cannot read configuration", str(problem), Where(str(file)))) from None
+    problems = []
+    found: dict[str, Context] = {}
+    tables, current = content.get("contexts", {}), content.get("current")
+    if not isinstance(tables, dict) or not isinstance(current, str | None):
+        detail = "`contexts` holds a table for each context, `current` names one of them"
+        raise KodoctlError(error("K502", "cannot read configuration", detail, Where(str(file))))
+    for name, values in tables.items():
+        if fault := _fault(values):
+            detail = f"[contexts.{name}] {fault}; a context has {', '.join(_CONTEXT_KEYS)}"
+            problems.append(error("K502", "cannot read configuration", detail, Where(str(file))))
+            continue
+        found[name] = _context(file, name, values)
+    if problems:
+        raise KodoctlError(*problems)
+    return found, current
+
+
+def _from(file: Path, key: str, value: str) -> str:
+    return str(file.parent / expanded(value)) if key in FILE_KEYS else value
+
+
+def _fault(values: Any) -> str | None:
+    if not isinstance(values, dict):
+        return "is no table"
+    wrong = [key for key, value in values.items() if not isinstance(value, _CONTEXT_KEYS.get(key, ()))]
+    if wrong:
+        return f"unknown or of the wrong type: {', '.join(wrong)}"
+    return None if "admin_url" in values else "admin_url is missing"
+
+
+def in_file(file: Path, name: str) -> Context | None:
+    """The context of that name in one file, whatever other files say. Raises KodoctlError when the file is faulty."""
+    return _read_config(file)[0].get(name) if file.is_file() else None
+
+
+def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Check that a command can use these values from that file. Raises UsageError or KodoctlError."""
+    found, own = _context(file, name, values), user_config(environ)
+    if own is None or file.absolute() != own.absolute():
+        there = _read_config(own)[0] if own is not None and own.is_file() else {}
+        if faults := [*_of_project(found, there)]:
+            raise KodoctlError(*faults)
+    checked(found.admin_url, found.broker_url)
+    _kept_by(found)
+
+
+def _context(file: Path, name: str, values: Mapping[str, Any]) -> Context:
+    access = {key: _from(file, key, value) for key, value in values.items() if key in _ACCESS_KEYS}
+    return Context(name, file, **{key: value for key, value in values.items() if key not in access}, access=access)
+
+
+def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
+    """Adds or replaces one context; comments and everything else in the file stay."""
+    document = _editable(file)
+    contexts = document.setdefault("contexts", tomlkit.table(is_super_table=True))
+    table = tomlkit.table()
+    table.update(values)
+    contexts[name] = table
+    _write(file, document)
+
+
+def remove_context(file: Path, name: str) -> None:
+    """Takes a context out; no fault if it is not there."""
+    if file.is_file():
+        document = _editable(file)
+        document.get("contexts", {}).pop(name, None)
+        if document.get("current") == name:
+            document.pop("current")
+        _write(file, document)
+
+
+def use_context(file: Path, name: str) -> None:
+    """Makes a context the current one."""
+    document = _editable(file)
+    document["current"] = name
+    _write(file, document)
+
+
+def _editable(file: Path) -> tomlkit.TOMLDocument:
+    return tomlkit.parse(file.read_text(encoding="utf-8")) if file.is_file() else tomlkit.document()
+
+
+def _write(file: Path, document: tomlkit.TOMLDocument) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, tomlkit.dumps(document).encode())
+
+
+def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connection:
+    """The connection a command uses. Raises UsageError when no cluster is named anywhere."""
+    contexts = read_contexts(environ, folder)
+    env = {} if flags.context else environ  # a context asked for by name is not mixed with the environment's addresses
+    admin_url = flags.admin_url or env.get("KODOCTL_ADMIN_URL")
+    name = flags.context or (None if admin_url else contexts.current)
+    context = contexts.get(name) if name else None
+    admin_url = admin_url or (context.admin_url if context else None)
+    if admin_url is None:
+        detail = "name one with --context or --admin-url, or start one with `kodoctl dev up --use`"
+        raise UsageError(error("K503", "no cluster named", detail))
+    own_broker = context.broker_url if context else None
+    broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or own_broker
+    mixed = not flags.context and broker_url != own_broker  # the context's own credentials go to its own addresses only
+    access = _access_of(environ)
+    sent = context is None  # both addresses are of flags and of the environment then
+    named = flags.context or environ.get("KODOCTL_CONTEXT")
+    if context is not None and flags.token_file and (fault := _stranger(context, contexts, named)):
+        raise UsageError(fault)
+    places = [
+        _flagged(flags),
+        access if sent else _Access(tls=access.tls if env else None),
+        _Access() if mixed or context is None else _kept_by(context),
+    ]
+    shown = next((place for place in places if place.token or place.oauth2), _Access())
+    tls = next((place.tls for place in places if place.tls), None)
+    return Connection(
+        *checked(admin_url, broker_url),
+        shown.token,
+        context,
+        tls,
+        shown.oauth2,
+        _broker_from(flags, env, context),
+        _withheld(context) if context is not None and (access.token or access.oauth2) else "",
+        native_setting(environ),
+    )
+
+
+def _stranger(context: Context, contexts: Contexts, named: str | None) -> Diagnostic | None:
+    """An error where a token of a flag would go to an address that only a file of the working folder chose: that of its
+    current context, or of one that has a name of the user's own.
+    """
+    mine = contexts.own.get(context.name)
+    if mine is context or (named == context.name and mine is None):
+        return None
+    how = (
+        f"name the address with --admin-url, or the context with --context {context.name}"
+        if mine is None
+        else f"{mine.file} has a context of that name, too: name the address with --admin-url"
+    )
+    detail = (
+        f"--token-file would go to {context.admin_url}, which [contexts.{context.name}] of a working folder says: {how}"
+    )
+    return error("K528", K528, detail, Where(str(context.file)))
+
+
+def _withheld(context: Context) -> str:
+    return f"KODOCTL_TOKEN and the like go to addresses of the environment only, not to context {context.name} of {context.file}"
+
+
+def misspelled(environ: Mapping[str, str]) -> list[Diagnostic]:
+    """Warnings of variables that are almost one of kodoctl's: the command would go where something else says. Others
+    may be anybody's: orchestrators make variables of a service's name.
+    """
+    found = [
+        (name, close[0])
+        for name in sorted(environ)
+        if name.startswith(PREFIX) and name not in VARIABLES and (close := get_close_matches(name, VARIABLES, 1, 0.9))
+    ]
+    return [warning("K030", "a variable that changes nothing", f"{name}: is {close} meant?") for name, close in found]
+
+
+def readable(connection: Connection) -> Diagnostic | None:
+    """A warning where a credential would cross a network for everybody on it to read."""
+    if connection.token is None and connection.oauth2 is None:
+        return None
+    urls = [url for url in (connection.admin_url, connection.broker_url) if url is not None]
+    plain = [url for url in urls if readable_by_all(url)]
+    if not plain:
+        return None
+    detail = f"{' and '.join(plain)}: whoever is on the way can read the token; use https:// and pulsar+ssl://"
+    return warning("K529", "a token without TLS", detail)
+
+
+def _broker_from(flags: Flags, environ: Mapping[str, str], context: Context | None) -> str:
+    if flags.broker_url or environ.get("KODOCTL_BROKER_URL") or context is None:
+        return "--broker-url" if flags.broker_url else "KODOCTL_BROKER_URL"
+    return f"broker_url of context {context.name} in {context.file}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """Credentials and TLS files from one place."""
+
+    token: Secret | None = None
+    tls: Tls | None = None
+    oauth2: OAuth2 | None = None
+
+
+def _flagged(flags: Flags) -> _Access:
+    given = {key: getattr(flags, key) or "" for key in ("token_file", *TLS_KEYS)}
+    return _Access(token_of(given), tls_of(given, "the flags"))
+
+
+def _access_of(environ: Mapping[str, str]) -> _Access:
+    given = {key: environ.get(f"KODOCTL_{key.upper()}", "") for key in _ACCESS_KEYS}
+    token = token_of(given, text=environ.get("KODOCTL_TOKEN", ""), source="KODOCTL_TOKEN")
+    text = environ.get(_OAUTH2_TEXT, "").strip()
+    secret = checked_secret(text, _OAUTH2_TEXT, variable=_OAUTH2_TEXT) if text else None
+    return _one(
+        _Access(token, tls_of(given, "KODOCTL_TLS_*"), oauth2_of(given, "KODOCTL_OAUTH2_*", secret=secret)),
+        "the environment",
+    )
+
+
+def _kept_by(context: Context) -> _Access:
+    place = f"context {context.name}"
+    return _one(
+        _Access(token_of(context.access), tls_of(context.access, place), oauth2_of(context.access, place)), place
+    )
+
+
+def _one(found: _Access, place: str) -> _Access:
+    if found.token and found.oauth2:
+        detail = f"{place} has both a token and OAuth2 credentials: leave one"
+        raise UsageError(error("K504", "two ways to say who one is", detail))
+    return found

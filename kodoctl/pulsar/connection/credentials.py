@@ -1,0 +1,141 @@
+"""Credentials and trust of a client: a token, OAuth2 client credentials, TLS files. Read and checked, not used.
+
+They come from three places: flags, environment and context. The first place that has anything of one of them counts
+for it, as a whole.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import certifi
+
+from kodoctl.errors import UsageError, Where, error
+from kodoctl.host_facts import expanded
+from kodoctl.pulsar.connection.secret import Secret, checked_secret, read_secret
+
+TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
+OAUTH2_KEYS: Final = (
+    "oauth2_issuer",
+    "oauth2_client_id",
+    "oauth2_client_secret_file",
+    "oauth2_audience",
+    "oauth2_scope",
+)
+FILE_KEYS: Final = frozenset({"token_file", "oauth2_client_secret_file", *TLS_KEYS})
+SECRET_KEYS: Final = FILE_KEYS - {"tls_ca"}  # files that say who one is
+"""Keys of a context that name files; relative ones lie beside the configuration."""
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files. `cert` and `key`: this client's identity, both or none; `ca`: the trusted authorities; None:
+    the system's.
+    """
+
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth2:
+    """Client credentials (RFC 6749, 4.4). `issuer`: its metadata name the address that gives tokens."""
+
+    issuer: str
+    client_id: str
+    secret: Secret
+    audience: str | None = None
+    scope: str | None = None
+
+
+def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> Secret | None:
+    """The token of a place: `text`, which the variable `source` holds, or `token_file`. Raises UsageError."""
+    if text.strip():
+        return checked_secret(text.strip(), source, variable=source)
+    return read_secret(Path(values["token_file"])) if values.get("token_file") else None
+
+
+def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = None) -> OAuth2 | None:
+    """Client credentials of a place, which `place` names for messages;
+    `secret` where no file holds it. Raises UsageError.
+    """
+    if not secret and not any(values.get(key) for key in OAUTH2_KEYS):
+        return None
+    missing = [key for key in OAUTH2_KEYS[:2] if not values.get(key)]
+    if not secret and not values.get("oauth2_client_secret_file"):
+        missing.append("oauth2_client_secret_file")
+    if missing:
+        raise UsageError(error("K504", "incomplete OAuth2 credentials", f"{place}: {', '.join(missing)} missing"))
+    found = secret or read_secret(Path(values["oauth2_client_secret_file"]))
+    return OAuth2(
+        checked_issuer(values["oauth2_issuer"]),
+        values["oauth2_client_id"],
+        found,
+        values.get("oauth2_audience") or None,
+        values.get("oauth2_scope") or None,
+    )
+
+
+def checked_issuer(url: str) -> str:
+    """An issuer gets the secret: over TLS, or on this machine. Raises UsageError (K505)."""
+    try:
+        parts = urlsplit(url)
+        good = bool(parts.hostname) and not parts.username
+        safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    except ValueError:
+        good = safe = False
+    if not good or not safe:
+        shown = url.rsplit("@", 1)[-1]
+        raise UsageError(
+            error(
+                "K505", "not an address", f"{shown!r}: an issuer is https://HOST/PATH, for it gets the client's secret"
+            )
+        )
+    return url.rstrip("/")
+
+
+def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
+    """TLS files of a place, loaded once to see that they can be. Raises UsageError (K525)."""
+    files = [expanded(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
+    if not any(files):
+        return None
+    found = Tls(*files)
+    if (found.cert is None) != (found.key is None):
+        raise _unusable(f"{place}: a certificate and its key belong together: tls_cert and tls_key")
+    for file in files:
+        if file is not None and not file.is_file():
+            raise _unusable("there is no such file", file)
+    try:
+        context = ssl.create_default_context(cafile=str(found.ca) if found.ca else None)
+    except (OSError, ValueError):
+        raise _unusable("it holds no certificates in PEM form", found.ca) from None
+    if found.cert and found.key:
+        try:
+            context.load_cert_chain(found.cert, found.key, password=lambda: b"")
+        except (OSError, ValueError) as problem:
+            detail = f"certificate and key {found.key} cannot be used together: {getattr(problem, 'reason', None) or problem}"
+            raise _unusable(detail, found.cert) from None
+    return found
+
+
+def _unusable(detail: str, file: Path | None = None) -> UsageError:
+    return UsageError(error("K525", "TLS files cannot be used", detail, Where(str(file)) if file else None))
+
+
+def trust(tls: Tls | None) -> ssl.SSLContext:
+    """TLS context with our certificate. It trusts the authority of the files, else those of the system and of
+    certifi, and checks host names.
+    """
+    context = ssl.create_default_context(cafile=tls.ca if tls else None)
+    if tls is None or tls.ca is None:
+        context.load_verify_locations(certifi.where())
+    if tls and tls.cert:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context

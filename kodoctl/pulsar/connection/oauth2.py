@@ -1,0 +1,148 @@
+"""Tokens that an issuer gives for client credentials: fetched when needed, kept until shortly before their end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.pulsar.connection.credentials import OAuth2, checked_issuer
+from kodoctl.pulsar.connection.secret import Secret, checked_secret
+
+if TYPE_CHECKING:
+    import requests
+
+    from kodoctl.pulsar.connection.connection import Connection
+
+TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer
+EARLY: Final = 0.2  # of a token's life, at most a minute: by then the next one is asked for
+_WELL_KNOWN: Final = (".well-known/openid-configuration", ".well-known/oauth-authorization-server")
+
+
+class TokenCache:
+    """Cache of the tokens of one client. Safe to call from several threads: they wait for one request, and share its answer."""
+
+    def __init__(self, settings: OAuth2, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._clock = settings, clock
+        self._lock = threading.Lock()
+        self._endpoint: str | None = None
+        self._token: Secret | None = None
+        self._until = 0.0
+
+    def token(self) -> Secret:
+        """One that is good for a while. Raises ClusterError (K526)."""
+        with self._lock:
+            if self._token is None or self._clock() >= self._until:
+                self._ask()
+            assert self._token is not None
+            return self._token
+
+    def renewed(self, refused: Secret) -> Secret:
+        """Another one than that which the cluster did not take; the same for all who ask. Raises ClusterError (K526)."""
+        with self._lock:
+            if self._token is None or self._token == refused:
+                self._ask()
+            assert self._token is not None
+            return self._token
+
+    def _ask(self) -> None:
+        settings = self._settings
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": settings.client_id,
+            "client_secret": settings.secret.reveal(),
+        }
+        form |= {"audience": settings.audience} if settings.audience else {}
+        form |= {"scope": settings.scope} if settings.scope else {}
+        asked = self._clock()
+        answer = self._send("POST", self._token_endpoint(), form)
+        document = _document(answer)
+        if not answer.ok:
+            why = document.get("error_description") or document.get("error") or answer.reason or ""
+            advice = (
+                "check client id and secret, audience and scope"
+                if answer.status_code in (400, 401, 403)
+                else "try again later"
+            )
+            raise self._failed(f"it answered {answer.status_code} ({self._masked(why)}); {advice}")
+        token = document.get("access_token")
+        if not isinstance(token, str) or str(document.get("token_type", "bearer")).lower() != "bearer":
+            raise self._failed("its answer holds no bearer token (access_token, token_type)")
+        try:
+            self._token = checked_secret(token, "the issuer's answer")
+        except UsageError:
+            raise self._failed("its access_token cannot travel in a header") from None
+        life = document.get("expires_in")
+        seconds = float(life) if isinstance(life, int | float) and life > 0 else float("inf")
+        self._until = asked + seconds - min(60.0, seconds * EARLY)
+
+    def _token_endpoint(self) -> str:
+        """Address of the issuer's token endpoint (by OpenID Connect discovery, else RFC 8414)."""
+        if self._endpoint is None:
+            answers = (self._send("GET", f"{self._settings.issuer}/{path}") for path in _WELL_KNOWN)
+            found = next((answer for answer in answers if answer.ok), None)
+            named = _document(found).get("token_endpoint") if found is not None else None
+            if not isinstance(named, str):
+                raise self._failed(
+                    f"it does not say where it gives tokens: no token_endpoint at {' or '.join(_WELL_KNOWN)}"
+                )
+            try:
+                self._endpoint = checked_issuer(named)
+            except UsageError:
+                raise self._failed(
+                    f"it gives tokens at {urlsplit(named).netloc} without TLS: the secret was not sent"
+                ) from None
+        return self._endpoint
+
+    def _send(self, method: str, url: str, form: dict[str, str] | None = None) -> requests.Response:
+        """Sends a request to the issuer, without following redirects: the secret is sent only to the address
+        that the issuer named.
+        """
+        import requests
+
+        try:
+            with requests.Session() as session:
+                session.trust_env = False
+                return session.request(method, url, data=form, timeout=TIMEOUT, allow_redirects=False)
+        except requests.RequestException as problem:
+            raise self._failed(f"it cannot be reached ({type(problem).__name__})") from None
+
+    def _masked(self, text: object) -> str:
+        return str(text).replace(self._settings.secret.reveal(), "***")[:300]
+
+    def _failed(self, detail: str) -> ClusterError:
+        return ClusterError(error("K526", "no token from the issuer", f"{self._settings.issuer}: {detail}"))
+
+
+def _document(answer: requests.Response) -> dict[str, Any]:
+    try:
+        found = answer.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@cache
+def token_cache(settings: OAuth2) -> TokenCache:
+    """The cache of one client in this process, shared by all connections."""
+    return TokenCache(settings)
+
+
+class BearerToken:
+    """Token in the header of every request of a connection: a fixed one, or one that is renewed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._fixed = connection.token
+        self._cache = token_cache(connection.oauth2) if connection.oauth2 else None
+
+    def token(self) -> Secret | None:
+        """The token to send now."""
+        return self._cache.token() if self._cache else self._fixed
+
+    def after_refusal(self, refused: Secret | None) -> Secret | None:
+        """Another token to try, where there can be one."""
+        return self._cache.renewed(refused) if self._cache and refused else None

@@ -1,0 +1,1 @@
+"""The control namespace of kodoctl on the cluster: lease, journal, overrides."""

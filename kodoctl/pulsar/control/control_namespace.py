@@ -1,0 +1,163 @@
+"""kodoctl's own namespace in each Pulsar tenant: UUID, index of topologies, lease topics. Made by the first apply.
+
+Never deleted, never planned, never imported. Everything here is create-if-absent, so that two first applies agree.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.protocol.properties import CONTROL_NAMESPACE, INDEX_PREFIX, PLACE_PREFIX, UUID_PROPERTY
+from kodoctl.pulsar.admin.admin import NOT_SENT, Admin, Reply, must, namespace_path
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
+from kodoctl.topology.names import NamespaceName
+
+_POLICIES: dict[str, Any] = {
+    "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+    "message_ttl_in_seconds": 0,
+    "inactive_topic_policies": {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 60,
+        "deleteWhileInactive": False,
+    },
+}
+
+
+def control_namespace(tenant: str) -> NamespaceName:
+    """Name of kodoctl's own namespace in a Pulsar tenant, `<tenant>/kodoctl`."""
+    return NamespaceName(tenant, CONTROL_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlNamespace:
+    """Content of the control namespace of a tenant: the UUID, and topology name -> the namespaces where it owns something."""
+
+    uuid: str | None = None
+    index: Mapping[str, tuple[NamespaceName, ...]] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[NamespaceName]] = field(default_factory=dict)  # the part of it in one list a name
+
+
+def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
+    """Empty before the first apply."""
+    reply = admin.call("GET", namespace_path(control_namespace(tenant)))
+    if reply.missing:
+        return ControlNamespace()
+    properties = must(reply, "reading kodoctl's control namespace").get("properties") or {}
+    listed: dict[str, set[NamespaceName]] = {}
+    places: dict[str, set[NamespaceName]] = {}
+    try:
+        for key, text in properties.items():
+            if key.startswith(INDEX_PREFIX):
+                listed[key.removeprefix(INDEX_PREFIX)] = {_own(name, tenant) for name in json.loads(text)}
+            elif key.startswith(PLACE_PREFIX):
+                name, _, local = key.removeprefix(PLACE_PREFIX).rpartition("/")
+                places.setdefault(name, set()).add(NamespaceName.parse(f"{tenant}/{local}"))
+    except (ValueError, TypeError, AttributeError, RecursionError) as problem:
+        detail = (
+            f"{control_namespace(tenant)}: a property {INDEX_PREFIX}… is damaged ({problem}): remove it and apply again"
+        )
+        raise ClusterError(error("K522", "index of topologies cannot be read", detail)) from None
+    index = {name: tuple(sorted(listed.get(name, set()) | places.get(name, set()))) for name in {**listed, **places}}
+    return ControlNamespace(
+        properties.get(UUID_PROPERTY), index, {name: frozenset(spaces) for name, spaces in listed.items()}
+    )
+
+
+def _own(name: str, tenant: str) -> NamespaceName:
+    """A namespace of this tenant. Raises ValueError for a namespace of another tenant. The check matters
+    because the tenant's administrators can write any name here, and a topology's undeclared objects in its
+    namespaces are deleted.
+    """
+    found = NamespaceName.parse(name)
+    if found.tenant != tenant:
+        raise ValueError(f"{found} is not of tenant {tenant}")
+    return found
+
+
+def ensure_control_namespace(admin: Admin, tenant: str) -> str:
+    """Makes the namespace with a UUID unless it is there; returns the UUID that is. A namespace PUT has one winner."""
+
+    def known() -> str | None:
+        return read_control_namespace(admin, tenant).uuid
+
+    if (existing := known()) is not None:
+        return existing
+    path, fresh = namespace_path(control_namespace(tenant)), str(uuid.uuid4())
+    named, doing = {UUID_PROPERTY: fresh}, f"preparing {control_namespace(tenant)}"
+    body = {**_POLICIES, "properties": named}
+    made = _write(admin, "PUT", path, body, done=lambda: known() is not None, doing=doing)
+    if made is not None and made.ok:
+        return fresh  # whoever else asks was later
+    poll_until(lambda: admin.call("GET", path).ok)  # another client was first: a broker may show it late
+    if known() is None:  # made without the UUID
+        _write(admin, "PUT", f"{path}/properties", named, done=lambda: known() is not None, doing=doing)
+        poll_until(lambda: known() is not None)
+    if (existing := known()) is None:
+        detail = f"{doing}: the broker does not show the property {UUID_PROPERTY}: apply again"
+        raise ClusterError(error("K519", "kodoctl's own records could not be written", detail))
+    return existing
+
+
+def lease_topic(namespace: NamespaceName) -> str:
+    """The topic of a namespace's lease and journal, full name."""
+    return f"persistent://{control_namespace(namespace.tenant)}/journal-{namespace.namespace}"
+
+
+def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
+    """The topic whose exclusive producer is the lease of a namespace; several creators are harmless."""
+    topic = lease_topic(namespace)
+    local = topic.rpartition("/")[2]
+    path = f"persistent/{control_namespace(namespace.tenant)}/{quote(local, safe='')}"
+
+    def there() -> bool:
+        return not admin.call("GET", f"{path}/partitions").missing
+
+    if not there():
+        _write(admin, "PUT", path, NOT_SENT, done=there, doing=f"creating the lease topic of {namespace}")
+    return topic
+
+
+def write_index(
+    admin: Admin, tenant: str, name: str, *, more: Collection[NamespaceName], less: Collection[NamespaceName]
+) -> None:
+    """Updates the index of the namespaces of a topology. Each place is a property of its own, which others do
+    not write: applies of one topology in two namespaces hold two leases, and would overwrite each other's
+    entries in a common list.
+    """
+    before = read_control_namespace(admin, tenant)
+    known = set(before.index.get(name, ()))
+    body: dict[str, str | None] = {_place(name, one): "1" for one in more if one not in known}
+    body |= {_place(name, one): None for one in less if one in known}  # a null value makes a property disappear
+    listed = before.listed.get(name, frozenset())
+    if listed & set(less):  # written by a kodoctl that had lists; nobody adds to one any more
+        left = sorted(map(str, listed - set(less)))
+        body[f"{INDEX_PREFIX}{name}"] = json.dumps(left) if left else None
+    if not body:
+        return
+
+    def there() -> bool:
+        now = set(read_control_namespace(admin, tenant).index.get(name, ()))
+        return set(more) <= now and not now & set(less)
+
+    path = f"{namespace_path(control_namespace(tenant))}/properties"
+    _write(admin, "PUT", path, body, done=there, doing=f"writing down where {name!r} lives")
+
+
+def _place(name: str, namespace: NamespaceName) -> str:
+    return f"{PLACE_PREFIX}{name}/{namespace.namespace}"
+
+
+def _write(
+    admin: Admin, method: Literal["POST", "PUT"], path: str, body: Any, *, done: Callable[[], bool], doing: str
+) -> Reply | None:
+    """A confirmed write; another client that was first (409) is fine. Answers as `write_confirmed` does. Raises ClusterError."""
+    try:
+        return write_confirmed(admin, method, path, body, done=done, final=frozenset({409}))
+    except WriteFailedError as problem:
+        raise ClusterError(error("K519", "kodoctl's own records could not be written", f"{doing}: {problem}")) from None

@@ -1,0 +1,112 @@
+"""Live orders on the cluster: read, changed, and read again, because nothing there keeps two people from writing at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from random import Random
+from typing import Final
+
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.protocol.override_history import OverrideChange, changes, parse_history, printed_history
+from kodoctl.protocol.overrides import MAX_OVERRIDES, InvalidOverridesError, Override, active_overrides, parse, printed
+from kodoctl.protocol.properties import STEER_HISTORY_PROPERTY, STEER_PROPERTY
+from kodoctl.pulsar.admin.admin import Admin, LostReplyError, must, subscription_path
+from kodoctl.topology.names import TopicName
+
+_SETTLE: Final = 0.5  # seconds after which somebody who read before us must have written
+_TRIES: Final = 20
+Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
+
+
+class OverrideStore:
+    """The orders of one subscription on its ground topic. `who`: the person who changes them, for the history; "": no
+    person does, and nothing is added to it.
+    """
+
+    def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random, who: str = "") -> None:
+        self._admin, self._rng, self._who = admin, rng, who
+        self._path = f"{subscription_path(TopicName.parse(topic), subscription)}/properties"
+        self._of = f"{subscription} on {topic}"
+
+    def read(self, now: int) -> tuple[Override, ...]:
+        """Orders in force. Raises ClusterError where there is no such subscription, or the orders cannot be read."""
+        return self._orders(self._properties(), now)
+
+    def history(self) -> tuple[OverrideChange, ...]:
+        """The last changes by people, oldest first. Raises ClusterError as `read`."""
+        try:
+            return _history(self._properties())
+        except InvalidOverridesError as problem:
+            raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: history: {problem}")) from None
+
+    def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Override, ...]:
+        """Applies `change`, which must make no difference a second time, until it is found applied; returns the
+        orders in force.
+
+        The admin API cannot compare and set. So: read, read again just before writing, write everything, wait, read
+        again. A writer that was overwritten sees it then, and writes once more on top. `replace`: over orders that
+        cannot be read, too.
+        """
+        for _ in range(_TRIES):
+            properties = self._properties()
+            orders = () if replace else self._orders(properties, now)
+            wanted = change(orders)
+            if len(wanted) > MAX_OVERRIDES:
+                raise UsageError(error("K780", "order that cannot be followed", f"there are {MAX_OVERRIDES} already"))
+            if properties != self._properties():
+                continue
+            written = self._write(self._with_history(properties, wanted, now), wanted)
+            time.sleep(_SETTLE * self._rng.uniform(1.0, 1.5))
+            if not written:
+                continue
+            found = self._orders(self._properties(), now)
+            if set(change(found)) == set(found):
+                return found
+        raise ClusterError(error("K782", "orders change all the time", f"{self._of}: given up after {_TRIES} tries"))
+
+    def _with_history(self, properties: Mapping[str, str], wanted: tuple[Override, ...], now: int) -> Mapping[str, str]:
+        """The properties with this change added to the history. A history that cannot be read begins anew."""
+        if not self._who:
+            return properties
+        known: tuple[OverrideChange, ...] = ()
+        before: tuple[Override, ...] = ()
+        with suppress(InvalidOverridesError):
+            known = _history(properties)
+        with suppress(InvalidOverridesError):
+            before = active_overrides(parse(properties[STEER_PROPERTY]), now) if STEER_PROPERTY in properties else ()
+        more = changes(before, wanted, self._who, now)
+        return {**properties, STEER_HISTORY_PROPERTY: printed_history(known, more)} if more else properties
+
+    def _write(self, properties: Mapping[str, str], orders: tuple[Override, ...]) -> bool:
+        """Writes all properties. False: another client wrote at the same moment (the broker answers 500 then), or the
+        answer was lost.
+        """
+        others = {name: value for name, value in properties.items() if name != STEER_PROPERTY}
+        body = {**others, STEER_PROPERTY: printed(orders)} if orders else others
+        try:
+            reply = self._admin.call("PUT", self._path, body)
+        except LostReplyError:
+            return False
+        if reply.status >= 500:
+            return False
+        must(reply, f"writing the orders for {self._of}")
+        return True
+
+    def _properties(self) -> dict[str, str]:
+        reply = self._admin.call("GET", self._path)
+        if reply.missing:
+            raise ClusterError(error("K711", "subscription not found", f"{self._of}: `kodoctl apply` creates it"))
+        return dict(must(reply, f"reading the orders for {self._of}") or {})
+
+    def _orders(self, properties: Mapping[str, str], now: int) -> tuple[Override, ...]:
+        try:
+            return active_overrides(parse(properties[STEER_PROPERTY]), now) if STEER_PROPERTY in properties else ()
+        except InvalidOverridesError as problem:
+            raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: {problem}")) from None
+
+
+def _history(properties: Mapping[str, str]) -> tuple[OverrideChange, ...]:
+    text = properties.get(STEER_HISTORY_PROPERTY)
+    return () if text is None else parse_history(text)

@@ -1,0 +1,120 @@
+"""The lease where the broker's binary port cannot be reached: a topic that only one can create, its holder in the
+properties.
+
+Two things are worse than with an exclusive producer (kodoctl.pulsar.control.lease): nobody frees it when its holder
+dies, somebody has to break it by hand; and there is no journal, whose entries are messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.pulsar.admin.admin import PARTITIONED, Admin, must
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, write_confirmed
+from kodoctl.pulsar.control.control_namespace import control_namespace
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import NamespaceName
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """Holder of a lease, for people."""
+
+    who: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"{self.who}{f', since {self.since}' if self.since else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A held lock topic; `token` distinguishes it from one that was made after ours was broken."""
+
+    admin: Admin
+    namespace: NamespaceName
+    token: str
+
+    def beat(self) -> None:
+        """Asks whether it is still ours. Raises LockedError."""
+        if not self.ours():
+            detail = f"{self.namespace}: somebody unlocked it; what was done so far is reported"
+            raise LockedError(error("K541", "the lease was lost", detail))
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Ignores the entry: without the binary port there is no journal."""
+
+    def note(self, entry: Mapping[str, Any]) -> None:
+        """Does nothing, as `write`."""
+
+    def settle(self) -> None:
+        """So that nothing is waited for."""
+
+    def close(self) -> None:
+        """Gives it back. One that is no longer ours is left alone."""
+        with contextlib.suppress(ClusterError):  # else it stays, and the next apply reports whose it was
+            break_lock(self.admin, self.namespace, self.token)
+
+    def ours(self) -> bool:
+        """True if the topic that is there is the one that we made."""
+        return lock_token(self.admin, self.namespace) == self.token
+
+
+def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
+    """Makes the lock topic of a namespace; None: it is there already. Raises ClusterError."""
+    lock = Lock(admin, namespace, secrets.token_hex(8))
+    properties = {"holder": who, "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "token": lock.token}
+    body = {"partitions": 1, "properties": properties}
+    path = f"{_path(namespace)}/partitions"
+    try:
+        reply = write_confirmed(
+            admin, "PUT", path, body, done=lock.ours, content_type=PARTITIONED, final=frozenset({409})
+        )
+    except WriteFailedError as problem:
+        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+    return lock if reply is None or reply.ok or lock.ours() else None
+
+
+def lock_holder(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
+    """Maker of the lock topic; None without one. Raises ClusterError where the broker does not say."""
+    found = _properties(admin, namespace)
+    return None if found is None else LockHolder(found.get("holder", "an unknown client"), found.get("since", ""))
+
+
+def lock_token(admin: Admin, namespace: NamespaceName) -> str | None:
+    """Token of the lock topic, for `break_lock`; None without one."""
+    found = _properties(admin, namespace)
+    return None if found is None else found.get("token", "")
+
+
+def break_lock(admin: Admin, namespace: NamespaceName, token: str) -> None:
+    """Deletes the lock topic of this token; one that was made meanwhile is left alone. Raises ClusterError."""
+
+    def look() -> dict[str, str] | None:
+        return {} if lock_token(admin, namespace) == token else None
+
+    try:
+        delete(admin, f"{_path(namespace)}/partitions", look, final=frozenset({404}))
+    except WriteFailedError as problem:
+        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+
+
+def _path(namespace: NamespaceName) -> str:
+    local = quote(f"lock-{namespace.namespace}", safe="")
+    return f"persistent/{control_namespace(namespace.tenant)}/{local}"
+
+
+def _properties(admin: Admin, namespace: NamespaceName) -> dict[str, str] | None:
+    """None only where the broker says that there is no such topic."""
+    reply = admin.call("GET", f"{_path(namespace)}/properties")
+    if reply.missing:
+        return None
+    return must(reply, f"asking who holds the lock of {namespace}") or {}

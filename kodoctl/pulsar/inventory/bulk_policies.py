@@ -1,0 +1,168 @@
+"""All topic policies of a namespace in one read of its system topic `__change_events` (docs/explanation/pulsar.md).
+
+300 topics take 0.1 to 0.35 s, against 10 s of single requests, with the same answer; and only here does "unset"
+differ from "false". The schema list is asked first, so that a plan creates nothing: opening a reader would make the
+system topic.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.pulsar.binary.deadlines import UnansweredError
+from kodoctl.pulsar.binary.message_decoding import content, schema_version
+from kodoctl.pulsar.connection.peer import PortError
+from kodoctl.topology.names import NamespaceName, whole_topic
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.binary.client import BrokerClient
+
+SYSTEM_TOPIC: Final = "__change_events"
+_READ_S: Final = 10.0
+_GLOBAL: Final = "__G__"  # key prefix of policies that hold in every cluster
+_RENAMED: Final = {
+    "autoSubscriptionCreationOverride": "autoSubscriptionCreation",
+    "backLogQuotaMap": "backlogQuotaMap",
+    "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotInterval",
+    "dispatcherPauseOnAckStatePersistentEnabled": "dispatcherPauseOnAckStatePersistent",
+    "maxConsumerPerTopic": "maxConsumers",
+    "maxProducerPerTopic": "maxProducers",
+    "messageTTLInSeconds": "messageTTL",
+    "replicationClusters": "replication",
+    "retentionPolicies": "retention",
+    "subscriptionExpirationTimeInMinutes": "subscriptionExpirationTime",
+}
+_DELAYED: Final = frozenset(
+    {"delayedDeliveryEnabled", "delayedDeliveryTickTimeMillis", "delayedDeliveryMaxDelayInMillis"}
+)
+
+
+class BulkUnavailableError(Exception):
+    """The bulk read cannot be used here; the message says why. Single requests give the same answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPolicies:
+    """Explicitly set policies by full topic name, in the names and shapes of the REST API; and how many events were read.
+    `topic_exists` False: no system topic, which on brokers before 5.0 means that no policy was ever set.
+    """
+
+    policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    delayed: frozenset[str] = frozenset()  # topics with a topic-level delayed-delivery value
+    events: int = 0
+    topic_exists: bool = True
+
+    def of(self, topic: str) -> dict[str, Any]:
+        """Policies of one topic; {} when nothing is set."""
+        return self.policies.get(topic, {})
+
+
+def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> BulkPolicies:
+    """Raises BulkUnavailableError: no binary port, no right to consume, an unknown encoding."""
+    if not client.available:
+        raise BulkUnavailableError("the broker's binary port is not known")
+    schemas = _writer_schemas(admin, namespace)
+    if not schemas and not _is_listed(admin, namespace):
+        return BulkPolicies(topic_exists=False)
+    last = _last_events(client, namespace)
+    return _decode(schemas, last)
+
+
+def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
+    """True if the namespace's list, which is read from metadata, has the system topic; only the owner of the
+    topic knows its schemas. The topic may exist without an event, and then without a schema: any topic that is
+    loaded creates it.
+    """
+    reply = admin.call("GET", f"persistent/{namespace}", query={"includeSystemTopic": "true"})
+    if not reply.ok or not isinstance(reply.data, list):
+        raise BulkUnavailableError(f"{reply}")
+    return any(whole_topic(name).rpartition("/")[2] == SYSTEM_TOPIC for name in reply.data)
+
+
+def _writer_schemas(admin: Admin, namespace: NamespaceName) -> list[Any]:
+    """The Avro schemas that events were written with, by version; [] = the system topic does not exist: no policies."""
+    reply = admin.call("GET", f"schemas/{namespace}/{SYSTEM_TOPIC}/schemas")
+    if reply.missing:
+        return []
+    if not reply.ok:
+        raise BulkUnavailableError(f"{reply}")
+    import fastavro
+
+    found = []
+    for entry in reply.data.get("getSchemaResponses", []):
+        if entry.get("type") != "AVRO":
+            raise BulkUnavailableError(f"the broker writes policy events as {entry.get('type')}")
+        found.append(fastavro.parse_schema(json.loads(entry["data"])))
+    return found
+
+
+def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tuple[int, bytes]]:
+    """Key -> (schema version, payload) of the last event of each key. The end is exact, because the broker
+    reports it.
+
+    Partitions are read one by one if auto-creation made the system topic a partitioned one: a reader over
+    several may end before a last message without payload (seen with pulsar-client 3.13), and "all policies
+    deleted" is such an event.
+    """
+    import pulsar
+
+    topic = f"persistent://{namespace}/{SYSTEM_TOPIC}"
+    last: dict[str, tuple[int, bytes]] = {}
+    try:
+        for part in client.partitions(topic, limit=0):
+            start = pulsar.MessageId.earliest
+            with client.reader(part, start, f"the policies in {part}", limit=0, is_read_compacted=True) as reader:
+                while (found := reader.take(_READ_S)) is not None:
+                    if not found:
+                        raise BulkUnavailableError(
+                            f"{part}: no event came within {_READ_S:.0f} s, though there are more"
+                        )
+                    for message in found:
+                        payload, _, key, *_ = content(message, alone=message.message_id().batch_index() < 0)
+                        last[key] = (max(0, schema_version(message)), payload or b"")
+    except pulsar.PulsarException as problem:
+        raise BulkUnavailableError(f"{topic}: {problem}") from None
+    except (PortError, UnansweredError):
+        raise BulkUnavailableError("the broker's binary port does not answer") from None
+    return last
+
+
+def _decode(schemas: list[Any], last: dict[str, tuple[int, bytes]]) -> BulkPolicies:
+    import fastavro
+
+    policies: dict[str, dict[str, Any]] = {}
+    delayed: set[str] = set()
+    for key, (version, data) in last.items():
+        if not data or key.startswith(_GLOBAL):
+            continue  # all policies of that topic deleted; global ones are not read by the local getters either
+        try:
+            event: Any = fastavro.schemaless_reader(io.BytesIO(data), schemas[version], None)
+            if event["actionType"] == "DELETE" or event["eventType"] != "TOPIC_POLICY":
+                continue
+            explicit = event["topicPoliciesEvent"]["policies"]
+        except (IndexError, KeyError, TypeError, ValueError, EOFError) as problem:
+            raise BulkUnavailableError(f"a policy event cannot be decoded: {problem!r}") from None
+        found = {_RENAMED.get(name, name): _bare(value) for name, value in explicit.items() if _is_set(name, value)}
+        if found:
+            policies[key] = found
+        if any(explicit.get(name) is not None for name in _DELAYED):
+            delayed.add(key)
+    return BulkPolicies(policies, frozenset(delayed), len(last))
+
+
+def _is_set(name: str, value: Any) -> bool:
+    return name != "isGlobal" and name not in _DELAYED and value is not None and value not in ({}, [])
+
+
+def _bare(value: Any) -> Any:
+    """REST getters leave null members out."""
+    return (
+        {key: _bare(member) for key, member in value.items() if member is not None}
+        if isinstance(value, dict)
+        else value
+    )

@@ -1,0 +1,338 @@
+"""The live side of a plan: everything a command needs to know of its namespaces, within a request budget.
+
+Per command: clusters, version, configuration. Per namespace: one GET of the namespace (policies, grants, ledgers),
+two topic lists, one bulk read of topic policies. Per topic: one GET (partitions, marker, subscriptions of each
+partition, clients, backlog, last publish).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import ClusterError
+from kodoctl.plan import ledger as ledgers
+from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
+from kodoctl.plan.policy_levels import validates
+from kodoctl.protocol.properties import LEDGER_PREFIX
+from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path, schema_path
+from kodoctl.pulsar.admin.admin_http import CONNECTIONS
+from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
+from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
+from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
+from kodoctl.pulsar.control.control_namespace import read_control_namespace
+from kodoctl.pulsar.inventory.policy_requests import read_delayed_delivery, read_namespace_policies
+from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
+from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+    place_of,
+    topic_address,
+)
+
+if TYPE_CHECKING:
+    from kodoctl.plan.ledger import Ledger
+    from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.topology.model.policies import DelayedDelivery, Policies
+
+_NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScope:
+    """Scope of a read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are
+    ours; `everything`: also the topics that other topologies own (import). `only`: of the topics of
+    `namespaces` just these, whose state is needed before a plan is carried out.
+    """
+
+    namespaces: tuple[NamespaceName, ...]
+    names: frozenset[str] = frozenset()
+    declared: frozenset[TopicName] = frozenset()
+    schemas: frozenset[TopicName] = frozenset()
+    tenants: frozenset[str] = frozenset()
+    grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
+    everything: bool = False
+    only: frozenset[TopicName] | None = None
+    bookies: bool = False  # whether their number matters
+    reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
+
+
+@dataclass(slots=True)
+class _Reading:
+    """State of a read so far."""
+
+    objects: dict[Address, LiveObject] = field(default_factory=dict)
+    ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
+    policies: dict[NamespaceName, Policies] = field(default_factory=dict)
+    delays: dict[NamespaceName, DelayedDelivery] = field(default_factory=dict)
+    uuids: dict[str, str | None] = field(default_factory=dict)
+    absent_tenants: set[str] = field(default_factory=set)
+    how: set[str] = field(default_factory=set)
+    unseen: set[NamespaceName] = field(default_factory=set)
+    unread: dict[TopicName, str] = field(default_factory=dict)
+
+
+def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
+    """Raises ClusterError when something that a full plan needs cannot be read: an unknown is never taken for absent."""
+    server = read_server(admin)
+    reading = _Reading()
+    with _pool() as pool:
+        namespaces = set(scope.namespaces)
+        for tenant in sorted({namespace.tenant for namespace in scope.namespaces} | scope.tenants):
+            index = _read_tenant(admin, tenant, scope, reading)
+            namespaces |= {namespace for name in scope.names for namespace in index.get(name, ())}
+        for namespace in sorted(namespaces):
+            _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
+        for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
+            _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
+        for schema in pool.map(lambda topic: read_schema(admin, topic), sorted(scope.schemas)):
+            if schema is not None:
+                _add(reading, [LiveObject(schema)])
+    return Live(
+        identity=ClusterIdentity(server.cluster, reading.uuids),
+        objects=reading.objects,
+        ledgers=reading.ledgers,
+        namespace_policies=reading.policies,
+        broker_defaults=server.defaults,
+        delays=reading.delays,
+        default_delays=server.delays,
+        clusters=server.clusters,
+        bookies=read_bookies(admin) if scope.bookies else None,
+        absent_tenants=frozenset(reading.absent_tenants),
+        unsupported=server.unsupported,
+        unseen=frozenset(reading.unseen),
+        unread=reading.unread,
+        policies_read=" and ".join(sorted(reading.how)) or "none",
+    )
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """Thread pool of which no further request is sent once one has failed: each might wait for a broker that is gone."""
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    admin: Admin
+    client: BrokerClient
+    server: Server
+    pool: ThreadPoolExecutor
+
+
+def _add(reading: _Reading, found: Iterable[LiveObject]) -> None:
+    for one in found:
+        reading.objects[one.resource.address] = one
+
+
+def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[NamespaceName]:
+    """Namespaces in which our topologies' ledgers say that roles were granted something."""
+    for entries in reading.ledgers.values():
+        for name, entry in entries.items():
+            if name in scope.names:
+                yield from map(place_of, entry.grants)
+
+
+def _read_grants(
+    admin: Admin, namespace: NamespaceName, scope: ReadScope, reading: _Reading
+) -> Iterator[GrantResource]:
+    """Grants in a namespace that is not ours; one that is not there has none."""
+    reply = admin.call("GET", namespace_path(namespace))
+    if scope.reduced and reply.forbidden:
+        reading.unseen.add(namespace)
+    elif not reply.missing:
+        yield from grants_of(namespace, must(reply, f"reading grants of {namespace}"))
+
+
+def _read_tenant(
+    admin: Admin, tenant: str, scope: ReadScope, reading: _Reading
+) -> dict[str, tuple[NamespaceName, ...]]:
+    """Reads the tenant and its control namespace, and returns the index: topology name -> its namespaces."""
+    reply = admin.call("GET", f"tenants/{tenant}")
+    if reply.missing:
+        reading.absent_tenants.add(tenant)
+        reading.uuids[tenant] = None
+        return {}
+    if not reply.forbidden:
+        found = must(reply, f"reading the Pulsar tenant {tenant}")
+        clusters, roles = found.get("allowedClusters") or [], found.get("adminRoles") or []
+        _add(reading, [LiveObject(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
+    try:
+        control_namespace = read_control_namespace(admin, tenant)
+    except AdminError as problem:
+        if scope.reduced and problem.reply.forbidden:
+            return {}
+        raise
+    reading.uuids[tenant] = control_namespace.uuid
+    return dict(control_namespace.index)
+
+
+def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
+    reply = reader.admin.call("GET", namespace_path(namespace))
+    if reply.missing:
+        reading.ledgers[namespace] = {}
+        return
+    if scope.reduced and reply.forbidden:
+        reading.unseen.add(namespace)
+        reading.policies[namespace], reading.ledgers[namespace] = {}, {}
+        _read_topics(reader, namespace, scope, reading)
+        return
+    dump = must(reply, f"reading namespace {namespace}")
+    policies = read_namespace_policies(dump, reader.server.cluster)
+    reading.policies[namespace] = policies
+    if delays := dump.get("delayed_delivery_policies"):
+        reading.delays[namespace] = read_delayed_delivery(delays)
+    reading.ledgers[namespace] = read_ledgers(namespace, dump)
+    _add(reading, [LiveObject(NamespaceResource(namespace, policies))])
+    _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
+    _read_topics(reader, namespace, scope, reading)
+
+
+def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
+    """Every topology's entry in a namespace's properties. Raises ClusterError for one that cannot be read."""
+    return {
+        key.removeprefix(LEDGER_PREFIX): ledgers.decode(key.removeprefix(LEDGER_PREFIX), namespace, text)
+        for key, text in (dump.get("properties") or {}).items()
+        if key.startswith(LEDGER_PREFIX)
+    }
+
+
+def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:
+    """Every grant in a namespace's dump: on the namespace itself and on single topics."""
+    auth = dump.get("auth_policies") or {}
+    for role, actions in (auth.get("namespace_auth") or {}).items():
+        yield GrantResource(namespace, role, frozenset(actions))
+    for topic, roles in (auth.get("destination_auth") or {}).items():
+        if topic.startswith("persistent://"):
+            for role, actions in roles.items():
+                yield GrantResource(TopicName.listed(topic), role, frozenset(actions))
+
+
+def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
+    partitioned, plain = list_topics(reader.admin, namespace)
+    declared = {topic for topic in scope.declared if topic.namespace == namespace}
+    foreign = _owned_by_others(reading.ledgers[namespace], scope)
+    for topic in plain:
+        _add(reading, [LiveObject(TopicResource(topic, 0, {}))])
+    wanted = [t for t in partitioned if t in declared or scope.everything or topic_address(t) not in foreign]
+    if scope.only is not None:
+        wanted = [topic for topic in wanted if topic in scope.only]
+    owned = _owned_topics(reading.ledgers[namespace], scope)
+    ours = {topic for topic in wanted if topic in declared or topic.full in owned}
+    asked = {topic: _submit(reader, topic, scope, is_ours=topic in ours) for topic in wanted}  # beside the policies
+    policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
+        namespace,
+        wanted,
+        validates=validates(reading.policies[namespace], reader.server.defaults),
+        checked=namespace not in reading.unseen,
+    )
+    if wanted:
+        reading.how.add(policies.how)
+    known, unread = _all_known(
+        asked, lambda topic, why: topic not in ours and (scope.everything or isinstance(why, NotAwaitedError))
+    )
+    reading.unread |= unread
+    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in unread))  # its name is all there is to know
+    for found in known:
+        if found is not None and found.name not in policies.gone:
+            _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
+
+
+def _submit(reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool) -> Future[TopicReading | None]:
+    """Submits the read of one topic. Partitions of a topic that is not ours are awaited for an import only: it
+    would adopt the topic.
+    """
+    of = None if is_ours or scope.everything else scope.names
+    return reader.pool.submit(read_topic, reader.admin, topic, of=of)
+
+
+def _all_known(
+    asked: Mapping[TopicName, Future[TopicReading | None]],
+    may_lack: Callable[[TopicName, UnknownPartitionsError], bool],
+) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
+    """The readings, and of topics that may lack why they cannot be read. Raises one error for all others of which that is
+    so by the time of the first.
+    """
+    known: list[TopicReading | None] = []
+    unread: dict[TopicName, str] = {}
+    for topic, answer in asked.items():
+        try:
+            known.append(answer.result())
+        except UnknownPartitionsError as problem:
+            if not may_lack(topic, problem):
+                unknown = [one.exception() for one in asked.values() if not one.cancel()]
+                found = [
+                    one for one in unknown if isinstance(one, UnknownPartitionsError) and not may_lack(one.topic, one)
+                ]
+                raise ClusterError(*(finding for one in found for finding in one.diagnostics)) from None
+            unread[topic] = problem.reason
+    return known, unread
+
+
+def _owned_topics(entries: dict[str, Ledger], scope: ReadScope) -> set[str]:
+    """Full names of the topics that our topologies own, or own a subscription of."""
+    mine = [address for name, ledger in entries.items() if name in scope.names for address in ledger.owned]
+    return {"/".join(address.partition(".")[2].split("/")[:5]) for address in mine}
+
+
+def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Address]:
+    return {address for name, ledger in entries.items() if name not in scope.names for address in ledger.owned}
+
+
+def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
+    """(partitioned, plain) topics of a namespace in order, without system topics. Plain topics that a
+    partitioned topic of the same name hides are left out. Partitioned topics with a name that no request can
+    contain count as plain: nothing but their name can be read. Raises ClusterError.
+    """
+    doing = f"listing topics of {namespace}"
+    names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
+    partitioned = {TopicName.listed(name) for name in names}
+    names = must(admin.call("GET", f"persistent/{namespace}"), doing)
+    plain = {topic for topic in partitioned if _NUL in topic.local}
+    for name in names:
+        whole = whole_topic(name)
+        if whole == name or TopicName.listed(whole) not in partitioned:
+            plain.add(TopicName.listed(name))
+    partitioned -= plain
+    return sorted(t for t in partitioned if not _is_system(t)), sorted(t for t in plain if not _is_system(t))
+
+
+def _is_system(topic: TopicName) -> bool:
+    return topic.local.startswith("__")
+
+
+def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, stalls: bool) -> None:
+    resource: Resource = TopicResource(found.name, found.partitions, policies, found.missing)
+    objects = [LiveObject(resource, found.marker, found.facts, stalls)]
+    for subscription in found.subscriptions:
+        sub = SubscriptionResource(found.name, subscription.name, missing_on=subscription.missing_on)
+        objects.append(LiveObject(sub, subscription.marker, subscription.facts))
+    _add(reading, objects)
+
+
+def read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
+    """The latest version of a topic's schema; None without one."""
+    import json
+
+    reply = admin.call("GET", f"{schema_path(topic)}/schema")
+    if reply.missing:
+        return None
+    data = must(reply, f"reading the schema of {topic}")
+    if data.get("type") != "AVRO":
+        return SchemaResource(topic, "AVRO", f"{data.get('type')}: {data.get('data', '')}")
+    return SchemaResource(topic, "AVRO", json.dumps(json.loads(data["data"]), sort_keys=True, separators=(",", ":")))

@@ -1,0 +1,222 @@
+"""Admin requests of policies: paths and verbs of the admin API of Pulsar, and the names of bulk reads and namespace
+dumps.
+
+The JSON shapes themselves are in kodoctl.pulsar.inventory.policy_json. As measured:
+docs/explanation/pulsar.md#policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from kodoctl.pulsar.inventory import policy_json as shapes
+from kodoctl.pulsar.inventory.policy_json import QUOTA_BY_SIZE, QUOTA_BY_TIME, Json, Shape
+from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, Foreign, Policies, PolicyValue
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One request that sets or unsets a policy, relative to the topic's or namespace's path."""
+
+    method: Literal["DELETE", "POST", "PUT"]
+    path: str
+    body: Json = None
+    query: tuple[tuple[str, str], ...] = ()
+    has_body: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One policy on Pulsar. `topic` and `namespace` are the last path segments, "" where the level does not exist;
+    `key` is the member of the namespace dump, `bulk` that of a topic's policies in `__change_events` in REST names.
+    """
+
+    name: str
+    topic: str
+    namespace: str
+    key: str
+    shape: Shape
+    bulk: str = ""
+    topic_method: Literal["POST", "PUT"] = "POST"
+    namespace_method: Literal["POST", "PUT"] = "POST"
+    in_query: bool = False  # the topic's value is a query parameter: a JSON body is accepted and ignored
+    unset_body: Json = None  # namespaces: what is written to unset where no DELETE exists
+    by_cluster: bool = False  # namespaces: the dump keys the value by cluster name
+
+    @property
+    def bulk_name(self) -> str:
+        """The member of a topic's bulk-read policies."""
+        return self.bulk or self.topic
+
+
+def _limit(name: str, topic: str, namespace: str, key: str, bulk: str = "") -> Codec:
+    return Codec(name, topic, namespace, key, shapes.COUNT, bulk)
+
+
+CODECS: Final = (
+    Codec("retention", "retention", "retention", "retention_policies", shapes.RETENTION),
+    Codec("backlog_quota", "backlogQuota", "backlogQuota", "backlog_quota_map", shapes.QUOTA, "backlogQuotaMap"),
+    Codec("ttl", "messageTTL", "messageTTL", "message_ttl_in_seconds", shapes.SECONDS, in_query=True),
+    Codec(
+        "subscription_expiry", "subscriptionExpirationTime", "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes", shapes.MINUTES, in_query=True,
+    ),
+    Codec("persistence", "persistence", "persistence", "persistence", shapes.PERSISTENCE),
+    Codec("deduplication", "deduplicationEnabled", "deduplication", "deduplicationEnabled", shapes.FLAG),
+    Codec(
+        "deduplication_snapshot", "deduplicationSnapshotInterval", "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds", shapes.SECONDS,
+    ),
+    Codec("inactive_topic", "inactiveTopicPolicies", "inactiveTopicPolicies", "inactive_topic_policies", shapes.INACTIVE_TOPIC),
+    Codec(
+        "auto_subscription_creation", "autoSubscriptionCreation", "autoSubscriptionCreation",
+        "autoSubscriptionCreationOverride", shapes.AUTO_SUBSCRIPTION,
+    ),
+    Codec("publish_rate", "publishRate", "publishRate", "publishMaxMessageRate", shapes.PUBLISH_RATE, by_cluster=True),
+    Codec("dispatch_rate", "dispatchRate", "dispatchRate", "topicDispatchRate", shapes.DISPATCH_RATE, by_cluster=True),
+    Codec(
+        "subscription_dispatch_rate", "subscriptionDispatchRate", "subscriptionDispatchRate",
+        "subscriptionDispatchRate", shapes.DISPATCH_RATE, by_cluster=True,
+    ),
+    Codec("subscribe_rate", "subscribeRate", "subscribeRate", "clusterSubscribeRate", shapes.SUBSCRIBE_RATE, by_cluster=True),
+    _limit("max_producers", "maxProducers", "maxProducersPerTopic", "max_producers_per_topic"),
+    _limit("max_consumers", "maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic"),
+    _limit(
+        "max_consumers_per_subscription", "maxConsumersPerSubscription", "maxConsumersPerSubscription", "max_consumers_per_subscription"
+    ),
+    _limit("max_subscriptions", "maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", "max_subscriptions_per_topic"),
+    _limit(
+        "max_unacked_per_consumer", "maxUnackedMessagesOnConsumer", "maxUnackedMessagesPerConsumer",
+        "max_unacked_messages_per_consumer",
+    ),
+    _limit(
+        "max_unacked_per_subscription", "maxUnackedMessagesOnSubscription", "maxUnackedMessagesPerSubscription",
+        "max_unacked_messages_per_subscription",
+    ),
+    Codec("max_message_size", "maxMessageSize", "", "", shapes.MESSAGE_SIZE),
+    Codec(
+        "compaction_threshold", "compactionThreshold", "compactionThreshold", "compaction_threshold",
+        shapes.SIZE, namespace_method="PUT",
+    ),
+    Codec(
+        "schema_compatibility", "schemaCompatibilityStrategy", "schemaCompatibilityStrategy", "schema_compatibility_strategy",
+        shapes.COMPATIBILITY, topic_method="PUT", namespace_method="PUT", unset_body="UNDEFINED",
+    ),
+    Codec(
+        "schema_validation", "schemaValidationEnforced", "schemaValidationEnforced", "schema_validation_enforced",
+        shapes.FLAG, unset_body=False,
+    ),
+    Codec("replication", "replication", "replication", "replication_clusters", shapes.CLUSTERS),
+    Codec(
+        "auto_topic_creation", "", "autoTopicCreation", "autoTopicCreationOverride", shapes.AUTO_TOPIC
+    ),
+    _limit("max_topics", "", "maxTopicsPerNamespace", "max_topics_per_namespace"),
+    Codec("encryption_required", "", "encryptionRequired", "encryption_required", shapes.FLAG, unset_body=False),
+    Codec(
+        "allow_auto_update_schema", "", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", shapes.FLAG, unset_body=True
+    ),
+)  # fmt: skip
+BY_NAME: Final = {codec.name: codec for codec in CODECS}
+TOPIC_CODECS: Final = tuple(codec for codec in CODECS if codec.topic)
+NAMESPACE_CODECS: Final = tuple(codec for codec in CODECS if codec.namespace)
+DELAYED_DELIVERY: Final = "delayedDelivery"  # never written on a topic: it stalls delivery until the topic is unloaded
+NO_DELETE_ON_TOPIC: Final = frozenset({"schema_validation"})  # DELETE answers 405; null is stored as false
+_POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE does not exist, a null body unsets
+
+
+def read_delayed_delivery(raw: Any) -> DelayedDelivery:
+    """Parses delayed delivery from a broker's answer or from a namespace's dump. An empty value means that
+    nothing is set.
+    """
+    found = raw if isinstance(raw, dict) else {}
+    return DelayedDelivery(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
+
+
+def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
+    """The requests that set a topic's policy, or (None) unset it. `before`: the present value; it decides which
+    parts of a quota must be removed.
+    """
+    codec = BY_NAME[name]
+    if name == "backlog_quota":
+        yield from _quota_writes(codec.topic, value, before)
+    elif value is None:
+        if name in NO_DELETE_ON_TOPIC:
+            yield Write("POST", codec.topic, body=False)
+        else:
+            yield Write("DELETE", codec.topic, has_body=False)
+    elif codec.in_query:
+        yield Write(
+            codec.topic_method, codec.topic, query=((codec.topic, str(codec.shape.encode(value))),), has_body=False
+        )
+    else:
+        yield Write(codec.topic_method, codec.topic, codec.shape.encode(value))
+
+
+def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
+    """The requests that set a namespace's policy, or (None) unset it."""
+    codec = BY_NAME[name]
+    if name == "backlog_quota":
+        yield from _quota_writes(codec.namespace, value, before)
+    elif value is not None:
+        yield Write(codec.namespace_method, codec.namespace, codec.shape.encode(value))
+    elif codec.unset_body is not None:
+        yield Write(codec.namespace_method, codec.namespace, codec.unset_body)
+    elif name in _POST_NULL:
+        yield Write("POST", codec.namespace, None)
+    else:
+        yield Write("DELETE", codec.namespace, has_body=False)
+
+
+def _quota_writes(path: str, value: PolicyValue | None, before: PolicyValue | None) -> Iterator[Write]:
+    wanted = shapes.QUOTA.encode(value) if isinstance(value, BacklogQuota) else {}
+    there = (
+        set(shapes.QUOTA.encode(before))
+        if isinstance(before, BacklogQuota)
+        else {QUOTA_BY_SIZE, QUOTA_BY_TIME}
+        if before
+        else set()
+    )
+    for kind in sorted(there - wanted.keys()):
+        yield Write("DELETE", path, query=(("backlogQuotaType", kind),), has_body=False)
+    for kind, body in wanted.items():
+        yield Write("POST", path, body, (("backlogQuotaType", kind),))
+
+
+def rest_of_quota(now: PolicyValue | None, before: PolicyValue | None) -> bool:
+    """True if `now` is the rest of a quota after some of its parts are unset, each by a request of its own."""
+    if isinstance(now, BacklogQuota) and isinstance(before, BacklogQuota):
+        return bool(shapes.QUOTA.encode(now).items() <= shapes.QUOTA.encode(before).items())
+    return now is None and isinstance(before, BacklogQuota | Foreign)
+
+
+def read_topic_policies(raw: dict[str, Json]) -> Policies:
+    """Explicitly set policies of a topic, from their REST names and shapes."""
+    found: dict[str, PolicyValue] = {}
+    for codec in TOPIC_CODECS:
+        if codec.bulk_name in raw and (value := codec.shape.decode(raw[codec.bulk_name])) is not None:
+            found[codec.name] = value
+    return found
+
+
+def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
+    """Set policies of a namespace, from its dump; a rate is taken for `cluster`."""
+    found: dict[str, PolicyValue] = {}
+    for codec in NAMESPACE_CODECS:
+        raw = dump.get(codec.key)
+        if codec.by_cluster and raw:
+            raw = raw.get(cluster)
+        if raw is not None and raw != -1 and (value := codec.shape.decode(raw)) is not None:
+            found[codec.name] = value
+    return found
+
+
+def new_namespace(policies: Policies, cluster: str) -> dict[str, Json]:
+    """The body that creates a namespace complete in one PUT (docs/explanation/pulsar.md): the members of the dump."""
+    body: dict[str, Json] = {}
+    for name, value in policies.items():
+        codec = BY_NAME[name]
+        encoded = codec.shape.encode(value)
+        body[codec.key] = {cluster: encoded} if codec.by_cluster else encoded
+    return body

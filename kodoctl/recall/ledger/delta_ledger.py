@@ -1,0 +1,176 @@
+# adapter: reads and writes tables
+"""The ledger as a Delta table, by the Rust `deltalake`: no Spark, no Java, readable by both."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.private_files import make_private
+from kodoctl.recall.ledger.recall_ledger import SETTLED, LedgerSlice, RecallEntry, RecallEvent
+
+_COLUMNS = (
+    "run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who",
+    "published",
+)  # fmt: skip
+
+_NAME = "kodoctl recall ledger"
+_Filter = list[tuple[str, str, Any]]
+_STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
+
+
+class DeltaLedger:
+    """kodoctl.recall.ledger.recall_ledger.RecallLedger in a folder or an object store. Made by the first append. Raises
+    UsageError without the libraries, KodoctlError for a table that cannot be read or written.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            import deltalake  # noqa: F401
+            import pyarrow as pa  # noqa: F401
+        except ImportError:
+            detail = "the ledger is a Delta table: pip install '.[recall]' in a clone of kodoctl"
+            raise UsageError(error("K556", "deltalake is missing", detail)) from None
+        self.path = path
+        self._writer, self._commits = f"kodoctl-recall-{secrets.token_hex(8)}", 0
+
+    def create(self) -> None:
+        """An empty table where there is none."""
+        import deltalake
+
+        try:
+            if "://" not in self.path:
+                make_private(Path(self.path))
+            deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME, storage_options=_STORE)
+        except deltalake.exceptions.CommitFailedError as problem:
+            if not self.exists():  # made meanwhile, or here by a request whose answer was lost
+                raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+        except (deltalake.exceptions.DeltaError, OSError) as problem:
+            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+    def exists(self) -> bool:
+        """True if there is a ledger at the path."""
+        import deltalake
+
+        try:
+            return deltalake.DeltaTable.is_deltatable(self.path, storage_options=_STORE)
+        except (deltalake.exceptions.DeltaError, OSError) as problem:
+            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+    def append(self, entries: Sequence[RecallEntry]) -> None:
+        """Stores all entries or none in one commit. The commit has a number as an application's transaction, by
+        which it is recognised if its answer was lost. Raises KodoctlError (K557).
+        """
+        import deltalake
+        import pyarrow as pa
+
+        if not entries:
+            return
+        columns = dict(zip(RecallEntry._fields, zip(*entries, strict=True), strict=True))
+        schema = _schema()
+        table = pa.table([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
+        self._commits += 1
+        numbered = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(self._writer, self._commits)])
+        try:
+            if "://" not in self.path:
+                make_private(Path(self.path))
+            deltalake.write_deltalake(
+                self.path, table, mode="append", name=_NAME, commit_properties=numbered, storage_options=_STORE
+            )
+        except (deltalake.exceptions.DeltaError, OSError) as problem:
+            if not self._has_landed():
+                raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+    def _has_landed(self) -> bool:
+        import deltalake
+
+        try:
+            return (
+                deltalake.DeltaTable(self.path, storage_options=_STORE).transaction_version(self._writer)
+                == self._commits
+            )
+        except (deltalake.exceptions.DeltaError, OSError):
+            return False
+
+    def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
+        """Every entry about one dead-letter topic, or about some of its letters, without payloads, in any order; none where
+        there is no table yet. Raises KodoctlError (K557), also for a table of another version of kodoctl.
+        """
+        if among is None:
+            return self.entries_among([dead_topic])
+        if not among.recall_ids:
+            return []
+        same: _Filter = [("dead_topic", "=", dead_topic), ("recall_id", "in", list(among.recall_ids))]
+        published: _Filter = [("published", ">=", among.since), ("published", "<=", among.until)]
+        return self._entries([[*same, *published], [*same, ("published", "=", 0)]])  # files of others are not opened
+
+    def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
+        """The same, about several topics."""
+        return (
+            self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
+        )  # Arrow's empty list has no type
+
+    def recall_ids(self) -> frozenset[str]:
+        """Every recall id that an entry is about; none where there is no table yet. Raises KodoctlError (K557)."""
+        found: set[str] = set()
+        with self._read() as table:
+            for batch in () if table is None else table.to_pyarrow_dataset().to_batches(["recall_id"]):
+                found.update(batch.column(0).to_pylist())
+        return frozenset(found)
+
+    def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
+        """Lane -> the highest number of a run that is stored for certain; a batch of entries is in memory at a time."""
+        import pyarrow.compute as pc
+
+        wanted = (pc.field("dead_topic") == dead_topic) & (pc.field("run") == run)
+        wanted &= pc.field("event").isin([event.value for event in SETTLED]) & (pc.field("lane") != "")
+        found: dict[str, int] = {}
+        with self._read() as table:
+            batches = () if table is None else table.to_pyarrow_dataset().to_batches(["lane", "number"], filter=wanted)
+            for batch in batches:
+                for lane, number in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    found[lane] = max(found.get(lane, 0), number)
+        return found
+
+    def _entries(self, filters: list[_Filter]) -> list[RecallEntry]:
+        with self._read() as table:
+            found = () if table is None else table.to_pyarrow_table(columns=list(_COLUMNS), filters=filters).to_pylist()
+            return [_entry(row) for row in found]
+
+    @contextmanager
+    def _read(self) -> Iterator[Any]:
+        """The table, None where there is none yet."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield self._load()
+        except (DeltaError, OSError, ValueError, KeyError) as problem:
+            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+    def _load(self) -> Any:
+        import deltalake
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            table = deltalake.DeltaTable(self.path, storage_options=_STORE)
+        except TableNotFoundError:
+            return None
+        if missing := set(_COLUMNS) - {one.name for one in table.schema().fields}:
+            detail = f"{self.path} has no {', '.join(sorted(missing))}: another version of kodoctl wrote it; finish with that one what it began, then name another"
+            raise KodoctlError(error("K557", "the ledger cannot be used", detail))
+        return table
+
+
+def _entry(row: dict[str, Any]) -> RecallEntry:
+    return RecallEntry(**{**row, "event": RecallEvent(row["event"])})
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    numbers = {"at": pa.int64(), "number": pa.int64(), "published": pa.int64(), "payload": pa.binary()}
+    return pa.schema([(name, numbers.get(name, pa.string())) for name in (*_COLUMNS, "payload")])

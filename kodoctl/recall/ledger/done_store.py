@@ -1,0 +1,81 @@
+# adapter: reads a database
+"""Client of the idempotency store of the workers: finds the messages that are done. Nothing is written to the store.
+The consumer's stores are imported when a store is opened, so that other commands start without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from kodoctl.errors import KodoctlError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.stores.factory import StorePlace
+    from kodo_consumer.adapters.stores.sql_store import SqlStore
+
+    from kodoctl.pulsar.connection.secret import Secret
+
+_CANNOT_OPEN: Final = "store cannot be opened"
+_CANNOT_ASK: Final = "store cannot be asked"
+
+
+class DoneStoreClient:
+    """One store and subscription, connected for as long as the block lasts. `store`: the workers' setting, which may
+    hold a password: no error shows it. `subscription`: named in full, `kodo/trade/orders:billing`.
+    """
+
+    def __init__(self, store: Secret, subscription: str) -> None:
+        self._secret, self._subscription = store, subscription
+        self._opened: tuple[StorePlace, SqlStore] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
+
+    def __call__(self, identities: Sequence[str]) -> frozenset[str]:
+        """The identities among `identities` that are done. Raises KodoctlError if the store cannot be asked
+        (K740, K741).
+        """
+        from kodo_consumer.core.values.store import StoreDownError, name_of
+
+        if self._opened is None:
+            self._opened = self._open()
+        place, store = self._opened
+        names = {identity: name_of(identity) for identity in identities}
+        try:
+            known = store.done_among(list(names.values()))
+        except StoreDownError as problem:
+            detail = f"{place}: {problem}; is it the `store` of the workers?"
+            raise KodoctlError(error("K741", _CANNOT_ASK, detail)) from None
+        return frozenset(identity for identity, name in names.items() if name in known)
+
+    def _open(self) -> tuple[StorePlace, SqlStore]:
+        """Opens the store. Raises KodoctlError if the setting names no store, or a store without permanent
+        storage.
+        """
+        from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
+
+        try:
+            place = StorePlace(parse_store(self._secret.reveal()))
+        except ValueError as problem:
+            raise KodoctlError(error("K740", _CANNOT_OPEN, str(problem))) from None
+        if str(place) == "memory":
+            detail = "memory is forgotten with its worker: nobody else can ask it"
+            raise KodoctlError(error("K740", _CANNOT_OPEN, detail))
+        if place.url.get_backend_name() == "sqlite" and not Path(place.url.database or "").is_file():
+            detail = f"{place}: there is no such file; a relative path counts from here"
+            raise KodoctlError(error("K741", _CANNOT_ASK, detail))
+        store = place.open(self._subscription)
+        from kodo_consumer.adapters.stores.sql_store import SqlStore
+
+        assert isinstance(store, SqlStore)
+        return place, store

@@ -1,0 +1,145 @@
+"""Letters that a plan may have, in a scratch database of SQLite: it keeps 64 MiB of them in memory, and the rest in a file
+that nobody sees and that goes with the process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from kodoctl.recall.message.stored_message import Position
+
+if TYPE_CHECKING:
+    from kodoctl.recall.plan.recall_plan import LetterRef
+
+_CACHE_KIB: Final = 64 * 1024
+_TABLES: Final = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA temp_store = FILE;
+CREATE TABLE letter (
+  seq INTEGER PRIMARY KEY, kind INT, rank INT, partition INT, ledger INT, entry INT, batch INT, published INT,
+  recall_id BLOB, digest BLOB, lane INT, labels INT, first INT
+);
+CREATE TABLE name (name BLOB PRIMARY KEY, seq INT) WITHOUT ROWID;
+CREATE TABLE seen (recall_id BLOB PRIMARY KEY) WITHOUT ROWID;
+"""
+CHOSEN, COPY, SETTLED = range(3)
+"""Kinds of rows: to be sent or discarded, a copy of one of those, and settled before."""
+_ROWS: Final = """
+SELECT one.seq, one.kind, one.partition, one.ledger, one.entry, one.batch, one.published, one.recall_id, one.digest, one.lane, one.labels,
+  first.seq, first.partition, first.ledger, first.entry, first.batch, first.published, first.recall_id, first.digest
+FROM letter one LEFT JOIN letter first ON first.seq = one.first
+ORDER BY one.rank / ?, one.partition, one.ledger, one.entry, one.batch
+"""
+_SEEN: Final = "SELECT seq FROM letter WHERE kind = ? AND recall_id IN (SELECT recall_id FROM seen)"
+_ORPHANS: Final = "DELETE FROM letter WHERE kind = ? AND first NOT IN (SELECT seq FROM letter WHERE kind = ?)"
+
+
+class StoredCandidate(NamedTuple):
+    """A row. `recall_id` and `digest` as hexadecimal digits; `lane` and `labels` as they were added; `first`: of a copy, the
+    chosen letter.
+    """
+
+    seq: int
+    kind: int
+    position: Position
+    published: int
+    recall_id: str = ""
+    digest: str = ""
+    lane: int = 0
+    labels: int = 0
+    first: StoredCandidate | None = None
+
+
+class CandidateStore:
+    """Rows by their number, in the order of adding. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._base = sqlite3.connect("", isolation_level=None)
+        self._base.executescript(f"PRAGMA cache_size = -{_CACHE_KIB};{_TABLES}")
+        self._base.execute("BEGIN")
+        self._ranks: dict[int, int] = {}  # partition -> rows so far
+        self.rows = 0
+        self.chosen = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._base.close()
+
+    def first_of(self, name: bytes) -> int | None:
+        """Number of the chosen letter of this name."""
+        found = self._base.execute("SELECT seq FROM name WHERE name = ?", (name,)).fetchone()
+        return None if found is None else int(found[0])
+
+    def add(self, ref: LetterRef, recall_id: str, digest: str, lane: int, labels: int, name: bytes | None) -> int:
+        """Number of a chosen letter. `name` None: another one of the same name is no copy of it."""
+        self.chosen += 1
+        ids = (bytes.fromhex(recall_id), bytes.fromhex(digest))
+        seq = self._insert(CHOSEN, ref, *ids, lane, labels, None)
+        if name is not None:
+            self._base.execute("INSERT INTO name VALUES (?, ?)", (name, seq))
+        return seq
+
+    def add_copy(self, ref: LetterRef, first: int) -> None:
+        """A copy of a chosen letter."""
+        self._insert(COPY, ref, None, None, None, None, first)
+
+    def add_settled(self, ref: LetterRef) -> None:
+        """A letter that was sent or discarded before."""
+        self._insert(SETTLED, ref, None, None, None, None, None)
+
+    def add_seen(self, recall_id: str) -> None:
+        """The recall id that a stored letter carries; a text that is none is passed over."""
+        try:
+            made = bytes.fromhex(recall_id)
+        except ValueError:
+            return
+        self._base.execute("INSERT OR IGNORE INTO seen VALUES (?)", (made,))
+
+    def settle_seen(self) -> list[int]:
+        """Settles the chosen letters whose recall id a stored one carries, without their copies; their numbers."""
+        found = [int(seq) for (seq,) in self._base.execute(_SEEN, (CHOSEN,))]
+        if found:
+            numbers = ((SETTLED, seq) for seq in found)
+            self._base.executemany("UPDATE letter SET kind = ? WHERE seq = ?", numbers)
+            self._drop_orphans()
+        self.chosen -= len(found)
+        return found
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Removes chosen letters with their copies."""
+        for seq in numbers:
+            self._base.execute("DELETE FROM letter WHERE seq = ?", (seq,))
+            self.chosen -= 1
+            self.rows -= 1
+        self._drop_orphans()
+
+    def stored(self, share: int | None = None) -> Iterator[StoredCandidate]:
+        """All rows, in the order of their positions. `share`: first so many of each partition, then as many again: a part of
+        the rows has letters of all partitions.
+        """
+        for row in self._base.execute(_ROWS, (share or self.rows + 1,)):
+            seq, kind, *at, published, recall_id, digest, lane, labels = row[:11]
+            first = None
+            if row[11] is not None:
+                first = StoredCandidate(row[11], CHOSEN, Position(*row[12:16]), row[16], row[17].hex(), row[18].hex())
+            made, payload = (recall_id.hex(), digest.hex()) if kind == CHOSEN else ("", "")
+            yield StoredCandidate(seq, kind, Position(*at), published, made, payload, lane or 0, labels or 0, first)
+
+    def _insert(self, kind: int, ref: LetterRef, *rest: bytes | int | None) -> int:
+        partition = ref.position.partition
+        rank = self._ranks.get(partition, 0)
+        self._ranks[partition] = rank + 1
+        self.rows += 1
+        made = self._base.execute(
+            "INSERT INTO letter VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (kind, rank, *ref.position, ref.published, *rest),
+        )
+        return int(made.lastrowid or 0)
+
+    def _drop_orphans(self) -> None:
+        self.rows -= self._base.execute(_ORPHANS, (COPY, CHOSEN)).rowcount

@@ -1,0 +1,149 @@
+"""Order of keys while messages of an ordered lane are sent again: the messages of a key that a plan must take,
+so that none of them comes after a later message.
+
+A release sends to the end of the same lane. It takes a message of a key with all later ones of that key there;
+messages at the front that stay come first, as before. A move takes all messages of a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.errors import Diagnostic, RefusedError, error
+from kodoctl.formatting import many
+from kodoctl.protocol import properties
+from kodoctl.recall.plan.recall_plan import RecallAction
+
+if TYPE_CHECKING:
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.message.stored_message import DeadLetter, Position
+    from kodoctl.recall.plan.recall_plan import LetterRef, PlannedLetter, RecallPlan
+
+_SHOWN: Final = 5  # keys that are named
+
+
+@dataclass(slots=True)
+class KeyCount:
+    """Messages of one key in a lane, and how many of them a plan takes. `split`: the plan would break their order."""
+
+    key: str
+    stored: int = 0
+    taken: int = 0
+    split: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.taken:,} of {many(self.stored, 'message')}"
+
+
+def order_key(letter: DeadLetter) -> str:
+    """The key within which workers keep order: ordering key, key, or the partition of messages without one."""
+    return letter.ordering_key or letter.key or f"(no key, partition {letter.position.partition})"
+
+
+class KeyOrder:
+    """Keys of the messages that a subscription has in an ordered lane. `add` each of them, in their order."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[Position, str]] = []
+
+    def add(self, letter: DeadLetter) -> None:
+        """Adds a message of the lane, chosen or not."""
+        self._keys.append((letter.position, order_key(letter)))
+
+    def split_keys(self, action: RecallAction, planned: Container[Position]) -> list[KeyCount]:
+        """Keys whose order would be broken by sending the `planned` messages, in the order of their first message."""
+        found: dict[str, KeyCount] = {}
+        for position, key in self._keys:
+            count = found.setdefault(key, KeyCount(key))
+            count.stored += 1
+            if position in planned:
+                count.taken += 1
+            elif count.taken:
+                count.split = True  # it would come before what is sent
+        whole = action is RecallAction.RELEASE
+        return [one for one in found.values() if one.split or (not whole and 0 < one.taken < one.stored)]
+
+    def check(self, action: RecallAction, planned: Collection[Position]) -> None:
+        """Raises RefusedError for a plan that does not take whole keys. Discarding breaks no order."""
+        if action.sends and (split := self.split_keys(action, planned)):
+            raise RefusedError(_split(split))
+
+
+def _split(keys: list[KeyCount]) -> Diagnostic:
+    more = [f"  and {len(keys) - _SHOWN:,} more"] if len(keys) > _SHOWN else []
+    detail = [
+        "the lane keeps the order of its keys, and the plan takes a part of these alone:",
+        *(f"  {one}" for one in keys[:_SHOWN]),
+        *more,
+        "Choose by key, such as --where \"key IN ('k1', 'k2')\", with a --limit that is large enough; or discard. Nothing was sent.",
+    ]
+    return error("K555", "nowhere to send to", "\n".join(detail))
+
+
+def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> set[Position]:
+    """Positions of all messages that leave the lane by a plan: sent messages, copies of them, and messages that
+    were sent before.
+    """
+    found = {one.position for one in letters}
+    for one in letters:
+        found.update(ref.position for ref in one.repeats)
+    return found.union(ref.position for ref in settle)
+
+
+def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
+    """Raises RefusedError where messages of planned keys came since the plan, of which nothing was sent yet."""
+    keys = KeyOrder()
+    for letter in _unacknowledged(plan, cluster):
+        keys.add(letter)
+    if split := keys.split_keys(plan.action, leaving(plan.letters, plan.settle)):
+        names = ", ".join(one.key for one in split[:_SHOWN])
+        detail = f"messages of {many(len(split), 'key')} came since the plan ({names}): plan again; nothing was sent"
+        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
+
+
+def _unacknowledged(plan: RecallPlan, cluster: RecallCluster) -> Iterator[DeadLetter]:
+    """Messages for the subscription that it has not acknowledged, in their order."""
+    from kodoctl.recall.cluster import letter_of
+
+    for number in range(plan.dead_partitions):
+        facts = cluster.facts(f"{plan.dead_topic}-partition-{number}")
+        cursor = facts.cursors.get(plan.holder)
+        if cursor is None:
+            continue
+        for stored in cluster.read_all(facts, cursor.mark if cursor.mark[0] >= 0 else None):
+            if not cursor.has((stored.ledger, stored.entry)) and _is_for(plan, stored.properties):
+                yield letter_of(stored, plan.dead_topic, None)
+
+
+def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
+    return given.get(properties.FOR, plan.subscription) == plan.subscription
+
+
+def overtaken(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
+    """Yields a line for each message that arrived while the plan was carried out and precedes the sent messages
+    of its key.
+    """
+    if plan.action is not RecallAction.RELEASE:
+        return
+    sent = {one.recall_id for one in plan.letters}
+    for number in sorted({one.position.partition for one in plan.letters}):
+        last = max(one.position for one in plan.letters if one.position.partition == number)
+        yield from _overtaken(plan, cluster, number, (last.ledger, last.entry), sent)
+
+
+def _overtaken(
+    plan: RecallPlan, cluster: RecallCluster, number: int, after: tuple[int, int], sent: Container[str]
+) -> Iterator[str]:
+    from kodoctl.recall.cluster import letter_of
+
+    came: dict[str, list[Position]] = {}
+    for stored in cluster.read_all(cluster.facts(f"{plan.dead_topic}-partition-{number}"), after):
+        letter = letter_of(stored, plan.dead_topic, None)
+        key = order_key(letter)
+        if letter.properties.get(plan.mark) in sent:
+            for position in came.pop(key, ()):
+                yield f"{position}: it came meanwhile, and stands before what was sent of its key {key}"
+        elif _is_for(plan, letter.properties):
+            came.setdefault(key, []).append(letter.position)

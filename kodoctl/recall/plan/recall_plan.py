@@ -1,0 +1,249 @@
+"""A frozen choice of dead letters: to which lane and under which number each is sent, or that it is discarded.
+A plan is carried out exactly, or not at all.
+
+Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane
+(a partition) and its number there. Shared with the pipeline: nothing here depends on a broker or on Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl.protocol import properties
+from kodoctl.topology.names import HOLDER, State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kodoctl.documents.recall_document import RecallSummary
+    from kodoctl.recall.message.stored_message import Position
+
+Json = dict[str, Any]
+MAX_LETTERS: Final = 100_000  # of a plan that is one document
+SEGMENT: Final = 50_000  # letters of a plan that are in memory at a time
+RECALL_ID: Final = 32  # hexadecimal digits
+
+
+class RecallAction(StrEnum):
+    """Action on the chosen messages. Dead letters are sent back or discarded; waiting ones are released (sent to their
+    own lane, due at once), moved to another lane, or discarded; lost ones are sent once more from a landing.
+    """
+
+    SEND = "send"
+    DISCARD = "discard"
+    RELEASE = "release"
+    MOVE = "move"
+    RESEND = "resend"
+
+    @property
+    def sends(self) -> bool:
+        """True if messages are sent before they are acknowledged."""
+        return self is not RecallAction.DISCARD
+
+
+class ExclusionReason(StrEnum):
+    """Reason for which a letter that the condition chose is not in the plan. Public: plan files contain these
+    words.
+    """
+
+    ALREADY = "already"
+    UNFINISHED = "unfinished"
+    RECALLED = "recalled"
+    DONE = "already_done"
+    REPEAT = "repeat"
+    BEYOND = "beyond"
+    UNREADABLE = "unreadable"
+    NOT_EDITABLE = "not_editable"
+    NOWHERE = "nowhere"
+    DUE = "due"
+    PART = "part_of_a_batch"
+    NOT_LANDED = "not_landed"
+    MOVED_ON = "moved_on"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPartition:
+    """A partition letters are sent to: its topic, whether that is a ready topic, and how many partitions it had."""
+
+    topic: str
+    partition: int
+    ready: bool
+    partitions: int
+
+    @property
+    def part(self) -> str:
+        """The partition's full name."""
+        return f"{self.topic}-partition-{self.partition}"
+
+
+class LetterRef(NamedTuple):
+    """A letter by its place and its publish time (ms), which together name it in every cluster."""
+
+    position: Position
+    published: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLetter:
+    """One letter. `published`: its publish time in ms; `digest` is its payload's; `lane` an index into the plan's
+    lanes and `number` its place there, from 1 (both 0 in a discard); `repeats` are further copies of it, acknowledged
+    with it.
+    """
+
+    position: Position
+    published: int
+    recall_id: str
+    digest: str
+    lane: int = 0
+    number: int = 0
+    repeats: tuple[LetterRef, ...] = ()
+
+
+class UnsentCopy(NamedTuple):
+    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent;
+    None: it was sent, or discarded, before this plan.
+    """
+
+    letter: LetterRef
+    first: PlannedLetter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTable:
+    """Letters of a plan in a Parquet file, which is `name` beside the plan's own. `letters` of its `rows` are to be sent or
+    discarded, and `settled` were before; the others are copies. `by_lane`: letters to each lane; `sha256`: of the file.
+    """
+
+    path: Path
+    rows: int
+    letters: int
+    settled: int
+    by_lane: tuple[int, ...]
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.path.name
+
+
+@dataclass(frozen=True)
+class RecallPlan:
+    """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier
+    recall sent or discarded, which the holder still has. `lane`: the waiting lane that the messages are in, of
+    which `dead_topic` is the topic and `holder` the subscription; "": they are dead letters. `landing`: of lost
+    messages, where they are read; `lane` is the one that lost them. `table`: where `letters` and `settle` are if they
+    are too many for memory; both are empty then.
+    """
+
+    action: RecallAction
+    run: str
+    made_at: int
+    cluster: str | None
+    topology: str
+    path: str
+    environment: str | None
+    topic: str
+    subscription: str
+    dead_topic: str
+    dead_partitions: int
+    holder: str
+    where: str
+    to: str | None
+    limit: int
+    again: bool
+    because: str
+    edit: Mapping[str, Any] | None
+    lanes: tuple[PlannedPartition, ...]
+    letters: tuple[PlannedLetter, ...]
+    settle: tuple[LetterRef, ...]
+    summary: RecallSummary
+    lane: str = ""
+    landing: str = ""
+    table: LetterTable | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of letters that are to be sent or discarded."""
+        return len(self.letters) if self.table is None else self.table.letters
+
+    @property
+    def producer(self) -> str:
+        """The name under which a lane's broker counts this plan's numbers."""
+        return f"kodo-recall-{self.run}"
+
+    @property
+    def mark(self) -> str:
+        """Property with the id of the plan's entry that sent a message."""
+        return mark_of(self.lane)
+
+    @property
+    def ledger_key(self) -> str:
+        """Name of the source in the ledger."""
+        if self.action is RecallAction.RESEND:
+            return lost_key(self.dead_topic, self.holder)
+        return ledger_key(self.dead_topic, self.lane, self.holder)
+
+    def reader_of(self, topic: str) -> str:
+        """The subscription that reads a topic which messages are sent to."""
+        return reader_of(topic, self.dead_topic, self.subscription, lane=self.lane)
+
+    def age(self, now: int) -> int:
+        """Milliseconds since it was made; 0 where the clock that made it was ahead."""
+        return max(0, now - self.made_at)
+
+    def recall_id_of(self, letter: LetterRef) -> str:
+        """The name of a letter's recall by this plan."""
+        return recall_id(self.ledger_key, *letter, self.run if self.again else "")
+
+    @property
+    def empty(self) -> bool:
+        """True if there is nothing to send, to discard or to acknowledge."""
+        return self.table is None and not self.letters and not self.settle
+
+
+def mark_of(lane: str) -> str:
+    """Property with the id of the plan's entry that sent a message; `lane`: the waiting lane it was in, "": none."""
+    return properties.RELEASE if lane else properties.RECALL
+
+
+def ledger_key(topic: str, lane: str, holder: str) -> str:
+    """Name of a source of messages in the ledger. A ready topic (of a backup level) is read by several subscriptions,
+    each with its own entries.
+    """
+    return f"{topic}/{holder}" if lane.endswith("/ready") else topic
+
+
+def lost_key(topic: str, subscription: str) -> str:
+    """Key of the ledger for the messages that a topic lost for a subscription. It differs from the key of
+    recalled letters.
+    """
+    return f"{topic}/{subscription}/lost"
+
+
+def reader_of(topic: str, source: str, subscription: str, *, lane: str) -> str:
+    """The subscription that reads a topic which messages of `source` are sent to: lost dead letters go back to their
+    holder.
+    """
+    return HOLDER if lane == State.DEAD and topic == source else subscription
+
+
+def recall_id(dead_topic: str, position: Position, published: int, run: str = "") -> str:
+    """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`.
+    Places are counted anew by every cluster and by one that was set up again: so the letter's publish time (ms) is
+    part of the name.
+    """
+    return hashlib.sha256(f"{dead_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
+
+
+def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:
+    """Target partition of a dead letter: the partition it came from, so that its key stays there; else one by its
+    key.
+    """
+    if origin_partition is not None and 0 <= origin_partition < partitions:
+        return origin_partition
+    return int(hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8], 16) % partitions

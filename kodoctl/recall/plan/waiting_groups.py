@@ -1,0 +1,131 @@
+"""Groups of waiting messages by lane, cause, tenant and due time. A pure fold: counts and times, no payload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.protocol import properties
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow
+    from kodoctl.recall.message.stored_message import DeadLetter
+    from kodoctl.recall.plan.waiting_lanes import WaitingLane
+
+MOST_GROUPS: Final = 10_000  # further tenants and causes are counted as OTHERS: memory stays bounded
+OTHERS: Final = "(others)"
+NO_CAUSE: Final = "(none)"
+DUE_NOW: Final = "now"
+_DUES: Final = (("in 1 min", 60_000), ("in 1 h", 3_600_000), ("in 1 d", 86_400_000))
+DUE_LATER: Final = "later"
+
+
+class Dimension(StrEnum):
+    """Facts that messages are grouped by."""
+
+    LANE = "lane"
+    CAUSE = "cause"
+    TENANT = "tenant"
+    DUE = "due"
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Messages of a group; times in ms since the epoch, 0 = none."""
+
+    messages: int = 0
+    overdue: int = 0
+    oldest: int = 0
+    next_due: int = 0
+    last_due: int = 0
+
+    def add(self, published: int, due: int, now: int) -> None:
+        self.messages += 1
+        self.overdue += due <= now
+        self.oldest = min(self.oldest or published, published)
+        if due:
+            self.next_due = min(self.next_due or due, due)
+            self.last_due = max(self.last_due, due)
+
+
+_Key = tuple[str, str, str | None, str | None, str | None, str | None]
+
+
+class WaitingGroups:
+    """`add` every waiting message; rows may be taken at any time. `now` in ms since the epoch."""
+
+    def __init__(self, lanes: Sequence[WaitingLane], by: Collection[Dimension], now: int) -> None:
+        self._by, self._now = frozenset(by), now
+        self._lanes = {(one.ground, one.subscription, one.lane): (one, _Tally()) for one in lanes}
+        self._groups: dict[_Key, _Tally] = {}
+
+    def add(self, lane: WaitingLane, message: DeadLetter) -> None:
+        """Counts a message of one of the lanes."""
+        due = message.number(properties.DUE) or 0
+        self._lanes[lane.ground, lane.subscription, lane.lane][1].add(message.publish_time, due, self._now)
+        self._group(lane, message, due).add(message.publish_time, due, self._now)
+
+    def _group(self, lane: WaitingLane, message: DeadLetter, due: int) -> _Tally:
+        cause, tenant = message.cause or NO_CAUSE, message.tenant
+        key = self._key(lane, cause, tenant, due)
+        if key not in self._groups and len(self._groups) >= MOST_GROUPS:
+            key = self._key(lane, OTHERS, OTHERS, due)
+        return self._groups.setdefault(key, _Tally())
+
+    def _key(self, lane: WaitingLane, cause: str, tenant: str, due: int) -> _Key:
+        return (
+            lane.ground,
+            lane.subscription,
+            lane.lane if Dimension.LANE in self._by else None,
+            cause if Dimension.CAUSE in self._by else None,
+            tenant if Dimension.TENANT in self._by else None,
+            due_label(due - self._now) if Dimension.DUE in self._by else None,
+        )
+
+    def lane_rows(self) -> list[WaitingLaneRow]:
+        """One row a lane, in the order of the file, empty ones too."""
+        return [
+            {
+                "topic": lane.ground,
+                "subscription": lane.subscription,
+                "lane": lane.lane,
+                "full_topic": lane.dead_topic,
+                "messages": tally.messages,
+                "overdue": tally.overdue,
+                "oldest": tally.oldest,
+                "next_due": tally.next_due,
+                "last_due": tally.last_due,
+            }
+            for lane, tally in self._lanes.values()
+        ]
+
+    def group_rows(self) -> list[WaitingGroupRow]:
+        """The largest first."""
+        found = sorted(
+            self._groups.items(), key=lambda item: (-item[1].messages, tuple(part or "" for part in item[0]))
+        )
+        return [
+            {
+                "topic": topic,
+                "subscription": subscription,
+                "lane": lane,
+                "cause": cause,
+                "tenant": tenant,
+                "due": due,
+                "messages": tally.messages,
+                "oldest": tally.oldest,
+                "next_due": tally.next_due,
+                "last_due": tally.last_due,
+            }
+            for (topic, subscription, lane, cause, tenant, due), tally in found
+        ]
+
+
+def due_label(remaining: int) -> str:
+    """A bucket of the ms that are left until a due time."""
+    if remaining <= 0:
+        return DUE_NOW
+    return next((label for label, most in _DUES if remaining <= most), DUE_LATER)

@@ -1,0 +1,139 @@
+"""Waiting lanes of a topology: topics of RETRYING, PENDING and BLOCKING, and ready topics of backup levels, as sources
+of messages that a plan releases, moves or discards. Names that the file does not have raise UsageError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kodoctl.errors import UsageError, error
+from kodoctl.recall.plan.destinations import RecallSource, TargetPartition, found_subscription
+from kodoctl.topology import defaults
+from kodoctl.topology.names import Level, NamespaceName, State, TopicName, state_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLane(RecallSource):
+    """One lane of a subscription that messages wait in. `dead_topic` is its topic and `holder` the subscription itself.
+
+    `lane`: such as `L1/retrying`; `horizon`: ms that a message may wait from now; `writable`: every lane that takes
+    messages, by name; `target`: the lane to send to, None before that is chosen.
+    """
+
+    horizon: int = 0
+    writable: Mapping[str, TargetPartition] = field(default_factory=dict)
+    target: TargetPartition | None = None
+
+    @property
+    def target_name(self) -> str | None:
+        """The lane that was chosen for all messages; None: their own."""
+        return next((name for name, one in self.writable.items() if one == self.target and name != self.lane), None)
+
+    @property
+    def targets(self) -> tuple[TargetPartition, ...]:
+        """Lanes that messages may be sent to."""
+        return tuple(self.writable.values())
+
+    def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
+        """The lane that was chosen for all messages."""
+        return self.target
+
+
+def waiting_lanes(
+    topology: LoadedTopology,
+    topic: str | None = None,
+    subscription: str | None = None,
+    names: Collection[str] = (),
+) -> list[WaitingLane]:
+    """All lanes of the file that messages wait in, in its order; only those of a ground topic, of a subscription, of
+    these names. Raises UsageError for a name that the file does not have.
+    """
+    if topic is not None and subscription is not None:
+        found_subscription(topology, topic, subscription)
+    grounds = topology.spec.topics
+    if topic is not None and topic not in grounds:
+        raise UsageError(
+            error("K022", "unknown topic", f"{topology.source.name} has {', '.join(grounds)}, not {topic!r}")
+        )
+    found = [
+        lane
+        for ground, spec in grounds.items()
+        for name in spec.subscriptions
+        if topic in (None, ground) and subscription in (None, name)
+        for lane in _lanes(topology, ground, name)
+    ]
+    there = list(dict.fromkeys(lane.lane for lane in found))
+    if unknown := [name for name in names if name not in there]:
+        detail = f"no messages wait in {', '.join(unknown)}; lanes are {', '.join(there) or 'none'}"
+        raise UsageError(error("K581", "unknown waiting lane", detail))
+    if not found:
+        detail = f"{topology.source.name}: no subscription {subscription or ''} has a waiting state or a backup level"
+        raise UsageError(error("K581", "unknown waiting lane", detail.replace("  ", " ")))
+    return [lane for lane in found if not names or lane.lane in names]
+
+
+def with_target(lane: WaitingLane, to: str | None) -> WaitingLane:
+    """The lane with its target: `to`, such as `L2` or `L2/retrying`, else itself. Raises UsageError where messages
+    cannot go there.
+    """
+    name = lane.lane if to is None else to if "/" in to else f"{to}/{State.READY}"
+    target = lane.writable.get(name)
+    if target is None:
+        what = (
+            f"{lane.lane} is on its way out and takes no messages; move them"
+            if to is None
+            else f"no lane {name} that takes messages"
+        )
+        raise UsageError(error("K555", "nowhere to send to", f"{what}: --to {', '.join(lane.writable) or 'none'}"))
+    if to is not None and name == lane.lane:
+        raise UsageError(
+            error("K555", "nowhere to send to", f"--to {to}: they wait there; leave out --to to release them")
+        )
+    if lane.ordered and not target.ready:
+        detail = f"{lane.lane} of {lane.ground} / {lane.subscription} keeps the order of its keys, and {name} does not: move whole keys to the ready topic of a level, such as --to {next(iter(lane.writable), Level.L1).partition('/')[0]}"
+        raise UsageError(error("K555", "nowhere to send to", detail))
+    if target.ready and lane.payload_type == "avro":
+        detail = f"the ready topics of {lane.ground} check Avro schemas: release, or move to another waiting lane"
+        raise UsageError(error("K555", "nowhere to send to", detail))
+    return replace(lane, target=target)
+
+
+def _lanes(topology: LoadedTopology, topic: str, subscription: str) -> Iterator[WaitingLane]:
+    ground, spec = found_subscription(topology, topic, subscription)
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    parts = defaults.partitions(topology.spec, ground)
+
+    def target(level: Level, state: State) -> TargetPartition:
+        name = TopicName(namespace, state_name(topic, level, subscription, state))
+        return TargetPartition(name.full, level, state is State.READY, parts)
+
+    takes = [state for state in defaults.read_states(spec) if state in spec.states and state not in spec.draining]
+    writable = {
+        f"{level}/{state}": target(level, state)
+        for level in defaults.active_levels(ground)
+        for state in (State.READY, *(takes if not level.is_backup else ()))
+    }
+    payload = topology.payloads.get(topic)
+    for level in defaults.read_levels(ground):
+        for state in (State.READY,) if level.is_backup else defaults.read_states(spec):
+            yield WaitingLane(
+                name=topology.spec.name,
+                ground=topic,
+                subscription=subscription,
+                dead_topic=target(level, state).topic,
+                dead_partitions=parts,
+                fair_by=ground.fair_by,
+                payload_type=payload.type if payload else None,
+                holder=subscription,
+                lane=f"{level}/{state}",
+                ordered=state is State.READY and spec.type != "shared",
+                horizon=defaults.horizon(ground, spec),
+                writable=writable,
+            )

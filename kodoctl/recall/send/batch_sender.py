@@ -1,0 +1,184 @@
+# adapter: sends to the broker
+"""Batches of messages of a recall: each is recorded, sent or discarded, and recorded again with its outcome.
+
+A batch is begun before the receipts of the one before it are awaited, so that the two steps of the ledger and the way
+to the broker overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError
+from kodoctl.recall.ledger.recall_ledger import RecallEvent
+from kodoctl.recall.message.payload_patch import Edit, NotEditableError
+from kodoctl.recall.message.recall_headers import (
+    believed,
+    due_time,
+    recalled_properties,
+    released_properties,
+    resent_properties,
+)
+from kodoctl.recall.plan.recall_plan import RecallAction
+from kodoctl.recall.send.ledger_entries import ledger_entries
+from kodoctl.recall.send.partition_lanes import open_lanes, settle_doubts
+from kodoctl.recall.send.send_receipts import ReceiptTracker
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.plan.recall_plan import PlannedLetter, RecallPlan
+    from kodoctl.recall.send.plan_ledger import PlanLedger
+    from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendBatch, SendOptions, SendReport
+
+
+class BatchSender:
+    """Sends the batches of one attempt, or discards them if that is the plan; counts outcomes in `report`."""
+
+    def __init__(
+        self,
+        plan: RecallPlan,
+        cluster: RecallCluster,
+        ledger: PlanLedger,
+        edit: Edit | None,
+        options: SendOptions,
+        report: SendReport,
+    ) -> None:
+        self._plan, self._cluster, self._ledger, self._edit = plan, cluster, ledger, edit
+        self._options, self._report = options, report
+        self._receipts = ReceiptTracker(options.stop, waits=cluster.waits)
+        self._lanes: dict[int, DedupProducer] = {}
+        self._begins: dict[int, str] = {}  # lane -> its end when the attempt began
+        self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
+
+    def open(self, lanes: Collection[int], stack: ExitStack) -> None:
+        """Opens lanes by their indices until `stack` closes. Whatever an earlier attempt left in doubt is decided before
+        anything is sent.
+        """
+        self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
+        self._ledger.read()  # whoever had the lanes until now may have appended entries to the last
+        self._begins = {index: "{}:{}".format(*found.last) for index, found in facts.items()}
+        booked = self._ledger.highest_booked()
+        self._passed = {index: max(lane.last_number, booked.get(lane.part, 0)) for index, lane in self._lanes.items()}
+        now = self._options.clock()
+        self._ledger.append(settle_doubts(self._plan, self._cluster, self._ledger.statuses, booked, self._lanes, now))
+
+    def passed(self, letter: PlannedLetter) -> bool:
+        """True if its lane had the number of the letter, or a higher one, when it was opened."""
+        return letter.number <= self._passed[letter.lane]
+
+    def begin(self, batch: SendBatch) -> None:
+        """Records and sends; receipts come later, on threads of the client."""
+        if not batch.messages:
+            return
+        if not self._plan.action.sends:
+            for message in batch.messages:
+                message.finish(RecallEvent.DISCARDED, note=self._plan.because)
+            self._report.discarded += len(batch.messages)
+        else:
+            self._send_all(batch)
+
+    def finish(self, batch: SendBatch) -> list[InFlightMessage]:
+        """Waits for receipts and records them. Returns the messages with an outcome, in order. A message with
+        an unclear outcome stops the attempt: it would be a gap below the number that the broker counts.
+        """
+        if not batch.messages:
+            return []
+        self._receipts.wait(batch)
+        self._report.in_doubt += batch.on_their_way
+        if self._plan.action.sends:
+            self._count(batch.messages)
+        finished = [message for message in batch.messages if message.outcome is not None]
+        self._record((one, one.outcome) for one in finished if one.outcome is not None)
+        if any(message.outcome is RecallEvent.UNCLEAR for message in finished):
+            self._options.stop.set()
+        return finished
+
+    def _send_all(self, batch: SendBatch) -> None:
+        if self._edit is not None:
+            for message in batch.messages:
+                self._patch(message, self._edit)
+        ready = [message for message in batch.messages if message.outcome is None]
+        self._record((message, RecallEvent.INTENT) for message in ready)
+        pace, stop = self._options.pace, self._options.stop
+        waiting: list[InFlightMessage] = []
+        for message in ready:
+            if not pace.free:
+                self._flush(waiting)
+            if not pace.wait(stop):
+                break
+            self._send(message, batch)
+            if message.outcome is RecallEvent.REFUSED:  # before a higher number goes, else its own looks stored
+                self._record([(message, RecallEvent.REFUSED)])
+                continue
+            waiting.append(message)
+            if self._lanes[message.chosen.lane].full:
+                self._flush(waiting)
+        self._flush(waiting)
+
+    def _flush(self, waiting: list[InFlightMessage]) -> None:
+        """Makes each lane send its waiting messages, which are among `waiting`. Messages that a lane refuses
+        are recorded before a higher number is sent.
+        """
+        for lane in self._lanes.values():
+            while not lane.flush():
+                refused = [message for message in waiting if message.outcome is RecallEvent.REFUSED]
+                self._record((message, RecallEvent.REFUSED) for message in refused)
+                waiting[:] = [message for message in waiting if message.outcome is not RecallEvent.REFUSED]
+        waiting.clear()
+
+    def _patch(self, message: InFlightMessage, edit: Edit) -> None:
+        try:
+            message.payload = edit.apply(message.letter.payload)
+        except NotEditableError as problem:  # the schema changed since the plan
+            message.finish(RecallEvent.REFUSED, note=str(problem))
+
+    def _send(self, message: InFlightMessage, batch: SendBatch) -> None:
+        chosen, recalled = message.chosen, self._recalled(message, self._options.signer)
+        self._receipts.expect(batch)
+        try:
+            self._lanes[chosen.lane].send(chosen.number, recalled, partial(self._receipts.take, message, batch))
+        except RejectedError as problem:  # a number that the broker has passed may be this letter's, stored before
+            self._receipts.take(message, batch, Receipt("", str(problem), never=not self.passed(chosen)))
+
+    def _recalled(self, message: InFlightMessage, signer: Signer | None) -> RecalledMessage:
+        """The message as it is sent, its headers signed where there is a signer."""
+        plan, letter, lane = self._plan, believed(message.letter, signer), self._plan.lanes[message.chosen.lane]
+        recall_id = message.chosen.recall_id
+        if plan.lane:
+            waits_on = plan.action in (RecallAction.MOVE, RecallAction.RESEND) and not lane.ready
+            due = due_time(letter, self._options.clock(), self._options.horizon) if waits_on else 0
+            if plan.action is RecallAction.RESEND:
+                revived = plan.lane == State.DEAD and lane.topic != plan.dead_topic
+                properties = resent_properties(
+                    letter, recall_id, plan.subscription, due=due, ready=lane.ready, revived=revived
+                )
+            else:
+                properties = released_properties(letter, recall_id, plan.subscription, due=due, ready=lane.ready)
+        else:
+            due = 0
+            properties = recalled_properties(letter, recall_id, plan.subscription, ready=lane.ready, again=plan.again)
+        if signer is not None:
+            properties = signer.signed(lane.topic, message.payload, properties)
+        return RecalledMessage(message.payload, properties, letter.key, letter.ordering_key, letter.event_time, due)
+
+    def _count(self, messages: list[InFlightMessage]) -> None:
+        for message in messages:
+            match message.outcome:
+                case RecallEvent.SENT if message.receipt:
+                    self._report.sent += 1
+                case RecallEvent.SENT:
+                    self._report.had_already += 1
+                case RecallEvent.REFUSED:
+                    self._report.refused.append(f"{message.chosen.position}: {message.note}")
+                case RecallEvent.UNCLEAR:
+                    self._report.unclear.append(f"{message.chosen.position}: {message.note}")
+                case _:
+                    pass
+
+    def _record(self, messages: Iterable[tuple[InFlightMessage, RecallEvent]]) -> None:
+        self._ledger.append(ledger_entries(self._plan, messages, self._options, self._begins))

@@ -1,0 +1,162 @@
+# adapter: reads the broker
+"""Partitions of the dead-letter topic in an attempt at a recall: reads the plan's messages that the holder
+subscription still has, and acknowledges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer
+from kodoctl.recall.message.stored_message import Position
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.message_reader import ReadMessage
+    from kodoctl.recall.cluster import LetterSource, RecallCluster
+    from kodoctl.recall.plan.recall_plan import RecallPlan
+    from kodoctl.recall.send.sends_in_flight import SendOptions
+
+_CURSOR_READS: Final = 10  # after the last acknowledgement
+_PAUSE: Final = 0.5  # seconds between two of them
+
+
+class MessageSource(Protocol):
+    """Source of the messages of a plan: DeadLetterPartitions, or a landing. `acknowledged`: number of messages
+    that were acknowledged.
+    """
+
+    acknowledged: int
+
+    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
+        """Opens it until `stack` closes, where it is not open yet; the numbers of the partitions that have messages at
+        `positions`, in order. Further calls name positions behind those of the one before. Raises LockedError while
+        another attempt has it.
+        """
+
+    def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
+        """Messages of a partition that are to be sent, in order; others come as well."""
+
+    def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
+        """The positions of `expected` that are gone although other messages of their batch are there."""
+
+    def acknowledge(self, position: Position, token: object) -> None:
+        """Acknowledges a message of `messages`, where somebody keeps it."""
+
+    def count_unacknowledged(self) -> int:
+        """Messages that are kept although they were acknowledged."""
+
+    def why_missing(self, position: Position) -> str:
+        """The reason why a message did not come; "": somebody else acknowledged it."""
+
+
+class DeadLetterPartitions:
+    """Partitions with messages of the plan. Where `options.holds` is False another process holds the subscription: this
+    only reads, and acknowledges nothing.
+    """
+
+    def __init__(self, plan: RecallPlan, cluster: RecallCluster, options: SendOptions) -> None:
+        self._plan, self._cluster, self._options = plan, cluster, options
+        self._positions: Collection[Position] = ()
+        self._sources: dict[int, LetterSource] = {}
+        self._acknowledged: set[Position] = set()
+        self._open: set[Position] = set()  # messages of batches that were handed over and are not acknowledged
+        self.acknowledged = 0
+
+    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
+        """Opens a source for each partition until `stack` closes; the numbers of the partitions, in order. Raises
+        LockedError while another recall holds the subscription.
+        """
+        self._positions = positions
+        for source in self._sources.values():
+            if isinstance(source, DeadLetterConsumer):
+                source.forget()
+        self._acknowledged = self._still_held(self._countable())  # what is stored need not be kept in mind
+        numbers = sorted({position.partition for position in positions})
+        for number in numbers:
+            if number not in self._sources:
+                source = self._opened(self._part(number))
+                stack.callback(source.close)
+                self._sources[number] = source
+        return numbers
+
+    def _opened(self, part: str) -> LetterSource:
+        if self._options.holds:
+            return self._cluster.hold(part, self._plan.holder, self._options.stop)
+        return self._cluster.look(part, self._plan.holder)
+
+    def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
+        """Messages that the holder still has, in order, up to the last one of `positions`; others come as well."""
+        if not (wanted := self._held_entries(number)):
+            return
+        last = max(wanted)
+        for stored in self._sources[number].letters((last.ledger, last.entry), wanted):
+            position = Position(number, stored.ledger, stored.entry, stored.batch)
+            if self._plan.lane and position.batch >= 0 and self._options.holds:
+                self._open.add(position)
+            yield position, stored
+            wanted.discard(position)
+            if not wanted:
+                return
+
+    def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
+        """The positions of `expected` that the holder no longer has although it has other messages of their
+        batch. A reader does not see that. Call this at most once, after `open` and before `messages`.
+        """
+        found: set[Position] = set()
+        for number, source in self._sources.items():
+            wanted = self._held_entries(number)
+            open_ = wanted.intersection(expected)
+            if isinstance(source, DeadLetterConsumer) and any(position.batch >= 0 for position in open_):
+                last = max(wanted)
+                found |= open_.difference(source.unacknowledged((last.ledger, last.entry), wanted))
+        return found
+
+    def acknowledge(self, position: Position, token: object) -> None:
+        """Acknowledges a message of `messages`. The client may lose it: see `count_unacknowledged`."""
+        if self._options.holds:
+            self._sources[position.partition].acknowledge(token)
+            self.acknowledged += position not in self._acknowledged
+            self._acknowledged.add(position)
+            self._open.discard(position)
+
+    def count_unacknowledged(self) -> int:
+        """Number of messages that the holder has although they were acknowledged, after waiting for the broker
+        to store the acknowledgements.
+
+        The cursor describes whole entries only. Therefore this counts messages that are alone in their entry,
+        and batches of a waiting lane (whose plans send whole batches) of which every message that came was
+        acknowledged.
+        """
+        left = self._countable()
+        for _ in range(_CURSOR_READS):
+            left = self._still_held(left)
+            if not left or self._options.stop.wait(_PAUSE):
+                break
+        return len(left)
+
+    def _countable(self) -> set[Position]:
+        parts = {p[:3] for p in (*self._open, *(ref.position for ref in self._plan.settle))}
+        return {p for p in self._acknowledged if p.batch < 0 or (self._plan.lane and p[:3] not in parts)}
+
+    def _still_held(self, positions: set[Position]) -> set[Position]:
+        left = positions
+        for number in {position.partition for position in positions}:
+            cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+            left = {p for p in left if p.partition != number or (cursor and not cursor.has((p.ledger, p.entry)))}
+        return left
+
+    def why_missing(self, position: Position) -> str:  # noqa: ARG002
+        """The holder has it no more."""
+        return ""
+
+    def _held_entries(self, number: int) -> set[Position]:
+        """Positions of the plan whose entries the holder still has."""
+        cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+        return {
+            p for p in self._positions if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))
+        }
+
+    def _part(self, number: int) -> str:
+        return f"{self._plan.dead_topic}-partition-{number}"

@@ -1,0 +1,174 @@
+"""Duplicates in the lanes of a plan: messages that brokers stored twice although their topic deduplicates.
+
+A broker of Pulsar can open a topic before it has counted the stored messages (apache/pulsar#25954: 4.2.4 lacks
+the repair, #25953). The client library sends messages again that had no receipt when the broker before it
+ended, and they are then stored a second time: the first copy is at the end of the ended broker's entries, the
+second at the place in the receipt. A topic that is opened again begins a new ledger. So the entries between two
+receipts are read if these are in different ledgers; if a ledger was only full, there are no entries between
+them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodoctl.errors import KodoctlError
+from kodoctl.pulsar.binary.message_reader import number_of, place_of
+from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent
+from kodoctl.recall.message.stored_message import Position, digest
+from kodoctl.recall.plan.recall_plan import LetterRef, RecallAction, UnsentCopy
+from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.message_reader import PartitionFacts, Place, ReadMessage
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.plan.recall_plan import PlannedLetter, RecallPlan
+    from kodoctl.recall.send.plan_ledger import PlanLedger
+
+
+class Stretch(NamedTuple):
+    """Entries of a lane (`part`: full name of the partition) between two places, both excluded; `until` None: to its
+    end.
+    """
+
+    part: str
+    after: Place
+    until: Place | None
+
+
+class Duplicate(NamedTuple):
+    """A message that is stored a second time. `exclusive`: the attempt alone reads the lane, so it can be acknowledged;
+    `published`: its publish time in ms.
+    """
+
+    letter: PlannedLetter
+    part: str
+    position: Position
+    published: int
+    exclusive: bool
+
+    @property
+    def copy(self) -> UnsentCopy:
+        """The token that acknowledges the letter and this copy together."""
+        return UnsentCopy(LetterRef(self.position, self.published), self.letter)
+
+    def __str__(self) -> str:
+        """Line of a report about a message that stays."""
+        place = f"{self.part} {self.position.ledger}:{self.position.entry}"
+        return f"{place}: a second copy of {self.letter.position}, stored when a broker took the lane over; workers may get both"
+
+
+def stretches(
+    known: Iterable[LetterStatus], begins: Mapping[str, Collection[str]], exclusive: Collection[str]
+) -> list[Stretch]:
+    """Stretches of lanes that may have duplicates.
+
+    An attempt stores its messages after the end of the lane when the attempt began. A message that an earlier
+    attempt left in doubt is stored between the receipts. `known`: statuses of one run; `begins`: see
+    PlanLedger; `exclusive`: lanes that only this attempt reads; they are read to their end.
+    """
+    receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
+    for one in known:
+        if one.event is RecallEvent.SENT and one.receipt:
+            receipts[one.lane].append((one.number, place_of(one.receipt)))
+    found: list[Stretch] = []
+    for part, numbered in receipts.items():
+        bounds = [place_of(text) for text in begins.get(part, ())]
+        places = [place for _, place in sorted(numbered)]
+        for before, place in zip([None, *places], places, strict=False):
+            if before is None or before[0] != place[0]:
+                after = max((bound for bound in (*bounds, before or place) if bound < place), default=place)
+                if after[0] != place[0]:
+                    found.append(Stretch(part, after, place))
+        if part in exclusive:
+            found.append(Stretch(part, places[-1], None))
+    return found
+
+
+class LaneDuplicates:
+    """Duplicates of one plan. `doubts`: stretches that could not be read, one line each."""
+
+    def __init__(self, plan: RecallPlan, cluster: RecallCluster, ledger: PlanLedger) -> None:
+        self._plan, self._cluster, self._ledger = plan, cluster, ledger
+        self.doubts: list[str] = []
+
+    def find(self, letters: Iterable[PlannedLetter], numbers: Collection[int]) -> Iterator[Duplicate]:
+        """Yields the duplicates of some letters of the plan, by the statuses in the ledger. `numbers`:
+        partitions that the attempt holds.
+        """
+        chosen = {one.recall_id: one for one in letters}
+        run, statuses = self._plan.run, self._ledger.statuses
+        known = {name: one for name, one in statuses.items() if one.run == run and name in chosen}
+        exclusive = self._exclusive_lanes(known.values(), numbers)
+        for stretch in stretches(known.values(), self._ledger.begins, exclusive):
+            try:
+                yield from self._in_stretch(stretch, known, chosen, exclusive=stretch.part in exclusive)
+            except KodoctlError as problem:
+                why = problem.diagnostics[0]
+                self.doubts.append(
+                    f"{stretch.part} behind {stretch.after[0]}:{stretch.after[1]} could not be read, so messages there may be stored twice ({why.summary}: {why.detail})"
+                )
+
+    def _exclusive_lanes(self, known: Iterable[LetterStatus], numbers: Collection[int]) -> set[str]:
+        """Lanes that messages return to: those that they are released in."""
+        if self._plan.action is not RecallAction.RELEASE:
+            return set()
+        return {
+            one.lane
+            for one in known
+            if whole_topic(one.lane) == self._plan.dead_topic and number_of(one.lane) in numbers
+        }
+
+    def _in_stretch(
+        self,
+        stretch: Stretch,
+        known: Mapping[str, LetterStatus],
+        chosen: Mapping[str, PlannedLetter],
+        *,
+        exclusive: bool,
+    ) -> Iterator[Duplicate]:
+        facts = self._cluster.facts(stretch.part)
+        cursor = facts.cursors.get(self._plan.holder) if exclusive else None
+        copies: dict[str, list[ReadMessage]] = defaultdict(list)
+        for stored in self._cluster.read_all(_until(facts, stretch.until), stretch.after):
+            name = stored.properties.get(self._plan.mark, "")
+            if name in known and stored.batch < 0 and self._is_sent(stored, chosen[name]):
+                copies[name].append(stored)
+        for name, every in copies.items():
+            for one in _second_copies(every, known[name].receipt, exclusive=exclusive):
+                if cursor is None or not cursor.has((one.ledger, one.entry)):
+                    position = Position(number_of(stretch.part), one.ledger, one.entry)
+                    yield Duplicate(chosen[name], stretch.part, position, one.publish_time, exclusive)
+
+    def _is_sent(self, stored: ReadMessage, letter: PlannedLetter) -> bool:
+        """True unless somebody else wrote the recall id on another message."""
+        return self._plan.edit is not None or digest(stored.payload) == letter.digest
+
+
+def _until(facts: PartitionFacts, until: Place | None) -> PartitionFacts:
+    """The partition without the entries at the place `until` and after it; None: the whole partition."""
+    if until is None:
+        return facts
+    ledger, entry = until
+    runs = (
+        run._replace(last=min(run.last, entry - 1)) if run.ledger == ledger else run
+        for run in facts.ledgers
+        if run.ledger <= ledger
+    )
+    return replace(facts, ledgers=tuple(runs))
+
+
+def _second_copies(stored: list[ReadMessage], receipt: str, *, exclusive: bool) -> list[ReadMessage]:
+    """Copies of one message beside the one of its receipt, or beside the last one if the receipt has no place.
+    If others read the lane, only the first copy before the receipt is returned: a worker, which keeps the
+    recall id, may have moved the message to a place after it.
+    """
+    if not receipt:
+        return stored[:-1]
+    place = place_of(receipt)
+    if exclusive:
+        return [one for one in stored if (one.ledger, one.entry) != place]
+    return [one for one in stored if (one.ledger, one.entry) < place][:1]

@@ -1,0 +1,202 @@
+"""Pause of a waiting lane while its messages are released, moved or discarded: no worker may have a message
+that is sent elsewhere at the same time.
+
+The pause is a live order, which workers follow within seconds: they finish running messages, give back messages
+that have not started, and leave the lane. The pause outlives this process: a message that was sent and is not
+acknowledged yet must not come to a worker before the next attempt has acknowledged it. The proof that nobody
+reads is the exclusive consumer that an attempt then has on each partition; waiting here only makes that likely,
+and names the workers in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.errors import KodoctlError, LockedError, RefusedError, error
+from kodoctl.formatting import duration_text, time_text
+from kodoctl.protocol.overrides import MAX_SPAN, MAX_TEXT, Override, OverrideKind, until_text, with_override
+from kodoctl.pulsar.admin.topic_stats import read_stats
+from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.control.override_store import OverrideStore
+    from kodoctl.recall.plan.recall_plan import RecallPlan
+    from kodoctl.recall.send.sends_in_flight import SendReport
+
+LASTS_MS: Final = 24 * 3_600_000  # the order ends by itself, should nobody run the command again
+_SPARE_MS: Final = 600_000  # that an order lasts longer than the attempt is to take
+_BY: Final = "kodoctl waiting apply, run "  # the reason of orders that this gives
+_POLL_S: Final = 0.5
+_SHOWN: Final = 5  # consumers that are named
+_REMEDY: Final = (
+    "Workers leave a paused lane when what they run of it has ended. Wait for longer handlers with --wait, stop workers"
+    " of older versions, or start them without this lane."
+)
+_AGAIN: Final = "run the same command again, which ends the pause."
+_RESUMED: Final = (
+    "Resumed before that, workers would handle messages a second time that were sent and are not acknowledged yet."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PauseClock:
+    """Time of a pause: `now` in ms since the epoch; `sleep` takes seconds."""
+
+    now: Callable[[], int]
+    sleep: Callable[[float], object]
+
+
+class LanePause:
+    """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `give_up`
+    if nothing was sent, or `keep` after a failure. The last three return a text for the user about a lane that
+    stays paused, else "".
+    """
+
+    def __init__(
+        self,
+        plan: RecallPlan,
+        admin: Admin,
+        store: OverrideStore,
+        who: str,
+        clock: PauseClock,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._plan, self._admin, self._store, self._clock, self._tell = plan, admin, store, clock, tell
+        self._who, self._why = who[:MAX_TEXT], f"{_BY}{plan.run}"
+        self._since = 0  # of the order that this attempt gives
+        self._is_new = False  # no attempt before this one gave the order
+        self._is_own = False  # the order is of this run, not of a person or of another run
+
+    def begin(self, wait: int, sending: int = 0) -> None:
+        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected.
+        `sending`: ms that the attempt takes after that. Raises RefusedError with the consumers' names,
+        LockedError for a lane that another run has paused. After any failure a new order is taken back; `tell`
+        gets a text for the user if one stays.
+        """
+        try:
+            self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))
+            self._wait_for_readers(wait)
+        except BaseException:
+            if text := self.give_up():
+                self._tell(text)
+            raise
+
+    def end(self, report: SendReport) -> str:
+        """Ends the order, unless messages may be stored twice until the next attempt. Raises KodoctlError."""
+        if report.interrupted or report.unacknowledged or report.in_doubt or report.unclear:
+            return self.keep()
+        self._take_back(lambda order: order.why == self._why)
+        return ""
+
+    def give_up(self) -> str:
+        """Ends an order that is new, as nothing was sent; not one that another attempt at the plan gave again since."""
+        if not self._is_own:
+            return ""
+        if not self._is_new:
+            return self.keep()
+        try:
+            left = self._take_back(lambda order: order.why == self._why and order.since == self._since)
+        except KodoctlError:  # the failure that is told already is the first one
+            return self.keep()
+        return self._text(left) if left else ""
+
+    def keep(self) -> str:
+        """Leaves the order as it is. Never raises KodoctlError: that could be the failure that is reported
+        already.
+        """
+        try:
+            return self._text(self._standing(self._store.read(self._clock.now())))
+        except KodoctlError:
+            return f"{self._plan.lane} stays paused: {_AGAIN} {_RESUMED}"
+
+    def _text(self, found: Override | None) -> str:
+        lane = self._plan.lane
+        if found is None:
+            return (
+                f"{lane} is not paused: workers may handle messages a second time that were sent and are not"
+                " acknowledged yet. Run the same command again: it pauses the lane and acknowledges them."
+            )
+        until = until_text([found])
+        if found.why == self._why:
+            return f"{lane} stays paused until {until}: {_AGAIN} {_RESUMED}"
+        return f"{lane} is paused until {until} by {found.who}: run the same command again before that. {_RESUMED}"
+
+    def _give(self, least: int) -> None:
+        """Gives an order that lasts for at least `least` ms. Each try decides by the present order whether the
+        pause belongs to this plan.
+        """
+        self._since = now = self._clock.now()
+        order = Override(
+            OverrideKind.PAUSE, now, now + max(LASTS_MS, least), self._who, self._why, lane=self._plan.lane
+        )
+
+        def given(orders: tuple[Override, ...]) -> tuple[Override, ...]:
+            standing = self._standing(orders)
+            self._is_own = standing is None or standing.why == self._why
+            self._is_new = standing is None or (self._is_new and self._is_own and standing.since == now)
+            if standing is None:
+                return (*orders, order)
+            if not self._is_own:
+                self._check(standing, now + least)
+                return orders
+            latest = max(standing, order, key=lambda one: one.since)  # so that of two attempts both know whose it is
+            return with_override(orders, replace(latest, until=max(standing.until, order.until)))
+
+        given(self._store.read(now))
+        if self._is_own:
+            self._store.change(given, now)
+
+    def _check(self, standing: Override, until: int) -> None:
+        """Raises LockedError for the order of another run, RefusedError for one of a person that ends before `until`."""
+        lane = self._plan.lane
+        if standing.why.startswith(_BY):
+            detail = f"{lane} is paused by run {standing.why.removeprefix(_BY)} of {standing.who}: run its `waiting apply` again until it is complete, or resume the lane if it never will be; nothing was sent"
+            raise LockedError(error("K563", "another recall is running", detail))
+        if standing.until < until:
+            detail = f"the pause of {lane} by {standing.who} ends at {time_text(standing.until)}, and this attempt may last until {time_text(until)}: pause the lane for longer, or resume it; nothing was sent"
+            raise RefusedError(error("K583", "a pause that ends too soon", detail))
+
+    def _wait_for_readers(self, wait: int) -> None:
+        deadline = self._clock.now() + wait
+        while readers := self._readers():
+            if self._clock.now() >= deadline:
+                raise _still_read(self._plan, readers, wait, first=self._is_new or not self._is_own)
+            self._clock.sleep(_POLL_S)
+
+    def _take_back(self, is_over: Callable[[Override], bool]) -> Override | None:
+        """Ends an order of the lane that is over; the one that stands after that."""
+        found = self._store.change(
+            lambda orders: tuple(one for one in orders if not (self._is_pause(one) and is_over(one))),
+            self._clock.now(),
+        )
+        return self._standing(found)
+
+    def _standing(self, orders: tuple[Override, ...]) -> Override | None:
+        return next(filter(self._is_pause, orders), None)
+
+    def _is_pause(self, order: Override) -> bool:
+        return order.what is OverrideKind.PAUSE and order.lane == self._plan.lane
+
+    def _readers(self) -> list[str]:
+        """Names of connected consumers of the lane, with their addresses."""
+        stats = read_stats(self._admin, TopicName.parse(self._plan.dead_topic)) or {}
+        found = {
+            f"{one.get('consumerName') or 'a consumer'} at {one.get('address') or 'an unknown address'}"
+            for part in (stats.get("partitions") or {}).values()
+            for one in ((part.get("subscriptions") or {}).get(self._plan.holder) or {}).get("consumers") or ()
+        }
+        return sorted(found)
+
+
+def _still_read(plan: RecallPlan, readers: list[str], wait: int, *, first: bool) -> RefusedError:
+    more = [f"and {len(readers) - _SHOWN} more"] if len(readers) > _SHOWN else []
+    detail = [
+        f"{plan.lane} of {plan.topic} / {plan.subscription} was still read after {duration_text(wait)} by",
+        *(f"  {name}" for name in readers[:_SHOWN]),
+        *more,
+        f"{_REMEDY} {'Nothing was sent.' if first else 'This attempt sent nothing.'}",
+    ]
+    return RefusedError(error("K582", "the lane is still read", "\n".join(detail)))

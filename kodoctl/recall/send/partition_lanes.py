@@ -1,0 +1,140 @@
+# adapter: reads the broker
+"""Target lanes of a recall, one partition each, at the start of an attempt: lanes are opened and checked, and dead
+letters in doubt are decided before anything else is sent. Raises RefusedError for a lane that cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from kodoctl.errors import KodoctlError, RefusedError, error
+from kodoctl.formatting import many
+from kodoctl.pulsar.binary.message_reader import place_of
+from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEntry, RecallEvent
+from kodoctl.recall.ledger.recovery import LaneScan, Recovery, recover
+from kodoctl.recall.send.ledger_entries import recovery_entry
+from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.message_reader import PartitionFacts
+    from kodoctl.pulsar.binary.recall_transport import DedupProducer
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.plan.recall_plan import RecallPlan
+
+
+def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> None:
+    """Raises RefusedError for a plan of another cluster, if both identities are known. Letters are compared
+    with their digests in any case.
+    """
+    found = cluster.identity(tenant)
+    if plan.cluster is not None and found is not None and plan.cluster != found:
+        raise RefusedError(error("K534", "plan for another cluster", f"planned on {plan.cluster}, this is {found}"))
+
+
+def open_lanes(
+    plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
+) -> tuple[dict[int, DedupProducer], dict[int, PartitionFacts]]:
+    """Senders by the lane's index. Raises RefusedError, as `check_lanes` does."""
+    facts = check_lanes(plan, cluster, needed)
+    lanes = {}
+    for index in facts:
+        lane = cluster.lane(plan.lanes[index].part, plan.producer)
+        open_ends.callback(lane.close)
+        lanes[index] = lane
+    return lanes, facts
+
+
+def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
+    """Reads the facts of the needed lanes, by the lane's index. Raises RefusedError, naming every lane that
+    cannot take messages (`check_targets`) or has other partitions than planned: a planned partition would no
+    longer be the partition of its key.
+    """
+    topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
+    grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
+    if grown:
+        differences = [
+            f"{topic} has {many(now, 'partition')}, {topics[topic]:,} when planned" for topic, now in grown.items()
+        ]
+        detail = "\n".join([*differences, "plan again; nothing more was sent"])
+        raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
+    facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
+    check_targets(facts.values(), plan.reader_of)
+    return facts
+
+
+def check_targets(lanes: Iterable[PartitionFacts], reader_of: Callable[[str], str]) -> None:
+    """Raises RefusedError if a target partition lacks deduplication or the subscription that `reader_of` names
+    for its topic. The error has the line that turns deduplication on.
+
+    Without the subscription nothing would keep a message that is sent there: its original would be
+    acknowledged, and the message lost.
+    """
+    found = list(lanes)
+    findings = []
+    if without := {whole_topic(one.topic) for one in found if not one.deduplicates}:
+        how = "write `deduplication: true` under the topic's `policies` (ready topics) or `state_policies`, and apply"
+        findings.append(error("K565", "a lane without deduplication", "\n".join([*sorted(without), how])))
+    if unread := {whole_topic(one.topic) for one in found if reader_of(whole_topic(one.topic)) not in one.cursors}:
+        what = [
+            f"{topic} has no subscription {reader_of(topic)}, so nothing would keep what is sent there"
+            for topic in sorted(unread)
+        ]
+        detail = "\n".join([*what, "`kodoctl apply` creates it"])
+        findings.append(error("K711", "subscription not found", detail))
+    if findings:
+        raise RefusedError(*findings)
+
+
+def settle_doubts(
+    plan: RecallPlan,
+    cluster: RecallCluster,
+    known: Mapping[str, LetterStatus],
+    booked: Mapping[str, int],
+    lanes: Mapping[int, DedupProducer],
+    now: int,
+) -> list[RecallEntry]:
+    """Entries for letters that an earlier attempt may have sent: SENT if that is proved, REFUSED if their
+    number was passed without them, UNCLEAR if neither is known. All others will be sent again. `booked`: by
+    lane, the highest number that is certainly stored.
+    """
+    found: list[RecallEntry] = []
+    for lane in lanes.values():
+        doubts = {
+            recall_id: one
+            for recall_id, one in known.items()
+            if one.run == plan.run and one.event is RecallEvent.INTENT and one.lane == lane.part
+        }
+        if not doubts:
+            continue
+        watermark, highest = lane.last_number, booked.get(lane.part, 0)
+        read_back = _read_back(cluster, lane.part, doubts, plan.mark)
+        age = now - min(one.at for one in doubts.values())
+        numbers = {recall_id: one.number for recall_id, one in doubts.items()}
+        for recall_id, verdict in recover(numbers, watermark, highest, age, read_back).items():
+            if verdict is not Recovery.SEND:
+                place = read_back.found.get(recall_id, "")
+                found.append(recovery_entry(plan, recall_id, doubts[recall_id], verdict, now, place))
+    return found
+
+
+def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus], mark: str) -> LaneScan:
+    """The lane since the run began there, if this role may read it. A letter is where it stands first, and alone:
+    whoever moved it on kept its recall id. Of copies with one publish time, which the client library sent twice, the
+    last one counts, as where there was a receipt: kodoctl.recall.send.lane_duplicates finds those in front of it.
+    """
+    facts = cluster.facts(part)
+    begins = [place_of(one.note) for one in doubts.values() if ":" in one.note]
+    begin = min(begins, default=(-1, -1))
+    found: dict[str, str] = {}
+    published: dict[str, int] = {}
+    try:
+        for stored in cluster.read_all(facts, begin if begin[0] >= 0 else None):
+            recall_id, at = stored.properties.get(mark, ""), stored.publish_time
+            if recall_id in doubts and published.setdefault(recall_id, at) == at:
+                found[recall_id] = f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else ""
+    except KodoctlError:
+        return LaneScan()
+    whole = bool(begins) and (begin[0] < 0 or facts.first_ledger <= begin[0])
+    return LaneScan(found, whole)

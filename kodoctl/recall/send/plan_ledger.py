@@ -1,0 +1,82 @@
+"""Recall ledger as an attempt at one plan uses it: the status of each dead letter of a segment of it, and the entries of
+the attempt.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kodoctl.recall.ledger.recall_ledger import (
+    LedgerSlice,
+    LetterStatus,
+    RecallEntry,
+    RecallEvent,
+    RecallLedger,
+    highest_booked,
+    latest_status,
+)
+
+if TYPE_CHECKING:
+    from kodoctl.recall.plan.letter_table import PlanSegment
+    from kodoctl.recall.plan.recall_plan import PlannedLetter, RecallPlan
+
+
+class PlanLedger:
+    """Statuses by recall id, from the last `read` and from the entries that this object appended since.
+    `begins`: by lane, the ends of the lane (`ledger:entry`) when each attempt began to send these letters
+    there. Not for several threads.
+    """
+
+    def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
+        """`booked`: by lane, the highest number that was certainly stored when the attempt began; None: the
+        ledger has these numbers.
+        """
+        self._ledger, self._plan, self._booked = ledger, plan, booked
+        self._among: LedgerSlice | None = None
+        self.statuses: dict[str, LetterStatus] = {}
+        self.begins: dict[str, set[str]] = defaultdict(set)
+
+    def select(self, segment: PlanSegment) -> None:
+        """Restricts the statuses to the letters of `segment` from now on."""
+        times = [one.published for one in segment.letters]
+        ids = {one.recall_id for one in segment.letters}
+        for further in segment.unsent:
+            times.append(further.letter.published)
+            ids.add(self._plan.recall_id_of(further.letter))
+            if further.first is not None:
+                times.append(further.first.published)
+                ids.add(further.first.recall_id)
+        self._among = LedgerSlice(frozenset(ids), min(times, default=0), max(times, default=0))
+        self.begins.clear()
+        self.read()
+
+    def read(self) -> None:
+        """Reads every entry about these letters again, because other processes append entries too."""
+        entries = self._ledger.entries(self._plan.ledger_key, self._among)
+        self.statuses = latest_status(entries)
+        self._note_begins(entries)
+
+    def highest_booked(self) -> dict[str, int]:
+        """Lane -> the highest number of the plan that is stored for certain, whatever segment it is in."""
+        if self._booked is None:
+            self._booked = self._ledger.highest_numbers(self._plan.ledger_key, self._plan.run)
+        found = highest_booked(self.statuses, self._plan.run)
+        return {lane: max(found.get(lane, 0), self._booked.get(lane, 0)) for lane in {**found, **self._booked}}
+
+    def append(self, entries: Sequence[RecallEntry]) -> None:
+        """All of them or none; they are stored when this returns."""
+        self._ledger.append(entries)
+        self.statuses |= latest_status(entries)
+        self._note_begins(entries)
+
+    def settled(self, letter: PlannedLetter) -> bool:
+        """True if any run sent or discarded the dead letter for certain."""
+        status = self.statuses.get(letter.recall_id)
+        return status is not None and status.settled
+
+    def _note_begins(self, entries: Sequence[RecallEntry]) -> None:
+        for one in entries:
+            if one.event is RecallEvent.INTENT and one.note and one.run == self._plan.run:
+                self.begins[one.lane].add(one.note)

@@ -1,0 +1,112 @@
+"""Messages in flight in an attempt at a recall, the settings of the attempt, and its result. Sizes are bytes, times
+are ms since the epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kodoctl.recall.message.stored_message import DeadLetter, Position
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.recall.ledger.recall_ledger import RecallEvent
+    from kodoctl.recall.plan.recall_plan import PlannedLetter, RecallPlan
+    from kodoctl.recall.send.rate_limit import RateLimit
+
+
+@dataclass
+class SendReport:
+    """Result for the dead letters of a plan. `before`: settled by an earlier attempt, or by another run; `already`:
+    those of them that an attempt at this very plan settled. `gone`: acknowledged without an entry in this ledger.
+    `in_doubt`: sent, and stopped before a receipt came; the next attempt finds out. `duplicates`: messages that
+    a broker stored twice and this acknowledged; `stored_twice`: those that it cannot acknowledge, a line each.
+    """
+
+    sent: int = 0
+    had_already: int = 0
+    discarded: int = 0
+    before: int = 0
+    already: int = 0
+    acknowledged: int = 0
+    unacknowledged: int = 0
+    gone: int = 0
+    in_doubt: int = 0
+    refused: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    duplicates: int = 0
+    stored_twice: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Every letter that is still there arrived, and nothing needs a person."""
+        return not (self.interrupted or self.refused or self.unclear or self.elsewhere or self.unacknowledged)
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """Settings of an attempt. `clock` in ms since the epoch; `tell` gets (dead letters done, dead letters in all);
+    `signer` None: headers are not signed; `at_once`: dead letters entered into the ledger together, None: as many as
+    usual; `holds` False: the dead letters are held by another process, which acknowledges them, too; `horizon`: ms that
+    a message may wait at most; `ordered`: the lane they are in keeps the order of keys; `booked`: see PlanLedger.
+    """
+
+    pace: RateLimit
+    who: str
+    clock: Callable[[], int]
+    stop: threading.Event
+    tell: Callable[[int, int], None]
+    signer: Signer | None = None
+    at_once: int | None = None
+    holds: bool = True
+    horizon: int = 0
+    ordered: bool = False
+    booked: Mapping[str, int] | None = None
+
+
+@dataclass(slots=True)
+class InFlightMessage:
+    """A dead letter that is being sent or discarded. `token` acknowledges it; `payload`: the one to send, edited if the
+    plan has an edit; `outcome` None: not known yet; `receipt`: position where it was stored, if the broker reported it.
+    """
+
+    chosen: PlannedLetter
+    token: object
+    letter: DeadLetter
+    payload: bytes | None
+    outcome: RecallEvent | None = None
+    receipt: str = ""
+    note: str = ""
+
+    def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
+        """Sets its outcome; `note`: the reason if it was not sent."""
+        self.receipt, self.note = receipt, note
+        self.outcome = outcome  # last: who sees it reads the others without a lock
+
+
+@dataclass(slots=True)
+class SendBatch:
+    """Messages that are recorded together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt;
+    `left`: those are not awaited any longer.
+    """
+
+    messages: list[InFlightMessage] = field(default_factory=list)
+    size: int = 0
+    on_their_way: int = 0
+    left: bool = False
+
+    def add(self, message: InFlightMessage) -> None:
+        """Appends a message, which has not been sent yet."""
+        self.messages.append(message)
+        self.size += message.letter.size
+
+
+ParallelSend = Callable[["RecallPlan", Collection[int], Container[Position], Mapping[str, int]], SendReport]
+"""Sends the dead letters of a plan, or of a segment of it, that go to some lanes, except those at some positions, and
+records them in the ledger; the numbers are those of PlanLedger.highest_booked. The caller sends what is left.
+"""

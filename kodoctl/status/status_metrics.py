@@ -1,0 +1,142 @@
+"""Lane status as metrics for Prometheus. One table of all metrics, for export, documentation
+(docs/reference/metrics.md) and tests.
+
+Unknown is never zero: a value that could not be read has no sample, and a counter of failures shows that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from kodoctl.status.lane_status import LaneStatus, StatusReading
+
+TOPIC: Final = ("namespace", "topic")
+LANE_LABELS: Final = (*TOPIC, "subscription", "level", "state")
+_KEPT: Final = 3  # intervals after which a reading says nothing of the present
+
+
+@dataclass(frozen=True, slots=True)
+class StatusMetric:
+    """One metric. `read` gives its value for a lane, at a time in ms since the epoch, or None where that is not known."""
+
+    name: str
+    help: str
+    read: Callable[[LaneStatus, int], float | None]
+    kind: str = "gauge"
+    labels: tuple[str, ...] = LANE_LABELS
+
+
+def _of_present(read: Callable[[LaneStatus], float]) -> Callable[[LaneStatus, int], float | None]:
+    """Reader of a lane that is there: one that is not holds nothing, which is another matter than none."""
+    return lambda lane, _now: read(lane) if lane.there else None
+
+
+def _unacknowledged(lane: LaneStatus, _now: int) -> float | None:
+    """The broker loses count of it where consumers die (kodo_consumer.adapters.pulsar.cluster_admin)."""
+    return lane.unacknowledged if lane.there and lane.unacknowledged >= 0 else None
+
+
+def _age(lane: LaneStatus, now: int) -> float | None:
+    if not lane.there or (lane.entries and lane.oldest is None):
+        return None
+    return max(0.0, (now - lane.oldest) / 1000) if lane.oldest is not None else 0.0
+
+
+LANE_METRICS: Final = (
+    StatusMetric("kodo_lane_there", "1 where topic and subscription of a lane are there, else 0.",
+                 lambda lane, _now: float(lane.there)),
+    StatusMetric("kodo_lane_entries", "Entries (batches) of a lane that are not acknowledged: its depth.",
+                 _of_present(lambda lane: lane.entries)),
+    StatusMetric("kodo_lane_oldest_seconds", "Age of the oldest message of a lane that is not acknowledged; 0 without any.",
+                 _age),
+    StatusMetric("kodo_lane_delayed_messages", "Messages of a lane that are not due yet, as far as consumers are connected.",
+                 _of_present(lambda lane: lane.delayed)),
+    StatusMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have.", _unacknowledged),
+    StatusMetric("kodo_lane_consumers", "Consumers connected to a lane.", _of_present(lambda lane: lane.consumers)),
+)  # fmt: skip
+FAILURES: Final = StatusMetric(
+    "kodo_status_failures_total", "Readings in which a topic could not be read: its lanes have no samples then.",
+    lambda _lane, _now: None, "counter", TOPIC,
+)  # fmt: skip
+LAST_READ: Final = StatusMetric(
+    "kodo_status_last_read_timestamp_seconds", "When the lanes were last read, in seconds since the epoch.",
+    lambda _lane, _now: None, labels=(),
+)  # fmt: skip
+STATUS_METRICS: Final = (*LANE_METRICS, FAILURES, LAST_READ)
+
+
+class StatusCollector(Collector):
+    """The last reading, for a registry. Scrapes read nothing from the cluster. `every`: seconds between two readings;
+    `now`: ms since the epoch. `update` may be called from one thread while others collect.
+    """
+
+    def __init__(self, every: float, now: Callable[[], int]) -> None:
+        self._kept = _KEPT * every * 1000
+        self._now, self._start = now, now()
+        self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
+
+    def update(self, reading: StatusReading) -> None:
+        """Takes the place of the last one."""
+        failures = Counter(self._state[1])
+        for topology in reading.topologies:
+            failures.update({(topology.namespace, lane.ground): 0 for lane in topology.lanes})
+        failures.update({(topic.namespace, topic.ground): 0 for topic in reading.unread})
+        failures.update((topic.namespace, topic.ground) for topic in reading.unread)
+        self._state = (reading, dict(failures))
+
+    def health(self) -> tuple[bool, object]:
+        """True and a document if readings go on, for /healthz: otherwise the process should be restarted."""
+        reading = self._state[0]
+        silent = self._now() - (reading.at if reading else self._start)
+        problems = [f"no reading ended for {silent // 1000} s"] if silent > self._kept else []
+        return not problems, {"ok": not problems, "problems": problems}
+
+    def readiness(self) -> tuple[bool, object]:
+        """True and a document if there are present values to show, for /readyz. The document always lists
+        topics that could not be read.
+        """
+        reading = self._fresh()
+        unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
+        problems = unread if reading else ["the lanes have not been read yet, or not for three intervals"]
+        well = reading is not None and (not unread or any(topology.lanes for topology in reading.topologies))
+        return well, {"ok": well, "problems": problems}
+
+    def _fresh(self) -> StatusReading | None:
+        reading = self._state[0]
+        return reading if reading is not None and self._now() - reading.at <= self._kept else None
+
+    def describe(self) -> Iterator[Metric]:
+        """Names of the metrics for the registry, without any figures."""
+        return (_family(metric) for metric in STATUS_METRICS)
+
+    def collect(self) -> Iterator[Metric]:
+        """Metrics of the last reading for the registry; none of a reading that is too old. Ages are computed at
+        this moment.
+        """
+        (reading, failures), now, fresh = self._state, self._now(), self._fresh()
+        for metric in LANE_METRICS:
+            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for topology in fresh.topologies if fresh is not None else ():
+                for lane in topology.lanes:
+                    if lane.state != "audit" and (value := metric.read(lane, now)) is not None:
+                        labels = [topology.namespace, lane.ground, lane.subscription, lane.level, lane.state]
+                        family.add_metric(labels, value)
+            yield family
+        failed = CounterMetricFamily(FAILURES.name.removesuffix("_total"), FAILURES.help, labels=FAILURES.labels)
+        for names, count in sorted(failures.items()):
+            failed.add_metric(names, count)
+        yield failed
+        yield GaugeMetricFamily(LAST_READ.name, LAST_READ.help, value=reading.at / 1000 if reading else None)
+
+
+def _family(metric: StatusMetric) -> Metric:
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

@@ -1,0 +1,158 @@
+"""Status reader of a topology: where its messages are now, one row per lane. Needs only the right to consume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kodoctl.errors import KodoctlError
+from kodoctl.protocol.properties import STEER_PROPERTY
+from kodoctl.pulsar.admin.admin_http import CONNECTIONS
+from kodoctl.pulsar.admin.topic_stats import Stats, read_stats, replications
+from kodoctl.pulsar.binary.message_reader import number_of
+from kodoctl.pulsar.inventory.evidence_reader import count_messages
+from kodoctl.pulsar.inventory.producer_marks import Backlog, read_backlog
+from kodoctl.status.lane_status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.names import HOLDER, State, TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin.admin import Admin
+
+
+def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> TopologyStatus:
+    """One GET a topic, and some a partition with a backlog, for the marks of producers in it; `exact` counts messages by
+    reading the backlog.
+    """
+    names = [topic.name for topic in expansion.topics]
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
+        answers = pool.map(lambda name: read_stats(admin, name, getEarliestTimeInBacklog="true"), names)
+        stats = dict(zip(names, answers, strict=True))
+        rows = [row for topic in expansion.topics for row in _lanes(expansion, topic, stats[topic.name])]
+        lanes = list(pool.map(lambda row: _counted(admin, *row, exact=exact), rows))
+        others = tuple(_others(admin, expansion, stats))
+    return TopologyStatus(
+        expansion.name,
+        str(expansion.namespace),
+        tuple(lanes),
+        others,
+        tuple(_replications(expansion, stats)),
+    )
+
+
+def read_lanes(
+    admin: Admin, expansion: Expansion, over: Callable[[], bool]
+) -> tuple[TopologyStatus, list[UnreadTopic]]:
+    """Reads the lanes of a topology as `read_status` does. A topic that cannot be read, or whose turn comes
+    after `over`, has no lanes and is returned with the reason. Never raises because of the cluster.
+    """
+
+    def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:
+        reason = "its turn did not come in time"
+        try:
+            if not over():
+                stats = read_stats(admin, topic.name, getEarliestTimeInBacklog="true")
+                return [_counted(admin, *row, exact=False) for row in _lanes(expansion, topic, stats)]
+        except KodoctlError as problem:
+            reason = problem.diagnostics[0].detail or problem.diagnostics[0].summary
+        return UnreadTopic(str(expansion.namespace), topic.ground, topic.name.local, reason)
+
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
+        answers = list(pool.map(ask, expansion.topics))
+    unread = [answer for answer in answers if isinstance(answer, UnreadTopic)]
+    lanes = [lane for answer in answers if not isinstance(answer, UnreadTopic) for lane in answer]
+    return TopologyStatus(expansion.name, str(expansion.namespace), tuple(lanes), ()), unread
+
+
+_Row = tuple[LaneStatus, FamilyTopic, str, Stats]
+
+
+def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
+    """The lanes of a topic, without their backlogs: `_counted` adds these."""
+    for reader, label in _readers(expansion, topic):
+        partitions = [
+            sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
+        ]
+        lane = LaneStatus(
+            topic.ground,
+            label,
+            topic.level.value if topic.level else "",
+            topic.state.value if topic.state else "audit",
+            topic.name.local,
+            there=bool(partitions),
+            delayed=sum(int(sub.get("msgDelayed") or 0) for sub in partitions),
+            unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
+            rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
+            rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
+            consumers=max((len(sub.get("consumers") or []) for sub in partitions), default=0),
+            blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
+            steered=next(
+                filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in partitions)),
+                None,
+            ),
+        )
+        yield lane, topic, reader, stats or {}
+
+
+def _is_blocked(consumer: Stats) -> bool:
+    return bool(consumer.get("blockedConsumerOnUnackedMsgs"))
+
+
+def _readers(expansion: Expansion, topic: FamilyTopic) -> Iterable[tuple[str, str]]:
+    """(subscription on Pulsar, subscription of the topology) for each lane that a topic is."""
+    match topic.state:
+        case State.READY:
+            return [(name, name) for name in expansion.topology.spec.topics[topic.ground].subscriptions]
+        case State.DEAD:
+            return [(HOLDER, topic.subscription or "")]
+        case None:
+            return []
+        case _:
+            return [(topic.subscription or "", topic.subscription or "")]
+
+
+def _counted(
+    admin: Admin, lane: LaneStatus, topic: FamilyTopic, reader: str, stats: Stats, *, exact: bool
+) -> LaneStatus:
+    if not lane.there:
+        return lane
+    backlogs = _backlogs(admin, topic, reader, stats)
+    return replace(
+        lane,
+        entries=sum(one.entries for one in backlogs),
+        oldest=min((one.oldest for one in backlogs if one.oldest), default=None),
+        messages=count_messages(admin, topic.name, reader, stats) if exact else None,
+    )
+
+
+def _backlogs(admin: Admin, topic: FamilyTopic, reader: str, stats: Stats | None) -> list[Backlog]:
+    """One a partition that has the subscription."""
+    parts = (stats or {}).get("partitions") or {}
+    subs = {name: sub for name, part in parts.items() if (sub := (part.get("subscriptions") or {}).get(reader))}
+    return [read_backlog(admin, topic.name, number_of(name), reader, sub) for name, sub in subs.items()]
+
+
+def _parts(stats: Stats | None) -> list[Stats]:
+    return list((stats.get("partitions") or {}).values()) if stats else []
+
+
+def _others(admin: Admin, expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[OtherReaders]:
+    for ground, topics in expansion.by_ground().items():
+        found: dict[str, int] = {}
+        for topic in topics:
+            expected = {reader for reader, _ in _readers(expansion, topic)}
+            subs = [one for part in _parts(stats[topic.name]) for one in (part.get("subscriptions") or {}).items()]
+            for name in {name for name, sub in subs if name not in expected and sub.get("isDurable", True)}:
+                entries = sum(one.entries for one in _backlogs(admin, topic, name, stats[topic.name]))
+                found[name] = found.get(name, 0) + entries
+        if found:
+            yield OtherReaders(ground, tuple(sorted(found)), sum(found.values()))
+
+
+def _replications(expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[Replication]:
+    for ground, topics in expansion.by_ground().items():
+        parts = [part for topic in topics for part in _parts(stats[topic.name])]
+        for cluster, (entries, connected) in replications(parts).items():
+            yield Replication(ground, cluster, entries, connected)

@@ -1,0 +1,115 @@
+"""The pause around an attempt of `waiting apply`: when it ends, when it stays, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kodoctl.cli.letters import recall_apply, waiting_apply
+from kodoctl.console import say
+from kodoctl.errors import ClusterError, ExitCode, LockedError, error
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.plan.recall_plan import RecallAction
+from kodoctl.recall.send.sends_in_flight import SendReport
+from tests.unit.cli.running import Ran, kodoctl
+from tests.unit.recall.send.test_lane_pause import WAITING, Cluster
+
+LEDGER = "ledger"
+PROBLEM = ClusterError(error("K500", "no answer", "of the broker"))
+
+
+class Attempts:
+    """`waiting apply` of one plan on a cluster of its own; what it does while the lane is paused is the test's."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.cluster = Cluster()
+        patch.setattr("kodoctl.pulsar.control.override_store.time.sleep", lambda _: None)
+        patch.setattr(waiting_apply, "apply_plan", self._apply)
+        self.does: Callable[[], SendReport] = SendReport
+
+    def _apply(self, _target: Any, asked: Any, _output: Any, paused: Any) -> None:
+        assert (asked.plan, asked.ledger) == ("p.json", LEDGER)
+        with paused(cast("Any", SimpleNamespace(admin=self.cluster)), WAITING) as reports:
+            assert len(self.cluster.orders) == 1
+            reports.append(self.does())
+        say("the report")
+
+    def run(self, does: Callable[[], SendReport] = SendReport) -> Ran:
+        self.does = does
+        return kodoctl("waiting", "apply", "p.json", "--ledger", LEDGER)
+
+    def records(self, event: RecallEvent, run: str = WAITING.run) -> None:
+        DeltaLedger(LEDGER).append([RecallEntry(run, event, "id", WAITING.ledger_key, "1:1:0:-1", 1)])
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> Attempts:
+    return Attempts(monkeypatch)
+
+
+def fails(problem: BaseException) -> Callable[[], SendReport]:
+    def does() -> SendReport:
+        raise problem
+
+    return does
+
+
+def test_a_complete_attempt_ends_the_pause_and_says_nothing_of_it(attempts: Attempts) -> None:
+    assert attempts.run() == Ran(ExitCode.OK, "the report\n", "", b"the report\n")
+    assert attempts.cluster.orders == ()
+
+
+@pytest.mark.parametrize("problem", [PROBLEM, LockedError(error("K563", "another recall is running"))])
+def test_a_failure_before_anything_was_sent_ends_a_new_pause(attempts: Attempts, problem: Any) -> None:
+    for run, event in (("another", RecallEvent.SENT), (WAITING.run, RecallEvent.REFUSED)):
+        attempts.records(event, run)
+    ran = attempts.run(fails(problem))
+    assert (ran.code, attempts.cluster.orders) == (problem.exit_code, ())
+    assert "paused" not in ran.err
+    assert attempts.run(lambda: SendReport(interrupted=True)).code == ExitCode.OK
+    assert attempts.cluster.orders == (), "interrupted before anything was sent"
+
+
+@pytest.mark.parametrize("event", [RecallEvent.INTENT, RecallEvent.SENT, RecallEvent.DISCARDED])
+def test_a_failure_after_something_was_sent_keeps_the_pause_and_says_so(attempts: Attempts, event: RecallEvent) -> None:
+    attempts.records(event)
+    ran = attempts.run(fails(PROBLEM))
+    assert ran.code == ExitCode.ERROR
+    assert ran.err.startswith("L1/retrying stays paused until ")
+    assert len(attempts.cluster.orders) == 1
+
+
+def test_a_ledger_that_cannot_be_read_keeps_the_pause(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeltaLedger, "entries", lambda *_: fails(PROBLEM)())
+    assert "L1/retrying stays paused" in attempts.run(fails(PROBLEM)).err
+    assert len(attempts.cluster.orders) == 1
+
+
+def test_a_pause_that_cannot_be_ended_is_reported_beside_what_was_sent(attempts: Attempts) -> None:
+    def does() -> SendReport:
+        def away() -> None:
+            raise PROBLEM
+
+        attempts.cluster.before = dict.fromkeys(range(attempts.cluster.calls + 1, 99), away)
+        return SendReport(sent=3)
+
+    ran = attempts.run(does)
+    assert (ran.code, ran.out) == (ExitCode.ERROR, "the report\n")
+    assert "no answer [K500]" in ran.err
+    assert "L1/retrying stays paused: run the same command again" in ran.err
+
+
+def test_the_time_that_sending_takes_counts() -> None:
+    pace = waiting_apply.SendPace(0, 2.0)
+    assert pace.sending(replace(WAITING, letters=WAITING.letters[:1] * 5)) == 2_500
+
+
+def test_a_second_interrupt_says_that_the_lane_stays_paused() -> None:
+    assert recall_apply._after_the_end(WAITING).endswith("L1/retrying stays paused until then.")
+    dead = replace(WAITING, lane="", action=RecallAction.SEND)
+    assert recall_apply._after_the_end(dead) == "The same command again goes on, and sends nothing twice."

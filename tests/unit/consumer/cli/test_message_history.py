@@ -1,0 +1,145 @@
+"""Following one message by what is stored and what was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kodo_consumer import Consumer, Message
+from kodo_consumer.cli.message_history import (
+    DEAD_LETTERS,
+    FoundMessage,
+    Search,
+    SearchedTopic,
+    level_lines,
+    lines,
+    tenant_levels,
+    to_json,
+)
+from kodo_consumer.core.values.envelope import Level
+from kodo_consumer.testing import Harness
+
+from kodoctl.protocol.overrides import Override, OverrideKind
+from tests.unit.consumer.engine_bench import policy
+from tests.unit.consumer.topologies import write
+
+TOPICS = """
+  orders:
+    fair_by: uid
+    subscriptions: {{billing: {{in_place: [], retrying: {{delays: [10s], attempts: 1}}, audit: {}}}}}
+"""
+
+
+def followed(folder: Path, audit: str, name: str, *, trimmed: bool = False) -> tuple[Search, list[SearchedTopic]]:
+    """A message that failed twice, among others; `trimmed`: only records and dead letters are stored still."""
+    consumer = Consumer.load(write(folder, TOPICS.format(audit)), topic="orders", subscription="billing", environ={})
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        if message.text() == "bad":
+            raise ValueError
+
+    harness = Harness(consumer)
+    for number in range(5):
+        harness.send(b"good", properties={"kodo-id": f"order-{number}"})
+    harness.send(b"bad", properties={"kodo-id": "order-17"})
+    harness.advance("1m")
+    policy = harness.policy
+    assert policy.dead_letter is not None
+    places = [
+        *(SearchedTopic(lane.topic, lane.name) for lane in policy.lanes),
+        SearchedTopic(policy.dead_letter.topic, DEAD_LETTERS),
+    ]
+    audit_topic = policy.audit.topic if policy.audit else ""
+    search = Search(name, places)
+    for _ in range(3):
+        for place in [*places, *([SearchedTopic(audit_topic, "audit")] if audit_topic else [])]:
+            if trimmed and place.name not in (DEAD_LETTERS, "audit"):
+                continue
+            ledger = list(harness.broker._topics).index(place.topic) + 1
+            for stored in harness.broker.messages(place.topic):
+                id_, is_gone = f"{ledger}:{stored.number}:-1:-1", place.name != DEAD_LETTERS
+                seen = FoundMessage(place.topic, id_, stored.payload, stored.properties, stored.publish_time, is_gone)
+                (search.records if place.topic == audit_topic else search.message)(seen)
+    harness.close()
+    return search, places
+
+
+@pytest.mark.parametrize("name", ["order-17", "1:5:-1:-1", "2:0:-1:-1"])
+def test_every_hop_has_its_place_its_reason_and_the_rule(tmp_path: Path, name: str) -> None:
+    search, _ = followed(tmp_path, "true", name)
+    assert [(hop.place, hop.ended, hop.rule, hop.target) for hop in search.hops()] == [
+        ("L1/ready", "moved", "retrying", "L1/retrying"),
+        ("L1/retrying", "dead", "dead", DEAD_LETTERS),
+        (DEAD_LETTERS, "", "", ""),
+    ]
+    assert [hop.reason for hop in search.hops()] == ["", "ValueError", "ValueError"]
+    assert search.hops()[1].attempts == {"retrying": 1}
+
+
+def test_without_records_places_and_reasons_tell(tmp_path: Path) -> None:
+    search, places = followed(tmp_path, "false", "order-17")
+    assert [hop.place for hop in search.hops()] == ["L1/ready", "L1/retrying", DEAD_LETTERS]
+    text = "\n".join(lines(to_json("order-17", search, places), str))
+    assert "acknowledged; no audit record says by which rule" in text
+    assert "because: ValueError (retrying 1, due" in text
+    assert text.count("cause, of all that failed like it: ValueError") == 2
+    assert "(is here now)" in text
+
+
+def test_records_tell_what_is_no_longer_stored(tmp_path: Path) -> None:
+    search, places = followed(tmp_path, "true", "order-17", trimmed=True)
+    assert [(hop.place, hop.stored) for hop in search.hops()] == [
+        ("L1/ready", False), ("L1/retrying", False), (DEAD_LETTERS, True),
+    ]  # fmt: skip
+    document = to_json("order-17", search, places)
+    text = "\n".join(lines(document, str))
+    assert "L1/ready  1:5:-1:-1 (no longer stored)" in text
+    assert "moved to L1/retrying by rule retrying: ValueError" in text
+    assert text.startswith("also known as 1:5:-1:-1, 2:0:-1:-1")
+
+
+def test_others_are_not_mistaken_for_it_and_nothing_found_is_nothing(tmp_path: Path) -> None:
+    search, _ = followed(tmp_path, "true", "order-3")
+    assert [(hop.place, hop.ended) for hop in search.hops()] == [("L1/ready", "done")]
+    search, places = followed(tmp_path, "true", "order-99")
+    assert search.hops() == []
+    assert to_json("order-99", search, places)["looked_at"] > 8
+
+
+def test_a_message_with_one_name_is_known_by_no_other() -> None:
+    search = Search("1:1:0:-1", [SearchedTopic("t", "L1/ready")])
+    search.message(FoundMessage("t", "1:1:0:-1", b"", {}, 7, acknowledged=False))
+    assert list(lines(to_json("1:1:0:-1", search, []), str)) == ["7  L1/ready  1:1:0:-1 (is here now)"]
+
+
+def test_hostile_properties_and_records_end_no_search() -> None:
+    search = Search("order-1", [SearchedTopic("t", "L1/ready")])
+    hostile = {"kodo-id": "order-1", "kodo-hop": "x", "kodo-due": "9" * 40, "kodo-attempts-retrying": "-1"}
+    search.message(FoundMessage("t", "1:1:0:-1", b"", {**hostile, "kodo-recall": "again"}, 7, acknowledged=False))
+    search.records(FoundMessage("a", "2:1:0:-1", b"{", {"kodo-audit": "1"}, 7, acknowledged=False))
+    search.records(FoundMessage("a", "2:2:0:-1", None, {}, 7, acknowledged=False))
+    [hop] = search.hops()
+    assert (hop.hop, hop.due, hop.attempts) == (0, None, {})
+    assert "because: no reason given (recall again)" in "\n".join(lines(to_json("order-1", search, []), str))
+
+
+def test_the_level_of_its_tenant_is_told_with_who_gave_it_until_when_and_what_is_unknown(tmp_path: Path) -> None:
+    search, _ = followed(tmp_path, "true", "order-17")
+    assert search.tenants(lambda properties, key: f"{properties['kodo-id']}{key}") == ["(none)", "order-17"]
+    until = 1_800_003_600_000
+    move = Override(OverrideKind.MOVE, until - 1, until, "ann@desk", "their sale", tenant="u1", to="L2")
+    stays = replace(move, tenant="u2", why="", waiting="stay")
+    paused = Override(OverrideKind.PAUSE, until - 1, until, "ann@desk", tenant="u1")
+    of = policy(fair_by="uid", exclusive_levels={Level.L2: frozenset({"u1"})})
+    document = tenant_levels(of, ["u1", "u2"], [move, stays, paused, replace(move, tenant="u3")])
+    assert document["exclusive"] == {"u1": "L2"}
+    assert [found["tenant"] for found in document["moves"]] == ["u1", "u2"]
+    when = "until 2027-01-15 09:00 UTC, by ann@desk"
+    assert list(level_lines(document)) == [
+        "tenant u1 has level L2 by exclusive_levels of the file, before its routes",
+        f"tenant u1 moved to L2 {when}: their sale; this counts before routes of the file",
+        f"tenant u2 moved to L2 {when}; this counts before routes of the file; what waits stays",
+    ]
+    assert list(level_lines(tenant_levels(of, [], [], "garbage"))) == ["live orders cannot be read: garbage"]

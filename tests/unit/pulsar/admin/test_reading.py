@@ -1,0 +1,356 @@
+"""Answers of the broker in our types: stats of a topic, what kind of broker it is, records of our own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import ClusterError
+from kodoctl.plan.importing.import_planner import import_namespace
+from kodoctl.plan.inventory import LiveObject
+from kodoctl.plan.ledger import Ledger, OwnershipKind, encode
+from kodoctl.protocol.properties import LEDGER_PREFIX
+from kodoctl.pulsar.admin.admin import (
+    AdminError,
+    Reply,
+    RequestCount,
+    must,
+    partition_path,
+    schema_path,
+    subscription_path,
+    topic_path,
+)
+from kodoctl.pulsar.admin.broker_info import read_bookies, read_server, read_version
+from kodoctl.pulsar.admin.topic_stats import parse
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+from kodoctl.pulsar.control.control_namespace import read_control_namespace
+from kodoctl.pulsar.inventory import topic_policy_reader
+from kodoctl.pulsar.inventory.live_inventory import ReadScope, grants_of, list_topics, read_ledgers, read_live
+from kodoctl.topology.model.policies import from_json
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.resources import TopicResource
+from tests.samples.inventories import HERE
+
+J, K = TopicName(HERE, "J"), TopicName(HERE, "K")
+
+
+class Book:
+    """An admin port that answers GETs from a table; anything else is 404, or `otherwise`."""
+
+    def __init__(self, otherwise: int = 404, **answers: Any) -> None:
+        self.answers, self.otherwise = answers, otherwise
+        self.traffic = RequestCount()
+        self.waits = WaitMonitor()
+        self.asked: list[str] = []
+
+    def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
+        self.asked.append(path)
+        answer = self.answers.get(path.replace("/", "_"), self.otherwise)
+        return Reply(method, path, answer, None, "no") if isinstance(answer, int) else Reply(method, path, 200, answer)
+
+
+# --- names in paths
+
+
+def test_names_are_encoded_once_and_nothing_in_them_leads_elsewhere() -> None:
+    odd = TopicName(HERE, "a b%41#?/../x")
+    assert topic_path(odd) == "persistent/acme/ns/a%20b%2541%23%3F%2F..%2Fx"
+    assert schema_path(odd) == "schemas/acme/ns/a%20b%2541%23%3F%2F..%2Fx"
+    assert partition_path(J, 2) == "persistent/acme/ns/J-partition-2"
+    assert subscription_path(J, "s/t\n") == "persistent/acme/ns/J/subscription/s%2Ft%0A"
+
+
+# --- topics that others made
+
+
+def test_whoever_may_produce_chooses_names_and_each_is_listed() -> None:
+    """`..` is a topic like others to a broker; of one with a NUL no broker can be asked, so that only its name is known."""
+    here = "persistent://acme/ns/"
+    partitioned = [f"{here}{name}" for name in ("J", "..", ".", "a b", "n\0l", "__change_events")]
+    plain = [f"{name}-partition-0" for name in partitioned] + [f"{here}p", f"{here}../x"]
+    admin = Book(persistent_acme_ns_partitioned=partitioned, persistent_acme_ns=plain)
+    asked, named = list_topics(admin, HERE)
+    assert [topic.local for topic in asked] == [".", "..", "J", "a b"]
+    assert [topic.local for topic in named] == ["../x", "n\0l", "p"]
+
+
+def test_a_grant_on_a_topic_of_any_name_is_read() -> None:
+    dump = {"auth_policies": {"destination_auth": {"persistent://acme/ns/..": {"anna": ["produce"]}}}}
+    assert [grant.address for grant in grants_of(HERE, dump)] == ["grant.persistent://acme/ns/../anna"]
+
+
+# --- stats
+
+
+def _part(subscriptions: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"subscriptions": subscriptions or {}, "publishers": [], "storageSize": 0, "backlogSize": 0, **more}
+
+
+def _stats(*parts: dict[str, Any] | None, **metadata: Any) -> dict[str, Any]:
+    named = {f"persistent://acme/ns/J-partition-{index}": part for index, part in enumerate(parts) if part is not None}
+    return {"metadata": {"partitions": len(parts), **metadata}, "partitions": named}
+
+
+def test_sizes_backlogs_and_clients_are_summed_over_partitions() -> None:
+    sub = {"msgBacklog": 2, "backlogSize": 10, "consumers": [{}], "subscriptionProperties": {"kodoctl": "trade"}}
+    one = _part({"s": sub}, publishers=[{}], storageSize=100, backlogSize=10, lastPublishTimeStamp=5)
+    other = _part({"s": {**sub, "consumers": []}}, storageSize=50, backlogSize=20, lastPublishTimeStamp=9)
+    found = parse(J, _stats(one, other, _part({"s": sub}), properties={"kodoctl": "trade"}))
+    assert (found.partitions, found.marker, found.missing) == (3, "trade", ())
+    facts = found.facts
+    assert (facts.storage_bytes, facts.backlog_bytes, facts.last_publish) == (150, 30, 9)
+    assert (facts.producers, facts.consumers, facts.busy_partitions) == (1, 1, (0, 2))
+    [reading] = found.subscriptions
+    assert (reading.name, reading.marker, reading.missing_on) == ("s", "trade", ())
+    assert (reading.facts.backlog_entries, reading.facts.backlog_bytes, reading.facts.consumers) == (6, 30, 1)
+
+
+def test_a_subscription_on_one_partition_of_four_lacks_the_others() -> None:
+    found = parse(J, _stats(_part(), _part({"s": {}}), _part(), _part()))
+    assert [(s.name, s.missing_on) for s in found.subscriptions] == [("s", (0, 2, 3))]
+
+
+def test_a_partition_that_is_not_there_is_missing_and_no_subscription_lacks_it() -> None:
+    found = parse(J, _stats(_part({"s": {}}), None, _part({"s": {}})))
+    assert found.missing == (1,)
+    assert [(s.name, s.missing_on) for s in found.subscriptions] == [("s", ())]
+
+
+@pytest.mark.parametrize("key", ["isDurable", "durable"])
+def test_readers_leave_nothing_that_counts(key: str) -> None:
+    found = parse(J, _stats(_part({"reader-1": {key: False, "msgBacklog": 9}, "s": {key: True}})))
+    assert [s.name for s in found.subscriptions] == ["s"]
+
+
+def test_the_brokers_own_cursor_of_a_compacted_topic_is_nobodys_subscription() -> None:
+    reading = parse(J, _stats(_part({"__compaction": {"isDurable": True, "msgBacklog": 3}, "s": {}})))
+    assert [s.name for s in reading.subscriptions] == ["s"]
+
+
+def test_live_orders_to_workers_are_seen_and_kept() -> None:
+    found = parse(J, _stats(_part({"s": {"subscriptionProperties": {"kodo-steer": "pause"}}})))
+    assert found.subscriptions[0].facts.steered == "pause"
+
+
+def test_an_answer_without_most_of_its_members_is_an_empty_topic() -> None:
+    found = parse(J, {})
+    assert (found.partitions, found.marker, found.subscriptions) == (0, None, ())
+    assert parse(J, {"metadata": None, "partitions": None}).facts.producers == 0
+
+
+# --- the broker
+
+
+CONFIG = {
+    "clusterName": "east",
+    "defaultRetentionTimeInMinutes": "60",
+    "defaultRetentionSizeInMB": "-1",
+    "ttlDurationDefaultInSeconds": "0",
+    "subscriptionExpirationTimeMinutes": "5",
+    "backlogQuotaDefaultLimitBytes": "1024",
+    "brokerDeleteInactiveTopicsEnabled": "true",
+    "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
+    "brokerDeleteInactiveTopicsFrequencySeconds": "120",
+    "isSchemaValidationEnforced": "true",
+    "managedLedgerDefaultEnsembleSize": "3",
+    "allowAutoTopicCreation": "false",
+}
+
+
+def test_a_super_user_learns_the_cluster_and_the_brokers_defaults() -> None:
+    server = read_server(Book(clusters=["east", "west"], brokers_configuration_runtime=CONFIG, brokers_version="4.2.4"))
+    assert (server.cluster, server.version) == ("east", (4, 2, 4))
+    expected = {
+        "retention": {"time": "1h", "size": "unlimited"},
+        "ttl": "unlimited",
+        "subscription_expiry": "5m",
+        "backlog_quota": {"size": "1KiB", "time": "unlimited"},
+        "inactive_topic": {"delete": "caught_up", "after": "2m"},
+        "auto_topic_creation": False,
+        "persistence": {"ensemble": 3, "write_quorum": 2, "ack_quorum": 2},
+        "schema_validation": True,
+    }
+    assert server.defaults == {name: from_json(name, value) for name, value in expected.items()}
+    assert not server.unsupported
+
+
+def test_others_know_the_cluster_when_there_is_one_and_no_defaults() -> None:
+    server = read_server(Book(clusters=["east", "global"], brokers_configuration_runtime=401))
+    assert (server.cluster, dict(server.defaults)) == ("east", {})
+
+
+def test_several_clusters_cannot_be_told_apart_without_a_super_user() -> None:
+    with pytest.raises(ClusterError, match="knows east, west and only a super-user"):
+        read_server(Book(clusters=["east", "west"], brokers_configuration_runtime=401))
+
+
+def test_something_else_that_answers_is_not_taken_for_pulsar() -> None:
+    with pytest.raises(ClusterError) as caught:
+        read_server(Book(clusters={"hello": "world"}))
+    assert caught.value.diagnostics[0].code == "K523"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("4.0.7", (4, 0, 7)), ("5.1-SNAPSHOT", (5, 1, 0)), ("unknown", ()), ("", ())]
+)
+def test_a_version_is_read_or_unknown(text: str, version: tuple[int, ...]) -> None:
+    assert read_version(Book(brokers_version=text)) == version
+    assert read_version(Book()) == ()
+
+
+def test_an_old_broker_does_not_have_every_policy() -> None:
+    assert read_server(Book(clusters=["x"], brokers_version="4.0.7")).unsupported == {"subscription_expiry"}
+
+
+def test_inactive_topics_that_are_never_deleted_are_told() -> None:
+    server = read_server(
+        Book(clusters=["x"], brokers_configuration_runtime={"brokerDeleteInactiveTopicsEnabled": "false"})
+    )
+    assert server.defaults["inactive_topic"] == from_json("inactive_topic", {"delete": "never"})
+
+
+# --- records of our own
+
+
+def test_the_control_namespace_holds_the_uuid_and_where_topologies_live() -> None:
+    properties = {"kodoctl.uuid": "11", "kodoctl.index/trade": json.dumps(["acme/a", "acme/b"]), "other": "x"}
+    found = read_control_namespace(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
+    assert found.uuid == "11"
+    assert found.index == {"trade": (NamespaceName("acme", "a"), NamespaceName("acme", "b"))}
+
+
+def test_a_place_is_a_property_of_its_own_beside_lists_of_earlier_times() -> None:
+    properties = {"kodoctl.index/trade": '["acme/a"]', "kodoctl.place/trade/b": "1", "kodoctl.place/other/a": "1"}
+    found = read_control_namespace(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
+    a, b = NamespaceName("acme", "a"), NamespaceName("acme", "b")
+    assert found.index == {"trade": (a, b), "other": (a,)}
+
+
+def test_before_the_first_apply_there_is_neither() -> None:
+    assert read_control_namespace(Book(), "acme").uuid is None
+    assert read_control_namespace(Book(namespaces_acme_kodoctl={}), "acme").uuid is None
+
+
+@pytest.mark.parametrize("text", ["no json", "5", '["no namespace"]', "null", '["bank/payments"]'])
+def test_a_damaged_index_is_told_and_never_guessed_at(text: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        read_control_namespace(Book(namespaces_acme_kodoctl={"properties": {"kodoctl.index/trade": text}}), "acme")
+    assert caught.value.diagnostics[0].code == "K522"
+
+
+def test_a_ledger_that_cannot_be_read_stops_the_command() -> None:
+    with pytest.raises(ClusterError):
+        read_ledgers(HERE, {"properties": {f"{LEDGER_PREFIX}trade": "damaged"}})
+    assert read_ledgers(HERE, {"properties": {"something": "else"}}) == {}
+    assert read_ledgers(HERE, {}) == {}
+    assert isinstance(Ledger("x", HERE).owned, dict)
+
+
+def test_grants_stand_on_namespaces_and_on_persistent_topics() -> None:
+    auth = {
+        "namespace_auth": {"anna": ["consume"]},
+        "destination_auth": {
+            "persistent://acme/ns/J": {"ben": ["produce"]},
+            "non-persistent://acme/ns/x": {"cleo": ["produce"]},
+        },
+    }
+    found = {grant.address: grant.actions for grant in grants_of(HERE, {"auth_policies": auth})}
+    assert found == {"grant.acme/ns/anna": {"consume"}, "grant.persistent://acme/ns/J/ben": {"produce"}}
+    assert not list(grants_of(HERE, {}))
+
+
+def test_a_refused_request_says_what_it_was_for() -> None:
+    with pytest.raises(ClusterError, match=r"listing topics: GET x answered 500 \(no\)"):
+        must(Reply("GET", "x", 500, None, "no"), "listing topics")
+
+
+@pytest.mark.parametrize("status", [412, 500, 503])
+def test_a_broker_without_time_has_not_said_that_nothing_is_configured(status: int) -> None:
+    for path in ("brokers_configuration_runtime", "brokers_version"):
+        with pytest.raises(AdminError, match=f"answered {status}"):
+            read_server(Book(clusters=["x"], **{path: status}))
+    with pytest.raises(AdminError, match=f"answered {status}"):
+        read_bookies(Book(bookies_all=status))
+    assert (read_bookies(Book(bookies_all=403)), read_bookies(Book(bookies_all={"bookies": [{}]}))) == (None, 1)
+
+
+# --- the live side as a whole
+
+
+def _live(**answers: Any) -> Book:
+    """A namespace with topics J and K of two partitions each, as far as `answers` say nothing else."""
+    parts = [f"persistent://acme/ns/{name}-partition-{number}" for name in "JK" for number in (0, 1)]
+    return Book(
+        204,
+        **{
+            "clusters": ["x"],
+            "tenants_acme": {"allowedClusters": ["x"]},
+            "namespaces_acme_ns": {"bundles": {}},
+            "persistent_acme_ns_partitioned": [f"persistent://acme/ns/{name}" for name in "JK"],
+            "persistent_acme_ns": parts,
+            **{f"persistent_acme_ns_{name}_partitioned-stats": _stats(_part(), None) for name in "JK"},
+            "namespaces_acme_kodoctl": 404,
+            **answers,
+        },
+    )
+
+
+def _namespace_with_ledger(address: str) -> dict[str, Any]:
+    ledger = Ledger("trade", HERE, owned={address: OwnershipKind.CREATED})
+    return {"bundles": {}, "properties": {f"{LEDGER_PREFIX}trade": encode(ledger)}}
+
+
+def test_topics_of_which_a_part_is_unknown_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
+    book = _live(**{f"persistent_acme_ns_{name}-partition-1_stats": 412 for name in "JK"})
+    with pytest.raises(ClusterError) as caught:
+        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,), declared=frozenset({J, K})))
+    told = [(finding.code, finding.detail.partition(":")[2][:20]) for finding in caught.value.diagnostics]
+    assert sorted(told) == [("K580", "//acme/ns/J: nothing"), ("K580", "//acme/ns/K: nothing")]
+
+
+def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that its broker could not load refused every plan of its namespace, for ever and after a minute each."""
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
+    client = BrokerClient(Connection("http://127.0.0.1:1"))
+    whole = {"persistent_acme_ns_J_partitioned-stats": _stats(_part(), _part())}
+    book = _live(**whole, **{"persistent_acme_ns_K-partition-1_stats": 500})
+    live = read_live(book, client, ReadScope((HERE,), names=frozenset({"trade"}), declared=frozenset({J})))
+    assert live.unread == {K: "nothing is known of partition 1: its broker did not tell at once"}
+    assert live.objects[f"topic.{K}"] == LiveObject(TopicResource(K, 0, {}))
+    assert not any("K-partition-1" in path for path in book.asked), "and nobody waits for it"
+    live = read_live(book, client, ReadScope((HERE,), everything=True))
+    assert "K-partition-1/stats answered 500" in live.unread[K]
+    adopted = import_namespace(live, HERE, "trade")
+    assert [(address, why.partition(":")[0]) for address, why in adopted.left_out] == [
+        (f"topic.{K}", "it cannot be read")
+    ]
+    assert adopted.adopted == 1
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"persistent_acme_ns_K_partitioned-stats": _stats(_part(), None, properties={"kodoctl": "trade"})},
+        {"namespaces_acme_ns": _namespace_with_ledger("subscription.persistent://acme/ns/K/s")},
+        {"namespaces_acme_ns": _namespace_with_ledger("topic.persistent://acme/ns/K")},
+    ],
+)
+def test_what_the_marker_or_the_ledger_gives_us_must_be_known(
+    ours: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
+    whole = {"persistent_acme_ns_J_partitioned-stats": _stats(_part(), _part())}
+    book = _live(**{**whole, "persistent_acme_ns_K-partition-1_stats": 500, **ours})
+    with pytest.raises(ClusterError, match=r"K: nothing is known of partition 1: .*answered 500"):
+        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,), names=frozenset({"trade"})))
+
+
+@pytest.mark.parametrize("status", [412, 500, 503])
+def test_a_tenant_that_cannot_be_read_is_not_one_without_roles(status: int) -> None:
+    with pytest.raises(AdminError, match=f"answered {status}"):
+        read_live(_live(tenants_acme=status), BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,)))
