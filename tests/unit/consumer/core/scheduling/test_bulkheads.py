@@ -256,7 +256,6 @@ def judged(seed: int, *, reserves: bool = False) -> Judge:
     return shop
 
 
-@pytest.mark.simulated
 @pytest.mark.parametrize("reserves", [False, True])
 @pytest.mark.parametrize("seed", range(40))
 def test_the_law_holds_at_every_moment_of_a_random_run(seed: int, reserves: bool) -> None:
