@@ -84,7 +84,7 @@ coverage: $(READY) ## Combine what the parts of test-full covered: nine tenths o
 
 test-compiled: $(READY) ## The core's unit tests with the compiled core, where it is built of these sources (make native)
 	@if $(BIN)/python -c 'import sys; from kodo_consumer.core import COMPILED; print(COMPILED); sys.exit(not COMPILED.compiled)'; then \
-	KODOCTL_TEST_COMPILED=1 $(BIN)/pytest -q --tb=short -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/consumer/core tests/unit/consumer/test_simul*.py; \
+	KODOCTL_TEST_COMPILED=1 $(BIN)/pytest -q --tb=short -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/consumer/core tests/unit/consumer/simulation; \
 	else echo "Only the interpreted core is tested"; fi
 
 programs: ## Chromium and Graphviz for the tests that run them, where they are missing and can be had
