@@ -23,7 +23,7 @@ from itertools import count
 
 from kodoctl.pulsar.binary.bundled_producer import BundledProducer
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, DedupProducer
-from kodoctl.recall import batch_sender, dead_letter_partitions, sender
+from kodoctl.recall.send import batch_sender, dead_letter_partitions, sender
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
 STEP = os.environ["KILL_AT"]

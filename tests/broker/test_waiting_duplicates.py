@@ -25,7 +25,7 @@ from itertools import count
 import pulsar
 import requests
 
-from kodoctl.recall import batch_sender, sender
+from kodoctl.recall.send import batch_sender, sender
 
 sender.MOST_AT_ONCE = 20
 calls, original = count(1), batch_sender.BatchSender._send_all

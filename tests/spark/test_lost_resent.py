@@ -25,7 +25,7 @@ KILLING = f"""
 {DYING}
 from kodoctl.pulsar.binary.bundled_producer import BundledProducer
 from kodoctl.pulsar.binary.recall_transport import DedupProducer
-from kodoctl.recall import batch_sender
+from kodoctl.recall.send import batch_sender
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
 around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none

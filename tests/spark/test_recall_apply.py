@@ -30,7 +30,7 @@ KILLING = f"""
 from kodoctl.pipeline.recall import send_job as sending
 from kodoctl.pulsar.binary.bundled_producer import BundledProducer
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, DedupProducer
-from kodoctl.recall import batch_sender, dead_letter_partitions
+from kodoctl.recall.send import batch_sender, dead_letter_partitions
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
 sending.AT_ONCE = 20
