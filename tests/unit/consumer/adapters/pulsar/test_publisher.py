@@ -156,7 +156,7 @@ class Fenced:
     def __init__(self) -> None:
         self.works = False
         self.arrived: Counter[bytes] = Counter()  # what a broker got, each time
-        self.sent: Counter[bytes] = Counter()  # what the publisher gave to a producer, without what a connection sent anew
+        self.sent: Counter[bytes] = Counter()  # what the publisher sent, connections aside
         self.most_at_once = 0
         self.opened = 0
         self.closed = threading.Event()
