@@ -17,6 +17,7 @@ import typer
 
 from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
 from kodoctl.host_facts import working_folder
+from kodoctl.private_files import write_whole
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -283,5 +284,15 @@ def write_file(file: str, data: bytes) -> None:
     """Bytes to a file. Raises UsageError with the system's reason."""
     try:
         Path(file).write_bytes(data)
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Replaces a file in one step, a link included: readers see the old bytes or the new ones. Raises UsageError with
+    the system's reason.
+    """
+    try:
+        write_whole(file, data)
     except OSError as problem:
         raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None

@@ -25,8 +25,9 @@ _HANG: Final = 2  # column at which folded lines go on, at least
 
 
 def lines(document: RecommendationDocument) -> Iterator[Line]:
-    """For people: each move and setting with its evidence. The patch is not among them: it must stay as it is. `git apply`
-    reads both, and finds patches by how lines begin: no word of a name begins one.
+    """The recommendation as text: each move and setting with its evidence. The patch is left out, because it
+    must stay unchanged. `git apply` reads both and finds patches by the beginning of lines: no line begins with
+    a word of a name.
     """
     return (replace(line, hang=max(_HANG, line.hang or 0)) for line in _lines(document))
 

@@ -81,7 +81,10 @@ class InlineExecutor:
     def _run(self, message: Message) -> Outcome:
         try:
             context = copy_context()  # as executors of workers do
-            call: Callable[[], None] = lambda: context.run(self._call, message)  # noqa: E731
+
+            def call() -> None:
+                context.run(self._call, message)
+
             if self._around is None:
                 call()
             else:
