@@ -155,7 +155,7 @@ class MemoryBroker:
         on_receipts: OnReceipts,
         largest: Mapping[str, int] | None = None,
         *,
-        local: bool = False,  # noqa: ARG002 - one cluster
+        moves: bool = False,  # noqa: ARG002 - one cluster
     ) -> MemoryPublisher:
         """A publisher to these topics. Raises ClusterError (K710) where there is no such topic."""
         for topic in topics:
