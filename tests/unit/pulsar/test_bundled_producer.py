@@ -226,6 +226,7 @@ def test_without_the_border_or_where_it_does_not_know_the_producer_the_binding_s
     world.border.producer = lambda *_: (_ for _ in ()).throw(TypeError("no producer"))
     assert type(world.open()) is DedupProducer
     assert [one.closed for one in world.producers] == [1, 0]
+    world = World()
     world.border = None
     lane = world.open()
     world.send(lane, 3, b"a")
