@@ -215,7 +215,7 @@ class LaneStats:
     to consumers since a moment the broker chose; `permits`: how many more they have room for. `partitions` of the
     topic. `readers`: names of connected consumers, by partition (its number as a text) that could be asked.
     `server_time`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
-    that asking it took; None: it does not say.
+    that asking it took; None: it does not say. `chunks`: a message came in chunks since its broker has the topic.
     """
 
     workers: frozenset[str] = frozenset()
@@ -230,6 +230,7 @@ class LaneStats:
     permits: int = 0
     partitions: int = 1
     whole: bool = True
+    chunks: bool = False
     readers: Mapping[str, frozenset[str]] = field(default_factory=dict, compare=False)
     server_time: int | None = field(default=None, compare=False)
     took: float = field(default=0.0, compare=False)

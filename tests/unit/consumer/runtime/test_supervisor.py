@@ -280,3 +280,16 @@ def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
     place.service.stop()
     place.service._notice_unknown(lane, LaneStats(readers={"1": unknown}))
     assert anew == ["1"]
+
+
+def test_that_messages_come_in_chunks_is_told_once_before_one_of_them_fails(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = place.policy.lanes[0]
+    place.service._say_chunks(lane, None)
+    place.service._say_chunks(lane, LaneStats())
+    assert "in chunks" not in caplog.text
+    for _ in range(2):
+        place.service._say_chunks(lane, LaneStats(chunks=True))
+    assert caplog.text.count(f"{lane.topic}: a producer sends it messages in chunks") == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
