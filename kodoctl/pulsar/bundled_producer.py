@@ -24,9 +24,8 @@ OnReceipt = Callable[[Receipt], None]
 
 
 class BundledProducer(DedupProducer):
-    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. What the border cannot
-    build (a NUL in a text, which C would cut), and what only a producer that compresses sends, the binding sends, in its
-    turn.
+    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. The binding sends, in
+    its turn, what the border cannot build (a NUL in a text, which C would cut), and what is to be compressed.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:

@@ -1,7 +1,7 @@
 """Compression of messages that go on to another topic: workers' moves, recalls, releases.
 
-A topic stores more than its maximum where a producer compresses, and the client library tells no reader how a message was
-compressed. So a message goes on as it is, and one that is too large for that goes compressed, alone.
+A topic stores more than its maximum where a producer compresses, and the client library tells no reader how a message
+was compressed. So a message goes on as it is, and one that is too large for that goes compressed, alone.
 
 Nothing goes on in chunks. With pulsar-client 3.13 no consumer ever gets a chunked message whose first part was stored
 twice, as after a lost connection: the move would lose it. And a part that is left without its first one stops a shared
@@ -18,8 +18,8 @@ TOO_LARGE: Final = "compressed as well; messages are not sent on in chunks"
 
 
 def compression(largest: int) -> Any:
-    """The type of compression for a topic of the maximal size `largest`, 0: it has none of its own. Where it has one, the
-    size is to be measured before the message is sent, and Python has zlib.
+    """The type of compression for a topic of the maximal size `largest`, 0: it has none of its own. Where it has one,
+    the size is to be measured before the message is sent, and Python has zlib.
     """
     import pulsar
 
@@ -27,8 +27,8 @@ def compression(largest: int) -> Any:
 
 
 def fits_compressed(payload: bytes | None, size: int, largest: int) -> bool:
-    """True if a message of `size` bytes is within the maximal size of its topic when its payload is compressed. The broker
-    answers a larger one by cutting the connection, and the client sends it again, for ever.
+    """True if a message of `size` bytes is within the maximal size of its topic when its payload is compressed. The
+    broker answers a larger one by cutting the connection, and the client sends it again, for ever.
     """
     if not payload:
         return False

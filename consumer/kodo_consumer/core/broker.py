@@ -190,8 +190,8 @@ class Broker(Protocol):
         """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError.
 
         `largest`: bytes a message may have, by topic, where that is known: what is larger gets the receipt that it is
-        never taken. `moves`: messages are moves of a worker: they stay in this cluster where a topic is replicated to others,
-        and one that is too large as it is goes compressed.
+        never taken. `moves`: messages are moves of a worker: they stay in this cluster where a topic is replicated
+        to others, and one that is too large as it is goes compressed.
         """
 
     def partitions(self, topic: str) -> Sequence[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
 from kodo_consumer.core.broker_window import UNLIMITED, lookahead_findings, unacked_limits
+from kodo_consumer.core.chunk_notice import ChunkNotice
 from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.lane_workers import LaneWorkers
@@ -68,7 +69,6 @@ class WorkerSupervisor:
         self.stats: StatsReader | None = None
         self.still: StalledDeliveryDetector | None = None
         self.skew: ClockSkewDetector | None = None
-        self._chunked: set[str] = set()  # topics of which it was said that messages come in chunks
         self._orders: OverrideListener | None = None
         if cluster is not None:
             closely: set[int] = set()
@@ -84,7 +84,7 @@ class WorkerSupervisor:
                 self.lane_workers,
                 self._notice_unknown,
                 self._say_blocked,
-                self._say_chunks,
+                ChunkNotice(worker.alarms.write),
                 self._orders,
                 self.still,
             ]
@@ -243,16 +243,6 @@ class WorkerSupervisor:
                 reader.add_consumers()
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
             self._worker.alarms.write(Alarm("blocked", text))
-
-    def _say_chunks(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Before the first of them fails: it has nowhere to go, because nothing is sent on in chunks."""
-        if stats and stats.chunks and lane.topic not in self._chunked:
-            self._chunked.add(lane.topic)
-            text = (
-                f"{lane.topic}: a producer sends it messages in chunks, and nothing is sent on so: one that is more than the broker"
-                " takes in one piece, compressed as well, can neither be retried nor die, and is parked when its handler fails"
-            )
-            self._worker.alarms.write(Alarm("chunks", text, severe=False))
 
 
 def longest_nap(policy: Policy) -> float:

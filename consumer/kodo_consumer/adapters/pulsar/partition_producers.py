@@ -78,7 +78,6 @@ class Producers:
         self._producers = _OpenProducers()
         self._calls = send_calls(self._sent, self._stored, self._refused, results, local=factory.options.moves)
         self._queue = SendQueue()
-        self._compressed: set[int] = set()  # tickets of messages that were too large as they are
         self._to_open: deque[Key] = deque()
         self._some, self._idle = threading.Event(), threading.Event()
         self._pending = PendingSends(
@@ -183,7 +182,7 @@ class Producers:
 
     def _send_bundle(self, messages: list[tuple[int, Outgoing]]) -> None:
         """Sends messages, those of each partition in their order: together where nothing is in doubt, else one by one."""
-        if not self._calls.in_bundles or self._queue.resent or self._compressed or self._factory.options.largest:
+        if not self._calls.in_bundles or self._queue.resent or self._queue.compressed or self._factory.options.largest:
             self._send_each(messages)
             return
         now = time.monotonic()
@@ -236,8 +235,8 @@ class Producers:
     def _goes_compressed(self, ticket: int, message: Outgoing) -> bool:
         """True for a move that is too large as it is, and within a maximum of its topic's own when it is compressed."""
         options = self._factory.options
-        if ticket in self._compressed or not (options.moves and options.largest):
-            return ticket in self._compressed
+        if ticket in self._queue.compressed or not (options.moves and options.largest):
+            return ticket in self._queue.compressed
         largest = options.largest.get(whole_topic(message.topic), _ANY_SIZE)
         size = wire_size(message)
         return size > largest and fits_compressed(message.payload, size, largest)
@@ -295,8 +294,6 @@ class Producers:
             tickets = [ticket for ticket, _ in stored]
             self._pending.stored(tickets, key)
             self._queue.forget(tickets)
-            if self._compressed:
-                self._compressed.difference_update(tickets)
             self._on_receipts([(ticket, _confirmed(key.topic, position)) for ticket, position in stored])
         except BaseException:
             log.exception("receipts lost")
@@ -306,17 +303,15 @@ class Producers:
     def _answer(self, ticket: int, receipt: Receipt) -> None:
         self._pending.forget(ticket)
         self._queue.forget([ticket])
-        self._compressed.discard(ticket)
         self._on_receipts([(ticket, receipt)])
 
     def _refused(self, ticket: int, receipt: Receipt) -> None:
         """Takes a refusal. A move that is too large as it is goes compressed instead, once."""
         if receipt == Rejected(TOO_BIG) and self._factory.options.moves:
-            message = None if ticket in self._compressed else self._pending.forget(ticket)
+            message = None if ticket in self._queue.compressed else self._pending.forget(ticket)
             if message is not None and message.payload:
                 log.info("%s: a message is too large as it is: it goes compressed", message.topic)
-                self._compressed.add(ticket)  # first: it is read by the thread that sends
-                self._queue.extend([(ticket, message)])
+                self._queue.compress(ticket, message)
                 self._some.set()
                 return
             receipt = Rejected(self._too_big)

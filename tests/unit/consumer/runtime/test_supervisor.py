@@ -282,14 +282,10 @@ def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
     assert anew == ["1"]
 
 
-def test_that_messages_come_in_chunks_is_told_once_before_one_of_them_fails(
-    place: Place, caplog: pytest.LogCaptureFixture
+def test_a_worker_says_that_messages_come_in_chunks_before_one_of_them_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lane = place.policy.lanes[0]
-    place.service._say_chunks(lane, None)
-    place.service._say_chunks(lane, LaneStats())
-    assert "in chunks" not in caplog.text
-    for _ in range(2):
-        place.service._say_chunks(lane, LaneStats(chunks=True))
-    assert caplog.text.count(f"{lane.topic}: a producer sends it messages in chunks") == 1
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    monkeypatch.setattr(place.cluster, "stats", lambda *_: LaneStats(chunks=True))
+    assert place.service.stats is not None
+    place.service.stats.look()
+    assert "a producer sends it messages in chunks" in caplog.text
