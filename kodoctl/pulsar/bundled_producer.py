@@ -94,12 +94,19 @@ class BundledProducer(DedupProducer):
     def _send_by_binding(self, number: int, message: RecalledMessage) -> bool:
         on_receipt, _ = self._unanswered.pop(number)
         self._large.discard(number)
+        refused = False
+
+        def take(receipt: Receipt) -> None:
+            nonlocal refused
+            refused = refused or receipt.never
+            on_receipt(receipt)
+
         try:
-            super().send(number, message, on_receipt)
+            super().send(number, message, take)
         except RejectedError as problem:  # a number that the broker has passed may be this letter's, stored before
             on_receipt(Receipt("", str(problem), never=number > self._passed))
             return False
-        return True
+        return not refused
 
     def _change_producer(self) -> None:
         """As DedupProducer."""

@@ -243,7 +243,7 @@ class DedupProducer:
             if not self._sends(number, message, on_receipt):
                 self._change_producer()
                 if not self._sends(number, message, on_receipt):
-                    raise RejectedError(_too_big(len(message.payload or b"")))
+                    on_receipt(Receipt("", _too_big(len(message.payload or b"")), never=True))
         except pulsar.InvalidMessage as problem:
             raise RejectedError(str(problem)) from None
         except pulsar.PulsarException as problem:
