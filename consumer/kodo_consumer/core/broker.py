@@ -215,7 +215,8 @@ class LaneStats:
     to consumers since a moment the broker chose; `permits`: how many more they have room for. `partitions` of the
     topic. `readers`: names of connected consumers, by partition (its number as a text) that could be asked.
     `server_time`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
-    that asking it took; None: it does not say. `chunks`: a message came in chunks since its broker has the topic.
+    that asking it took; None: it does not say. `chunks`: a message came in chunks since its broker has the
+    topic, as it knows within a minute of producers that are still connected then.
     """
 
     workers: frozenset[str] = frozenset()
