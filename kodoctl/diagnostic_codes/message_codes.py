@@ -136,7 +136,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Raise `maxDeliveryDelayInMillis` of the namespace, or shorten the waits: until then they are cut."),
         "K727": Code("delayed delivery is off", "Turn `delayedDelivery` of the namespace on: lanes of waiting messages stand still."),
         "K728": Code("message size limit that is not the file's",
-                     "Write it into the file as `max_message_size`, or remove it: what is larger dies as too big."),
+                     "Write it into the file as `max_message_size`, or remove it: what is larger compressed as well dies as too big."),
         "K729": Code("message too large",
                      "Keep large content elsewhere and send where it is, or raise `max_message_size` of the topic."),
         "K730": Code("not an argument of a message", "Give what the detail names as it says: nothing was sent or stored."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
 from kodo_consumer.core.broker_window import UNLIMITED, lookahead_findings, unacked_limits
+from kodo_consumer.core.chunk_notice import ChunkNotice
 from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.lane_workers import LaneWorkers
@@ -83,6 +84,7 @@ class WorkerSupervisor:
                 self.lane_workers,
                 self._notice_unknown,
                 self._say_blocked,
+                ChunkNotice(worker.alarms.write),
                 self._orders,
                 self.still,
             ]

@@ -114,12 +114,12 @@ class PulsarBroker:
         on_receipts: OnReceipts,
         largest: Mapping[str, int] | None = None,
         *,
-        local: bool = False,
+        moves: bool = False,
     ) -> PulsarPublisher:
         """A publisher with a client of its own. While brokers fail over it is tried again, for as long as waits are
         limited to. Raises ClusterError.
         """
-        options = replace(self._options, largest={**self._options.largest, **(largest or {})}, local=local)
+        options = replace(self._options, largest={**self._options.largest, **(largest or {})}, moves=moves)
         self._begin_to_watch()
         with self._waits.during(f"producers of {many(len(topics), 'topic')} are not open yet") as wait:
             while True:
