@@ -97,7 +97,7 @@ class OverrideStore:
     def _properties(self) -> dict[str, str]:
         reply = self._admin.call("GET", self._path)
         if reply.missing:
-            raise ClusterError(error("K711", "subscription not found", f"{self._of}: `kodoctl apply` creates it"))
+            raise ClusterError(error("K711", "subscription not found", f"{self._of}: `kodoctl apply FILE` creates it"))
         return dict(must(reply, f"reading the orders for {self._of}") or {})
 
     def _orders(self, properties: Mapping[str, str], now: int) -> tuple[Override, ...]:

@@ -43,10 +43,10 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
     for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written]):
         if cluster.partitions(topic) is None:
-            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply` creates it"))
+            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply FILE` creates it"))
             continue
         if topic in read and policy.subscription not in cluster.subscriptions(topic):
-            detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
+            detail = f"{policy.subscription} on {topic}: `kodoctl apply FILE` creates it"
             found.append(error("K711", "subscription not found", detail))
     return found
 
