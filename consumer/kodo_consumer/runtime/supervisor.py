@@ -254,9 +254,10 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
 
 
 def summary(worker: Worker) -> Sequence[str]:
-    """Totals for people, one line each."""
+    """Totals for people, one line each; the first one names the subscription."""
     counts = worker.counts
-    total = f"received {counts.received}, started {counts.started}, done {counts.done}"
+    subscription = next((lane.subscription for lane in worker.policy.lanes), "") or worker.policy.subscription
+    total = f"{subscription}: received {counts.received}, started {counts.started}, done {counts.done}"
     lines = [f"{total}, redeliveries dropped {counts.redelivered}, released unprocessed {counts.released}"]
     for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
         if counter:
