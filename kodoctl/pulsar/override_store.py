@@ -54,7 +54,7 @@ class OverrideStore:
             orders = () if replace else self._orders(properties, now)
             wanted = change(orders)
             if len(wanted) > MAX_OVERRIDES:
-                raise UsageError(error("K780", "order that cannot be followed", f"there are {MAX_OVERRIDES} already"))
+                raise UsageError(error("K780", "invalid live order", f"there are {MAX_OVERRIDES} already"))
             if properties != self._properties():
                 continue
             written = self._write(self._with_history(properties, wanted, now), wanted)
