@@ -95,7 +95,7 @@ def tell_wait(what: str, seconds: float, limit: float) -> None:
         tell(f"Waiting for the cluster, {seconds:.0f} s of at most {limit:.0f} s: {one_line(what, 300)}")
     else:
         tell(
-            f"Waiting for the cluster, {seconds:.0f} s, and the limit is {limit:.0f} s, so the last try: {one_line(what, 300)}"
+            f"Waiting for the cluster, {seconds:.0f} s (limit {limit:.0f} s), last try, then giving up: {one_line(what, 300)}"
         )
 
 

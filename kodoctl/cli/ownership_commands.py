@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import command_target
-from kodoctl.cli.apply_flow import Approval, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import bundles
-from kodoctl.console import command, tell
+from kodoctl.console import tell
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.live_inventory import ReadScope
 
 
-@command
+@applying
 @connects
 @bundles("approval", approval_of)
 def forget(

@@ -44,10 +44,10 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
     for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written]):
         if cluster.partitions(topic) is None:
-            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply` creates it"))
+            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply FILE` creates it"))
             continue
         if topic in read and policy.subscription not in cluster.subscriptions(topic):
-            detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
+            detail = f"{policy.subscription} on {topic}: `kodoctl apply FILE` creates it"
             found.append(error("K711", "subscription not found", detail))
     return found
 
@@ -256,9 +256,10 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
 
 
 def summary(worker: Worker) -> Sequence[str]:
-    """Totals for people, one line each."""
+    """Totals for people, one line each; the first one names the subscription."""
     counts = worker.counts
-    total = f"received {counts.received}, started {counts.started}, done {counts.done}"
+    subscription = next((lane.subscription for lane in worker.policy.lanes), "") or worker.policy.subscription
+    total = f"{subscription}: received {counts.received}, started {counts.started}, done {counts.done}"
     lines = [f"{total}, redeliveries dropped {counts.redelivered}, released unprocessed {counts.released}"]
     for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
         if counter:

@@ -90,7 +90,7 @@ class InlineExecutor:
             else:
                 self._around(message, call)
         except Exception as problem:  # noqa: BLE001  # a failing handler is what is being tested
-            return self._complaints.outcome(problem)
+            return self._complaints.outcome(problem, message)
         return DONE
 
     def _call(self, message: Message) -> None:

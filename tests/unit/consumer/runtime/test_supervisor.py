@@ -41,7 +41,7 @@ def test_messages_are_handled_timers_kept_and_the_end_is_orderly(place: Place) -
     assert len(place.broker.messages(topic(Level.L1, State.RETRYING))) == 1
     place.service.stop()
     assert not [thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("kodo-")]
-    assert summary(place.worker)[0].startswith("received 21, started 22, done 20")
+    assert summary(place.worker)[0].startswith("p/n/t:s: received 21, started 22, done 20")
     assert any("retrying 1" in line for line in summary(place.worker))
 
 
