@@ -27,7 +27,7 @@ FULL_broker := tests/broker tests/contract tests/scenarios
 FULL_spark := tests/spark
 FULL_clusters := tests/clusters tests/faults
 FULL_docs := tests/docs tests/browser
-# Tests of pure modules run under coverage in the gate, which costs as much as the tests themselves; the others beside the services.
+# Unit tests of packages with pure modules, whose branches the gate looks at; the other unit tests run beside the services.
 MEASURED := $(filter-out $(addprefix tests/unit/,pipeline forge dev testing_tools),$(wildcard tests/unit/[a-z]*))
 BESIDE = $(filter-out tests/unit,$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*))
 OPTIONS := -q --tb=short --dist loadfile --max-worker-restart=0 --no-loadscope-reorder

@@ -17,6 +17,7 @@ import typer
 
 from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
 from kodoctl.host_facts import working_folder
+from kodoctl.private_files import write_whole
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -94,7 +95,7 @@ def tell_wait(what: str, seconds: float, limit: float) -> None:
         tell(f"Waiting for the cluster, {seconds:.0f} s of at most {limit:.0f} s: {one_line(what, 300)}")
     else:
         tell(
-            f"Waiting for the cluster, {seconds:.0f} s, and the limit is {limit:.0f} s, so the last try: {one_line(what, 300)}"
+            f"Waiting for the cluster, {seconds:.0f} s (limit {limit:.0f} s), last try, then giving up: {one_line(what, 300)}"
         )
 
 
@@ -285,5 +286,15 @@ def write_file(file: str, data: bytes) -> None:
     """Bytes to a file. Raises UsageError with the system's reason."""
     try:
         Path(file).write_bytes(data)
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Replaces a file in one step, a link included: readers see the old bytes or the new ones. Raises UsageError with
+    the system's reason.
+    """
+    try:
+        write_whole(file, data)
     except OSError as problem:
         raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None

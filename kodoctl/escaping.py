@@ -8,8 +8,8 @@ import re
 from typing import Final
 
 _COMMAND: Final = re.compile(r"(?<!\S)::(?=[A-Za-z].*?::)|##(?=\[)")
-"""What a forge's runner takes for a command in the log of a job: `::name::text` where a line begins, and any word may where
-lines are folded; `##[name]text` wherever it stands.
+"""Command to the runner of a forge, which reads the log of a job: `::name::text` at the start of a line, which any word
+may become where lines are folded; `##[name]text` anywhere.
 """
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 MAX_SHOWN: Final = 500

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
+
+from kodoctl.escaping import one_line
 
 MAX_LISTED: Final = 20
 _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms
@@ -71,3 +73,20 @@ def shortened(lines: Sequence[str]) -> list[str]:
 def many(number: int, noun: str, plural: str = "") -> str:
     """A count with its noun: `1 consumer`, `2,000 consumers`; `plural` if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def value_text(value: Any) -> str:
+    """A value of the JSON form as people write it."""
+    match value:
+        case None:
+            return "unset"
+        case dict() if set(value) == {"foreign"}:
+            return one_line(value["foreign"])
+        case dict():
+            return "{" + ", ".join(f"{key}: {value_text(member)}" for key, member in value.items()) + "}"
+        case list():
+            return ", ".join(value_text(member) for member in value) or "none"
+        case bool():
+            return str(value).lower()
+        case _:
+            return one_line(value)

@@ -137,7 +137,7 @@ class Compiler:
 
     def _between(self, tree: Any, depth: int) -> Node:
         if tree.args.get("symmetric"):
-            return self._faults.add(tree, "SYMMETRIC is not part of conditions")
+            return self._faults.add(tree, "SYMMETRIC is not allowed in a condition")
         low = self._compare(tree, ">=", tree.this, tree.args["low"], depth)
         high = self._compare(tree, "<=", tree.this, tree.args["high"], depth)
         return ast.Logic("AND", (low, high))

@@ -32,7 +32,7 @@ class FaultList:
         tree.
         """
         if (found := self._operator(tree)) is None:
-            return self.add(tree, f"{keyword(tree)} is not part of conditions: {_WORDS}")
+            return self.add(tree, f"{keyword(tree)} is not allowed in a condition: {_WORDS}")
         at, word = found
         detail = f'"{word}" is not allowed in a condition: {_WORDS}'
         self._faults.append(SyntaxIssue(at, len(word), "K550", "a condition that cannot be read", detail))

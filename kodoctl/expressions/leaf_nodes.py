@@ -94,7 +94,7 @@ def _steps(faults: FaultList, tree: Any) -> list[str | int] | None:
         tree = tree.this
     parts = [tree.args.get(part) for part in ("this", "table", "db", "catalog")]
     if not all(part is None or isinstance(part, exp.Identifier) for part in parts):
-        faults.add(tree, f"{keyword(tree)} is not part of conditions")
+        faults.add(tree, f"{keyword(tree)} is not allowed in a condition")
         return None
     steps += [str(part.this) for part in parts if part is not None]
     return steps[::-1]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.formatting import shortened
+from kodoctl.formatting import shortened, value_text
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, Create, Update, action_of, with_context
 from kodoctl.plan.staleness import other_cluster
@@ -95,11 +94,7 @@ def _in_words(change: Change) -> str:
             return f"{verb} ({serialization.describe(after)})"
         case Update(fields=fields):
             documents = [(field.label, serialization.field_to_json(field)) for field in fields]
-            changes = [f"{label} {_text(d['before'])} → {_text(d['after'])}" for label, d in documents]
+            changes = [f"{label} {value_text(d['before'])} → {value_text(d['after'])}" for label, d in documents]
             return f"{verb} ({', '.join(changes)})"
         case _:
             return verb
-
-
-def _text(value: Any) -> str:
-    return "unset" if value is None else json.dumps(value, sort_keys=True)

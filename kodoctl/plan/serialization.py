@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where
+from kodoctl.formatting import value_text
 from kodoctl.plan.changes import (
     POLICY_PREFIX,
     Adopt,
@@ -196,10 +197,7 @@ def change_from_json(document: Json) -> Change:
 def describe(resource: Resource) -> str:
     """A resource in a few words, for messages that compare an earlier with a present state."""
     document = resource_to_json(resource)
-    hidden = {"kind", "name", "topic", "target", "role", "start", "managed"}
-    shown = [f"{key} {_plain(value)}" for key, value in document.items() if key not in hidden and value not in ([], {})]
+    hidden = {"kind", "name", "topic", "target", "role", "start", "managed", "policies"}
+    settings = {**{key: value for key, value in document.items() if key not in hidden}, **document.get("policies", {})}
+    shown = [f"{key} {value_text(value)}" for key, value in settings.items() if value not in ([], {})]
     return ", ".join(shown) or "there"
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

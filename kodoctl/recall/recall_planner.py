@@ -123,5 +123,5 @@ def held_letters(
 
 def no_holder(part: str, holder: str) -> ClusterError:
     """Nothing keeps a partition's dead letters."""
-    detail = f"{part} has no subscription {holder}, so nothing keeps its messages: `kodoctl apply` creates it"
+    detail = f"{part} has no subscription {holder}, so nothing keeps its messages: `kodoctl apply FILE` creates it"
     return ClusterError(error("K566", "no holder of dead letters", detail))

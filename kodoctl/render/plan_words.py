@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.escaping import one_line
-from kodoctl.formatting import many
+from kodoctl.formatting import many, value_text
 from kodoctl.plan.changes import POLICY_PREFIX, Action
 from kodoctl.topology.names import WAITING_STATES
 
@@ -131,23 +131,6 @@ def field_name(name: str) -> str:
         "delayed_delivery": "delayed delivery (topic level)",
     }
     return words.get(name, name.removeprefix(POLICY_PREFIX))
-
-
-def value_text(value: Any) -> str:
-    """A value of the JSON form as people write it."""
-    match value:
-        case None:
-            return "unset"
-        case dict() if set(value) == {"foreign"}:
-            return one_line(value["foreign"])
-        case dict():
-            return "{" + ", ".join(f"{key}: {value_text(member)}" for key, member in value.items()) + "}"
-        case list():
-            return ", ".join(value_text(member) for member in value) or "none"
-        case bool():
-            return str(value).lower()
-        case _:
-            return one_line(value)
 
 
 def field_text(field: FieldRow) -> str:

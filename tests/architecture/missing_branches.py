@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from tests.architecture.pure_modules import PACKAGES, ROOT, pure_modules
 
 _NEVER = "assert_never("
 
@@ -19,9 +21,13 @@ def _never(lines: list[str]) -> set[int]:
     return calls | {number - 1 for number in calls if lines[number - 2].strip() == "case _:"}
 
 
-def missing(report: Path, root: Path) -> Iterator[str]:
-    """A text for each line and branch without a run: `path:line`, or `path:line->line`, where 0 is the function's end."""
-    for path, file in sorted(json.loads(report.read_text(encoding="utf-8"))["files"].items()):
+def missing(report: Path, root: Path, modules: Iterable[str]) -> Iterator[str]:
+    """A text for each line and branch without a run: `path:line`, or `path:line->line`, where 0 is the function's end.
+    A module that the report lacks is named as a whole: an empty report is no proof.
+    """
+    files = json.loads(report.read_text(encoding="utf-8"))["files"]
+    yield from (module for module in modules if module not in files)
+    for path, file in sorted(files.items()):
         never = _never((root / path).read_text(encoding="utf-8").splitlines())
         yield from (f"{path}:{line}" for line in file["missing_lines"] if line not in never)
         pairs = (pair for pair in file["missing_branches"] if never.isdisjoint(pair))
@@ -29,6 +35,7 @@ def missing(report: Path, root: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    found = list(missing(Path(sys.argv[1]), Path.cwd()))
-    sys.stdout.writelines(f"not run by any unit test: {one}\n" for one in found)
-    sys.exit(bool(found))
+    pure = [path.relative_to(ROOT).as_posix() for package in PACKAGES for path in pure_modules(package)]
+    places = list(missing(Path(sys.argv[1]), ROOT, [path for path in pure if not path.startswith("kodoctl/pipeline/")]))
+    sys.stdout.writelines(f"not run by any unit test: {place}\n" for place in places)
+    sys.exit(bool(places))

@@ -178,7 +178,7 @@ def test_every_library_that_is_imported_is_declared_and_every_declared_one_is_im
         for module in _third_party()
     }  # several where distributions share a namespace, such as OpenTelemetry's
     used = set[str]().union(*of.values())
-    brought_along = {"pydantic-core", "py4j", "markupsafe"}  # what pydantic, Spark and Jinja need themselves
+    brought_along = {"pydantic-core", "py4j"}  # what pydantic and Spark need themselves
     assert not [module for module, names in of.items() if names.isdisjoint(runtime | extras | brought_along)]
     assert not runtime - used, "declared, and nobody imports it"
 

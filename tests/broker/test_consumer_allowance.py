@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
@@ -86,7 +87,7 @@ def test_a_size_limit_that_the_file_does_not_declare_is_kept_to(
 
     with setting.producer() as producer, setting.worker(handle):
         for size in (70_000, 10):
-            producer.send(b"x" * size, properties={"uid": "u"})
+            producer.send(random.Random(7).randbytes(size), properties={"uid": "u"})
         eventually(lambda: ("retrying", 10) in seen)
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"))
     assert ("retrying", 70_000) not in seen

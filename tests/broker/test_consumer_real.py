@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 import time
 from collections import defaultdict
@@ -162,7 +163,7 @@ def test_what_no_topic_takes_is_parked_and_the_worker_goes_on(setting: Setting) 
         if len(message.data) > 100:
             raise Retry("1s")
 
-    almost_too_big = b"x" * ((5 << 20) - 230)
+    almost_too_big = random.Random(7).randbytes((5 << 20) - 230)
     with setting.producer() as producer, setting.worker(handle) as consumer:
         producer.send(almost_too_big, properties={"uid": "u"})
         eventually(lambda: any("parked" in line or consumer._running.worker.counts.parked for line in ["x"]))  # type: ignore[union-attr]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 
+import pulsar
 import pytest
 from kodo_consumer import Message, Retry
 
+from kodoctl.pulsar.binary.compressed_moves import TOO_LARGE
 from tests.broker.test_consumer_real import Setting
 from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog, messages, unload
@@ -15,6 +18,7 @@ from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timed]
 STRING = {"type": "STRING", "schema": "", "properties": {}}
+NOISE = random.Random(7).randbytes(7_000_000)  # no compression makes it smaller
 TOO_SMALL = "  # kodoctl: allow K213 because this is about what does not fit"
 
 
@@ -50,11 +54,40 @@ def test_what_is_too_big_for_a_state_dies_and_the_next_ones_are_moved(setting: S
             raise Retry("1s")
 
     with setting.producer() as producer, setting.worker(handle):
-        for size in (70_000, 10, 66_000):
-            producer.send(b"x" * size, properties={"uid": "u"})
+        for payload in (NOISE[:70_000], NOISE[:10], NOISE[:66_000], b"z" * 80_000):
+            producer.send(payload, properties={"uid": "u"})
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"))
-        eventually(lambda: sorted(size for size, state in seen if state == "retrying") == [10, 66_000])
-    assert _dead(setting) == [(70_000, "refused by its target: too big")]
+        eventually(lambda: sorted(size for size, state in seen if state == "retrying") == [10, 66_000, 80_000])
+    assert _dead(setting) == [(70_000, f"refused by its target: too big, {TOO_LARGE}")]
+
+
+def test_what_a_producer_compressed_is_retried_and_dies_and_what_came_in_chunks_is_parked_with_the_reason(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both were parked, and handled again at each start."""
+    setting.declare("in_place: [], retrying: {delays: [1s], attempts: 1}")
+    seen: list[tuple[int, str]] = []
+
+    def handle(message: Message) -> None:
+        seen.append((len(message.data), message.state))
+        raise ValueError
+
+    client = pulsar.Client(setting.broker.broker_url)
+    packs = client.create_producer(setting.topic(), compression_type=pulsar.CompressionType.ZSTD)
+    packs.send(
+        b"z" * 9_000_000, properties={"uid": "u", "ü": "ß"}, partition_key="k", ordering_key="o", event_timestamp=7
+    )
+    client.create_producer(setting.topic(), chunking_enabled=True).send(NOISE, properties={"uid": "u"})
+    client.close()
+    with setting.worker(handle) as consumer:
+        eventually(lambda: consumer._running.worker.counts.parked == 1)  # type: ignore[union-attr]
+        eventually(lambda: messages(setting.broker, setting.topic("-s-DLQ")))
+    assert sorted(seen) == [(len(NOISE), "ready"), (9_000_000, "ready"), (9_000_000, "retrying")]
+    [letter] = messages(setting.broker, setting.topic("-s-DLQ"))
+    assert letter.data() == b"z" * 9_000_000
+    assert (letter.partition_key(), letter.ordering_key(), letter.event_timestamp()) == ("k", "o", 7)
+    assert {"uid": "u", "ü": "ß", "kodo-reason": "ValueError"}.items() <= letter.properties().items()
+    assert f"will not take it: too big, {TOO_LARGE}; it stays unacknowledged" in caplog.text
 
 
 def test_many_that_fit_one_by_one_are_not_too_big_together(setting: Setting) -> None:

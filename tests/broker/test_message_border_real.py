@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,6 +19,7 @@ from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, NATIVE]
 END = (2**62, 2**62)
+NOISE = random.Random(7).randbytes(6 << 20)  # no compression makes it smaller
 
 
 @pytest.fixture
@@ -110,12 +112,13 @@ def test_numbered_messages_are_stored_once_in_their_order(
     ]
 
 
-def test_what_is_too_large_is_refused_alike_and_stops_what_is_behind_it(
+def test_what_is_too_large_as_it_is_goes_compressed_and_what_is_so_compressed_as_well_is_refused_alike_and_stops_what_is_behind_it(
     clients: tuple[BrokerClient, BrokerClient], part: str
 ) -> None:
-    small, large = RecalledMessage(b"x", {}, "", "", 0), RecalledMessage(b"x" * 6 * 1024 * 1024, {}, "", "", 0)
+    small, flat = (RecalledMessage(payload, {}, "", "", 0) for payload in (b"x", b"z" * 9_000_000))
+    large = RecalledMessage(NOISE, {}, "", "", 0)
     native, plain = (
-        Sent(dedup_producer(client, part, f"plan {number}"), [small, large, small])
+        Sent(dedup_producer(client, part, f"plan {number}"), [small, large, small, flat, small])
         for number, client in enumerate(clients)
     )
     assert (native.stops, plain.stops) == (1, 0)
@@ -123,4 +126,5 @@ def test_what_is_too_large_is_refused_alike_and_stops_what_is_behind_it(
     assert native.receipts[2].never
     for found in (native, plain):
         assert found.receipts[1].position
-        assert found.receipts[3].position
+        assert all(found.receipts[number].position for number in (3, 4, 5))
+    assert [one.payload for one in _same(clients, part)] == [b"x", b"x", flat.payload, b"x"] * 2

@@ -188,7 +188,7 @@ def test_a_patched_payload_arrives_and_the_old_one_is_kept(recalls: Recalls) -> 
 def test_a_letter_that_a_patch_makes_too_large_is_refused_and_the_others_are_sent(recalls: Recalls) -> None:
     """The client would send it again for ever, and nothing behind it."""
     recalls.die([1])
-    recalls.die([2], pad="x" * 4_000)
+    recalls.die([2], pad="x" * 70_000)
     recalls.die([3, 5])
     limit = 66 << 10
     recalls.limit(RETRYING, limit)
@@ -196,11 +196,11 @@ def test_a_letter_that_a_patch_makes_too_large_is_refused_and_the_others_are_sen
     recalls.plan("true", "--edit", "patch.json")
     report = recalls.apply(code=1)
     (refused,) = report["refused"]
-    assert re.search(rf": 68,\d\d\d bytes with its properties; .*{RETRYING} takes {limit:,} ", refused)
+    assert re.search(rf": 134,\d\d\d bytes with its properties; .*{RETRYING} takes {limit:,} ", refused)
     assert (report["sent"], report["acknowledged"], report["unclear"]) == (3, 3, [])
     assert recalls.arrived() == Counter([1, 3, 5])
     assert recalls.held() == {2}
-    recalls.limit(RETRYING, limit + 4_000)
+    recalls.limit(RETRYING, limit + 70_000)
     recalls.plan("true", "--edit", "patch.json", file="again.json")
     assert recalls.apply(file="again.json")["sent"] == 1
     assert recalls.arrived() == Counter([1, 2, 3, 5])

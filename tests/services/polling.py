@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(found: Callable[[], T | None], *, within: float = 30.0, every: float = 0.05) -> T:
+def eventually(found: Callable[[], T | None], *, within: float = 90.0, every: float = 0.05) -> T:
     """The first truthy answer; fails when none comes in time (seconds)."""
     deadline = time.monotonic() + within
     while True:

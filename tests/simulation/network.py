@@ -53,9 +53,9 @@ class Connection:
         on_receipts: OnReceipts,
         largest: Mapping[str, int] | None = None,
         *,
-        local: bool = False,
+        moves: bool = False,
     ) -> Sender:
-        assert local, "what a worker moves stays in its cluster"
+        assert moves, "what a worker moves stays in its cluster"
         self.senders.append(Sender(self.process, on_receipts))
         return self.senders[-1]
 

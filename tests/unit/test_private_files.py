@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kodoctl.cli.common.plan_files import write_plan_text
+from kodoctl.cli.pipeline.chart_files import write_pictures
 from kodoctl.cli.status.exporter_command import _publish
 from kodoctl.cli.topology.import_command import _files
 from kodoctl.errors import UsageError
@@ -127,3 +128,11 @@ def test_a_file_in_one_step_that_cannot_be_written_leaves_nothing(tmp_path: Path
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path / "folder", b"text")
     assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+
+
+def test_pictures_replace_links_of_their_names(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (tmp_path / "verdict.png").symlink_to(victim)
+    write_pictures(str(tmp_path), [("verdict.png", b"PNG")])
+    assert (victim.read_text(encoding="utf-8"), (tmp_path / "verdict.png").read_bytes()) == ("mine", b"PNG")

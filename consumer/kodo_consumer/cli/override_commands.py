@@ -304,7 +304,7 @@ def _plain(text: str) -> str:
 
 
 def _cannot(detail: str) -> UsageError:
-    return UsageError(error("K780", "order that cannot be followed", detail))
+    return UsageError(error("K780", "invalid live order", detail))
 
 
 def _now() -> int:

@@ -28,7 +28,7 @@ def check_slots(
     total = total_slots(subscription) or ADAPTIVE_SLOTS
     if problems := list(conflicts(groups, total, lanes_of(ground, subscription))):
         detail = "\n".join(["with this order the slots cannot hold together:", *(_text(one) for one in problems)])
-        raise UsageError(error("K780", "order that cannot be followed", detail))
+        raise UsageError(error("K780", "invalid live order", detail))
     return [_text(one) for one in idle(groups, total) if one.path[1:] == (new.within,)]
 
 

@@ -156,7 +156,7 @@ class AsyncExecutor:
                 await self._handler(finished)
                 outcome = DONE
             except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
-                outcome = self._complaints.outcome(problem)
+                outcome = self._complaints.outcome(problem, finished)
             del self._running[finished]
             if me not in self._tasks:
                 return

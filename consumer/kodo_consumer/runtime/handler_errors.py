@@ -23,11 +23,13 @@ from kodo_consumer.core.values.outcomes import (
     error_of,
     with_error,
 )
+from kodoctl.escaping import one_line
 
 if TYPE_CHECKING:
     import asyncio
 
     from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
@@ -46,8 +48,10 @@ class ExceptionReporter:
         self._texts, self._say = texts, say or _log
         self._last: dict[type[BaseException], float] = {}
 
-    def outcome(self, problem: BaseException) -> Outcome:
-        """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel."""
+    def outcome(self, problem: BaseException, message: Message | None = None) -> Outcome:
+        """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel. `message`: the log
+        says which one failed.
+        """
         raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):
             try:
@@ -59,9 +63,9 @@ class ExceptionReporter:
         if now - self._last.get(kind, float("-inf")) >= _QUIET:
             self._last[kind] = now
             if isinstance(found, DependencyUnavailable):
-                self._say(f"handler failed with {kind.__name__}, its messages wait for: {found.dependency}", None)
+                self._say(f"{_failure_text(kind, message)}, its messages wait for: {found.dependency}", None)
             else:
-                self._report(kind.__name__, raised, error_of(found))
+                report_error(self._texts, _failure_text(kind, message), raised, error_of(found), self._say)
         return found
 
     def quiet_outcome(self, problem: BaseException) -> Outcome:
@@ -83,9 +87,6 @@ class ExceptionReporter:
     def _with_error(self, outcome: Outcome, problem: BaseException) -> Outcome:
         return outcome if self._texts is None else with_error(outcome, self._texts.read(problem))
 
-    def _report(self, kind: str, problem: BaseException, error: ErrorDetails | None) -> None:
-        report_error(self._texts, f"handler failed with {kind}", problem, error, self._say)
-
     def stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Handler of an event loop for errors that nobody waits for, such as those of tasks that a handler left behind."""
         if self._texts is None or not self._texts.redacts:
@@ -96,6 +97,15 @@ class ExceptionReporter:
             log.error("%s", text)
         else:
             report_error(self._texts, f"{text}: {type(problem).__name__}", problem)
+
+
+def _failure_text(kind: type[BaseException], message: Message | None) -> str:
+    """What failed, and at which message: `handler failed with ValueError (kodo/trade/orders:billing, ...)`."""
+    text = f"handler failed with {kind.__name__}"
+    if message is None:
+        return text
+    place = f"{message.subscription}, lane {message.level}/{message.state}"
+    return f"{text} ({place}, message {one_line(message.id)}, attempt {message.attempt})"
 
 
 def report_error(

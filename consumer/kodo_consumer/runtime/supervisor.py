@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.state.failover_partitions import ActivePartitions
 from kodo_consumer.core.upkeep.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
 from kodo_consumer.core.upkeep.broker_window import UNLIMITED, lookahead_findings, unacked_limits
+from kodo_consumer.core.upkeep.chunk_notice import ChunkNotice
 from kodo_consumer.core.upkeep.clock_skew import ClockSkewDetector
 from kodo_consumer.core.upkeep.lane_workers import LaneWorkers
 from kodo_consumer.core.upkeep.override_state import OverrideListener
@@ -44,10 +45,10 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
     for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written]):
         if cluster.partitions(topic) is None:
-            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply` creates it"))
+            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply FILE` creates it"))
             continue
         if topic in read and policy.subscription not in cluster.subscriptions(topic):
-            detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
+            detail = f"{policy.subscription} on {topic}: `kodoctl apply FILE` creates it"
             found.append(error("K711", "subscription not found", detail))
     return found
 
@@ -84,6 +85,7 @@ class WorkerSupervisor:
                 self.lane_workers,
                 self._notice_unknown,
                 self._say_blocked,
+                ChunkNotice(worker.alarms.write),
                 self._orders,
                 self.still,
             ]
@@ -261,9 +263,10 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
 
 
 def summary(worker: Worker) -> Sequence[str]:
-    """Totals for people, one line each."""
+    """Totals for people, one line each; the first one names the subscription."""
     counts = worker.counts
-    total = f"received {counts.received}, started {counts.started}, done {counts.done}"
+    subscription = next((lane.subscription for lane in worker.policy.lanes), "") or worker.policy.subscription
+    total = f"{subscription}: received {counts.received}, started {counts.started}, done {counts.done}"
     lines = [f"{total}, redeliveries dropped {counts.redelivered}, released unprocessed {counts.released}"]
     for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
         if counter:

@@ -182,7 +182,7 @@ class ThreadExecutor:
         try:
             copy_context().run(self._handler, message)  # what it leaves there is not for the next message
         except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
-            return self._complaints.outcome(problem)
+            return self._complaints.outcome(problem, message)
         return DONE
 
     def _park(self, seen: int, source: WorkSource) -> bool:

@@ -38,7 +38,7 @@ class WorkerConnections:
         receipts: OnReceipts,
     ) -> None:
         """Connects the publisher, then every lane. Raises ClusterError; what was opened is for the caller to close."""
-        self._publisher = self._broker.publisher(sorted(policy.written), receipts, policy.largest, local=True)
+        self._publisher = self._broker.publisher(sorted(policy.written), receipts, policy.largest, moves=True)
         for lane in policy.lanes:
             request = lane_request(policy, lane, consumer_name, unacked.get(lane.index, 0))
             self.readers.append(self._broker.open(request, sink_of(lane.index)))

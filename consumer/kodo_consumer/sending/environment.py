@@ -159,7 +159,7 @@ class Environment:
             found = [finding for lane in policy.lanes for finding in _forbidden_type(policy, lane.topic, cluster)]
             for topic in sorted(policy.written):
                 try:
-                    broker.publisher([topic], lambda _: None, policy.largest, local=True).close()
+                    broker.publisher([topic], lambda _: None, policy.largest, moves=True).close()
                 except ClusterError as problem:
                     found += problem.diagnostics
         return found

@@ -96,7 +96,7 @@ class NumberedPublisher:
                 given[SEQ] = str(number)
             if self._watcher is None:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
-                program_end.expect(self)
+                program_end.register(self)
             message = Outgoing(to, data, self._signed(data, given), key, event_time=event_time)
             sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
             if (problem := self._form.too_large(message)) is not None:
@@ -131,7 +131,7 @@ class NumberedPublisher:
         """Gives up messages without a receipt, reports them in the last marks, for which it waits at most `timeout`
         seconds, and closes the publisher.
         """
-        program_end.finished(self)
+        program_end.unregister(self)
         self._over.set()
         if self._watcher is not None:
             self._watcher.join()
@@ -139,7 +139,7 @@ class NumberedPublisher:
         self._publisher.close()
 
     def end(self, seconds: float) -> str:
-        """See kodo_consumer.sending.program_end.Unfinished. Senders of what has no receipt in time are told, as by `close`."""
+        """Implements kodo_consumer.sending.program_end.Unfinished. Messages without a receipt in time fail, as in `close`."""
         if not self._over.is_set():
             deadline = time.monotonic() + seconds
             self.wait(seconds)

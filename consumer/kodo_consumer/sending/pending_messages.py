@@ -87,7 +87,7 @@ class UnclaimedReceipts:
         if not isinstance(receipt, Confirmed):
             with self._lock:
                 self._reasons.append(receipt.reason)
-                program_end.expect(self)
+                program_end.register(self)
 
     def tell(self, missing: int) -> None:
         """Raises ClusterError with the number of messages that failed since the last call, and of `missing` receipts."""
@@ -95,13 +95,13 @@ class UnclaimedReceipts:
             raise ClusterError(error("K715", "message without receipt", detail))
 
     def end(self, seconds: float) -> str:  # noqa: ARG002  # nothing is awaited here
-        """See kodo_consumer.sending.program_end.Unfinished."""
+        """Implements kodo_consumer.sending.program_end.Unfinished."""
         return self._lost(0)
 
     def _lost(self, missing: int) -> str:
         with self._lock:
             lost, self._reasons = self._reasons + ["no receipt in time"] * missing, []
-            program_end.finished(self)
+            program_end.unregister(self)
         return f"{many(len(lost), 'message')} for {self._topic}; the first: {lost[0]}" if lost else ""
 
 

@@ -21,32 +21,32 @@ class Unfinished(Protocol):
     """Object with messages of the program that have no receipt, or with failed messages that have not been reported."""
 
     def end(self, seconds: float) -> str:
-        """Awaits receipts for so long at most. Answers what is to be told, empty: all is stored. Never called twice."""
+        """Waits at most `seconds` for receipts. Returns the loss to report, "" if every message is stored. Called once."""
 
 
 _unfinished: dict[Unfinished, None] = {}
 
 
-def expect(one: Unfinished) -> None:
-    """It is unfinished until `finished`."""
+def register(one: Unfinished) -> None:
+    """Adds an object whose `end` is called when the program ends before `unregister`."""
     _unfinished[one] = None
 
 
-def finished(one: Unfinished) -> None:
+def unregister(one: Unfinished) -> None:
     """Removes an object that was closed, or that has reported its failed messages, from the unfinished ones."""
     _unfinished.pop(one, None)
 
 
 def forget_all() -> None:
-    """They are another's: in a forked process the threads that could finish them are missing."""
+    """Removes all objects in a forked process, which lacks the threads that could end them."""
     _unfinished.clear()
 
 
 def _end() -> None:
     deadline = time.monotonic() + PATIENCE
-    while _unfinished:  # what is given up here is told by another one
+    while _unfinished:  # a message that one gives up is reported by another
         for one in list(_unfinished):
-            finished(one)
+            unregister(one)
             try:
                 loss = one.end(max(0.0, deadline - time.monotonic()))
             except Exception as problem:  # noqa: BLE001  # whatever it is: the others have their turn

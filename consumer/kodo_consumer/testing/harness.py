@@ -81,13 +81,16 @@ class InlineExecutor:
     def _run(self, message: Message) -> Outcome:
         try:
             context = copy_context()  # as executors of workers do
-            call: Callable[[], None] = lambda: context.run(self._call, message)  # noqa: E731
+
+            def call() -> None:
+                context.run(self._call, message)
+
             if self._around is None:
                 call()
             else:
                 self._around(message, call)
         except Exception as problem:  # noqa: BLE001  # a failing handler is what is being tested
-            return self._complaints.outcome(problem)
+            return self._complaints.outcome(problem, message)
         return DONE
 
     def _call(self, message: Message) -> None:

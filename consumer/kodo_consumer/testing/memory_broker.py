@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kodo_consumer.core.values.broker import (
     BorderStatus,
@@ -23,14 +23,13 @@ from kodo_consumer.core.values.broker import (
 )
 from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, StoredMessage, Topic, hand_over
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.binary.compressed_moves import fits_compressed
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.effects import Alarm
     from kodo_consumer.core.values.envelope import Outgoing
     from kodo_consumer.core.values.policy import Policy
-
-_ANY_SIZE: Final = 1 << 62
 
 
 class MemoryBroker:
@@ -155,12 +154,12 @@ class MemoryBroker:
         on_receipts: OnReceipts,
         largest: Mapping[str, int] | None = None,
         *,
-        local: bool = False,  # noqa: ARG002 - one cluster
+        moves: bool = False,
     ) -> MemoryPublisher:
         """A publisher to these topics. Raises ClusterError (K710) where there is no such topic."""
         for topic in topics:
             self._topic(topic)
-        return MemoryPublisher(self, on_receipts, largest or {})
+        return MemoryPublisher(self, on_receipts, largest or {}, moves=moves)
 
     def partitions(self, topic: str) -> Sequence[str]:
         """Its own name alone: it is read and written as a whole. Raises ClusterError (K710)."""
@@ -230,7 +229,7 @@ class MemoryBroker:
         """
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
-        if len(message.payload or b"") > publisher.largest.get(message.topic, _ANY_SIZE):
+        if publisher.is_too_large(message):
             receipt = Rejected("too big")
         if not isinstance(receipt, Rejected):
             try:
@@ -264,13 +263,23 @@ def _check(message: Outgoing) -> None:
 
 class MemoryPublisher:
     """kodo_consumer.core.values.broker.Publisher in memory: receipts come with the next `MemoryBroker.step`. `largest`: bytes
-    that a message may have, by topic.
+    that a message may have, by topic; those of `moves` may be compressed.
     """
 
-    def __init__(self, broker: MemoryBroker, on_receipts: OnReceipts, largest: Mapping[str, int]) -> None:
-        self.on_receipts, self.largest = on_receipts, largest
+    def __init__(
+        self, broker: MemoryBroker, on_receipts: OnReceipts, largest: Mapping[str, int], *, moves: bool
+    ) -> None:
+        self.on_receipts, self._largest, self._moves = on_receipts, largest, moves
         self.closed = False
         self._broker = broker
+
+    def is_too_large(self, message: Outgoing) -> bool:
+        """True if its topic does not take it."""
+        largest = self._largest.get(message.topic)
+        size = len(message.payload or b"")
+        if largest is None or size <= largest:
+            return False
+        return not (self._moves and fits_compressed(message.payload, size, largest))
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """Stores the messages at once, in their order."""

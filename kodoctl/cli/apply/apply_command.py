@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import (
-    Approval,
-    approval_of,
-    before_writes,
-    carry_out,
-    check_files,
-    confirm,
-    shown_plan,
-)
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, check_files, confirm, shown_plan
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.options import bundles
 from kodoctl.cli.plan.plan_views import read_any_plan, read_plan, show_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, prepare_files
-from kodoctl.console import Environment, command
+from kodoctl.console import Environment
 from kodoctl.errors import RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -48,7 +40,7 @@ Resume = Annotated[
 ]
 
 
-@command
+@applying
 @reaches
 @bundles("approval", approval_of)
 def apply(
@@ -110,9 +102,8 @@ def _apply_paths(  # one for each thing that flags say
     from kodoctl.plan.ledger_plan import ledger_pending
 
     reviewed = read_plan(approved) if approved is not None else None
-    with before_writes():
-        prepared = prepare_files(session, paths, env, given, verbose=approval.verbose)
-        planned = shown_plan(prepared.plan, session, approval)
+    prepared = prepare_files(session, paths, env, given, verbose=approval.verbose)
+    planned = shown_plan(prepared.plan, session, approval)
     if reviewed is not None:
         planned, approval = _as_approved(planned, reviewed, str(approved)), approval.approved
     if planned.empty and not ledger_pending(planned.owners, prepared.live):
@@ -178,8 +169,7 @@ def _resume(session: Session, namespace: str, approval: Approval, destroy: Seque
     """The rest of a plan that was cut off, confirmed and carried out: the journal that has it is no approval."""
     from kodoctl.planning.undo_planner import prepare_resume
 
-    with before_writes():
-        rest = prepare_resume(session, command_target.parse_namespace(namespace), destroy)
-        planned = shown_plan(rest, session, approval)
+    rest = prepare_resume(session, command_target.parse_namespace(namespace), destroy)
+    planned = shown_plan(rest, session, approval)
     confirm(session.connection, approval, question="Continue with these changes?")
     carry_out(session, planned, approval, verb="resume")

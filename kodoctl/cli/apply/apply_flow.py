@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -18,13 +19,15 @@ from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import interruptible
 from kodoctl.cli.plan.plan_views import show_plan
-from kodoctl.console import finish, is_terminal, one_line, say, tell
+from kodoctl.console import command, finish, is_terminal, one_line, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.pulsar.session import Session
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,30 @@ def before_writes() -> Iterator[None]:
         finish(ExitCode.INTERRUPTED)
 
 
+def applying(function: C) -> C:
+    """A `command` that applies a plan. An interrupt before its first write, wherever the command is then, says that
+    nothing was applied; `writes` surrounds what may have written.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with before_writes():
+            function(*args, **kwargs)
+
+    return command(run)  # type: ignore[return-value]
+
+
+@contextmanager
+def writes() -> Iterator[None]:
+    """Surrounds the writes of an `applying` command: an interrupt claims nothing about what was applied."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell("Interrupted.")
+        finish(ExitCode.INTERRUPTED)
+
+
+@writes()
 def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "apply") -> None:
     """Runs the apply and prints its report. The exit code is 0 only if everything was done.
 

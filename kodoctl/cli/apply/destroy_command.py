@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, approval_of, before_writes, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.options import bundles
-from kodoctl.console import Environment, command, tell
+from kodoctl.console import Environment, tell
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
 
 
-@command
+@applying
 @connects
 @bundles("approval", approval_of)
 def destroy(
@@ -47,9 +47,8 @@ def destroy(
 ) -> None:
     """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
     with target.session() as session:
-        with before_writes():
-            planned = _prepared(session, paths, name, namespace, env, allow_destroy)
-            shown_plan(planned, session, approval)
+        planned = _prepared(session, paths, name, namespace, env, allow_destroy)
+        shown_plan(planned, session, approval)
         if planned.empty:
             if approval.verbose:
                 command_target.tell_total(session)

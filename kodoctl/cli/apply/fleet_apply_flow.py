@@ -6,7 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kodoctl.cli.apply.apply_flow import Approval, check_files, confirm, interruptible_apply, quiet, tell_without_port
+from kodoctl.cli.apply.apply_flow import (
+    Approval,
+    check_files,
+    confirm,
+    interruptible_apply,
+    quiet,
+    tell_without_port,
+    writes,
+)
 from kodoctl.cli.apply.apply_progress import ApplyProgress
 from kodoctl.cli.apply.apply_report import report_json, show_report
 from kodoctl.cli.common import command_target
@@ -110,6 +118,7 @@ def _confirm_all(sessions: Sequence[Session], approval: Approval) -> None:
         confirm(open_ones[0].connection, approval, question=question)
 
 
+@writes()
 def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[str], approval: Approval) -> None:
     from kodoctl.apply.fleet_run import Task, run_fleet
     from kodoctl.apply.run import RunOptions

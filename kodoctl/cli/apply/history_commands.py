@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, approval_of, before_writes, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.options import Format, bundles
@@ -57,7 +57,7 @@ def history(
         show_lines(history_lines(shown, str(space)))
 
 
-@command
+@applying
 @connects
 @bundles("approval", approval_of)
 def undo(
@@ -80,9 +80,8 @@ def undo(
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
-        with before_writes():
-            found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
-            planned, applied = shown_plan(found.plan, session, approval), found.applied
+        found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
+        planned, applied = shown_plan(found.plan, session, approval), found.applied
         if planned.empty:
             tell(f"Nothing of {applied.id} is left to take back.")
             return

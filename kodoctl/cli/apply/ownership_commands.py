@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.options import bundles
-from kodoctl.console import command, tell
+from kodoctl.console import tell
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.inventory.live_inventory import ReadScope
 
 
-@command
+@applying
 @connects
 @bundles("approval", approval_of)
 def forget(

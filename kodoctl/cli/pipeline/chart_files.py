@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kodoctl.console import say, write_file
+from kodoctl.console import replace_file, say
 from kodoctl.errors import UsageError, error
 
 
@@ -27,9 +27,9 @@ def make_folder(folder: Path) -> None:
 
 
 def write_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
-    """`pictures`: (name of the file, PNG)."""
+    """Replaces each picture (name of the file, PNG) in the folder, which may be a clone with links of any name."""
     for name, data in pictures:
-        write_file(str(Path(folder) / name), data)
+        replace_file(Path(folder) / name, data)
 
 
 def say_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:

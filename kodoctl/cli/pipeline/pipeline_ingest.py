@@ -95,7 +95,7 @@ class IngestProgress(PipelineProgress):
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
         """Prints the topics that are going to be read. Raises ClusterError where there is none."""
         if not topics:
-            detail = f"{expansion.name} is not applied there: `kodoctl apply` creates its topics"
+            detail = f"{expansion.name} is not applied there: `kodoctl apply FILE` creates its topics"
             raise ClusterError(error("K710", "topic not found", detail))
         missing = f"; {len(absent)} are not on the cluster" if absent else ""
         names = {"topics": [one.name.full for one in topics], "absent": [one.name.full for one in absent]}

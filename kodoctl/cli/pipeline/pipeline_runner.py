@@ -28,11 +28,10 @@ from kodoctl.cli.pipeline.pipeline_options import (
 )
 from kodoctl.cli.pipeline.pipeline_rollup import Window
 from kodoctl.cli.pipeline.spark_progress import Bar
-from kodoctl.console import Environment, defect, report, say
+from kodoctl.console import Environment, defect, replace_file, report, say
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.command_hint import command_line, resend_commands
-from kodoctl.private_files import write_whole
 
 if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic
@@ -305,10 +304,7 @@ class Runner:
         if file.is_dir():
             raise UsageError(error("K020", "cannot write file", f"{file} is a folder"))
         made = document(origin, result.facts)
-        try:
-            write_whole(file, report_html(made).encode())
-        except OSError as problem:
-            raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None
+        replace_file(file, report_html(made).encode())
         if (folder := self.pictures(expansion)) is not None:
             from kodoctl.render.report_charts import for_chat
 

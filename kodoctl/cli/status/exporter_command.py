@@ -15,10 +15,9 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.terminal import ended_by_signals
-from kodoctl.console import Environment, Paths, command, finish, one_line, report, say, tell
+from kodoctl.console import Environment, Paths, command, finish, one_line, replace_file, report, say, tell
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many
-from kodoctl.private_files import write_whole
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -163,10 +162,7 @@ def _publish(registry: CollectorRegistry, textfile: Path | None) -> None:
     if textfile is None:
         say(text.decode(), newline=False)
         return
-    try:
-        write_whole(textfile, text)
-    except OSError as problem:
-        raise UsageError(error("K020", "cannot write file", f"{textfile}: {problem.strerror}")) from None
+    replace_file(textfile, text)
 
 
 def _tell_unread(unread: tuple[UnreadTopic, ...], before: tuple[UnreadTopic, ...]) -> None:

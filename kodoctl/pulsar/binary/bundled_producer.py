@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, received
@@ -23,21 +24,23 @@ OnReceipt = Callable[[Receipt], None]
 
 
 class BundledProducer(DedupProducer):
-    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. The
-    binding sends, in order, the messages that the border cannot build (a NUL in a text, which C would cut).
+    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. The binding
+    sends, in order, the messages that the border cannot build (a NUL in a text, which C would cut), and the messages
+    that need compression.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:
         """Raises RuntimeError, TypeError where the border does not know the client library's object."""
         super().__init__(client, part, name, largest)
-        self._sender = border.sender()
+        self._border, self._sender = border, border.sender()
         try:
-            self._native = border.producer(self._producer._producer, 0)  # noqa: SLF001  # named nowhere else
+            self._native = self._known()
         except BaseException:
             super().close()
             raise
         self._queue: list[tuple[int, RecalledMessage]] = []
         self._bytes = 0
+        self._large: set[int] = set()  # numbers of messages that are within the topic's maximum only when compressed
         self._unanswered: dict[int, tuple[OnReceipt, int]] = {}  # by number, with the bytes of the payload
         self._over, self._passed = False, self.last_number
         self._thread = threading.Thread(target=self._receive, name="kodoctl-receipts", daemon=True)
@@ -45,7 +48,8 @@ class BundledProducer(DedupProducer):
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
         """Queues the message until `flush`. Raises RejectedError."""
-        self._check_size(message)
+        if self._largest and self._needs_compression(message):
+            self._large.add(number)
         size = len(message.payload or b"")
         self._unanswered[number] = on_receipt, size
         self._queue.append((number, message))
@@ -58,10 +62,14 @@ class BundledProducer(DedupProducer):
 
     def flush(self) -> bool:
         """Sends the waiting messages, as `DedupProducer.flush` does. Raises ClusterError."""
+        import pulsar
+
         while self._queue:
             tried, result = self._publish()
             waiting, self._queue = self._queue, self._queue[tried:]
-            if result:
+            if result and result_of(result) == pulsar.Result.MessageTooBig:
+                self._queue = waiting[tried - 1 :]
+            elif result:
                 self._answer(waiting[tried - 1][0], result, None)
                 return False
             if self._queue:
@@ -73,16 +81,42 @@ class BundledProducer(DedupProducer):
 
     def _publish(self) -> tuple[int, int]:
         """Number of messages tried, and the result of the last one where the client refused it; else 0."""
-        return self._sender.publish_numbered(self._native, self._queue, True)
+        fit = list(takewhile(self._fits, self._queue)) if self._large else self._queue
+        if not fit:
+            return 0, 0
+        if self._largest and self._compresses:
+            self._change_producer()
+        return self._sender.publish_numbered(self._native, fit, True)
+
+    def _fits(self, waiting: tuple[int, RecalledMessage]) -> bool:
+        """True for a message that its topic takes as it is, as far as that is known."""
+        return waiting[0] not in self._large
 
     def _send_by_binding(self, number: int, message: RecalledMessage) -> bool:
         on_receipt, _ = self._unanswered.pop(number)
+        self._large.discard(number)
+        refused = False
+
+        def take(receipt: Receipt) -> None:
+            nonlocal refused
+            refused = refused or receipt.never
+            on_receipt(receipt)
+
         try:
-            super().send(number, message, on_receipt)
+            super().send(number, message, take)
         except RejectedError as problem:  # a number that the broker has passed may be this letter's, stored before
             on_receipt(Receipt("", str(problem), never=number > self._passed))
             return False
-        return True
+        return not refused
+
+    def _change_producer(self) -> None:
+        """As DedupProducer."""
+        super()._change_producer()
+        self._native = self._known()
+
+    def _known(self) -> Any:
+        """The border's object of the present producer."""
+        return self._border.producer(self._producer._producer, 0)  # noqa: SLF001  # named nowhere else
 
     def close(self) -> None:
         """Closes the producer as `DedupProducer.close` does, and ends its thread."""

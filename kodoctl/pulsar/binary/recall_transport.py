@@ -6,13 +6,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.protocol.audit_records import RECORDS_METADATA
 from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.pulsar.binary.client import CLOSE_S, BrokerClient
+from kodoctl.pulsar.binary.compressed_moves import TOO_LARGE, compression, fits_compressed
 from kodoctl.pulsar.binary.exclusive_producer import RECEIPT_S
 from kodoctl.pulsar.binary.message_decoding import as_they_are
 from kodoctl.pulsar.binary.message_reader import (
@@ -222,11 +222,16 @@ class DedupProducer:
     `largest`: bytes that the topic takes, 0 if it has no limit of its own. The broker answers a larger message
     by cutting the connection, and the client sends it again for ever. Later messages then wait, or are stored
     and take its number's turn.
+
+    A message that is too large as it is goes compressed (kodoctl.pulsar.binary.compressed_moves). One producer at a
+    time has the name and the numbers. A compressing producer takes the place of the plain one after every message has a
+    receipt, and gives the place back for a message that only fits as it is.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:
         self.part = part
         self._client, self._name, self._largest = client, name, largest
+        self._compresses = False
         self._producer = _producer(client, part, name)
 
     @property
@@ -238,12 +243,36 @@ class DedupProducer:
         """Numbers rise, from 1. The receipt comes on a thread of the client. Raises RejectedError. See `flush`."""
         import pulsar
 
-        self._check_size(message)
-        bytes_ = len(message.payload or b"")
+        if self._needs_compression(message) != self._compresses:
+            self._change_producer()
+        try:
+            if not self._sends(number, message, on_receipt):
+                self._change_producer()
+                if not self._sends(number, message, on_receipt):
+                    on_receipt(Receipt("", _too_big(len(message.payload or b"")), never=True))
+        except pulsar.InvalidMessage as problem:
+            raise RejectedError(str(problem)) from None
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
+
+    def _sends(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> bool:
+        """Gives a message to the client. False: it is too large for that, and its number is free."""
+        import pulsar
+
+        caller, too_large = threading.get_ident(), pulsar.Result.MessageTooBig
+        refused = False
+
+        def take(result: Any, position: Any) -> None:
+            nonlocal refused
+            if result == too_large and threading.get_ident() == caller:  # before anything was sent
+                refused = True
+            else:
+                received(on_receipt, len(message.payload or b""), result, position)
+
         try:
             self._producer.send_async(
                 message.payload,
-                partial(received, on_receipt, bytes_),
+                take,
                 properties=dict(message.properties),
                 partition_key=message.key or None,
                 ordering_key=message.ordering_key or None,
@@ -253,11 +282,8 @@ class DedupProducer:
                 disable_replication=True,  # it died in this cluster; the others handle their own copy
             )
         except pulsar.MessageTooBig:
-            raise RejectedError(_too_big(bytes_)) from None
-        except pulsar.InvalidMessage as problem:
-            raise RejectedError(str(problem)) from None
-        except pulsar.PulsarException as problem:
-            raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
+            return False
+        return not refused
 
     @property
     def full(self) -> bool:
@@ -270,21 +296,48 @@ class DedupProducer:
         """
         return True
 
-    def _check_size(self, message: RecalledMessage) -> None:
+    def _needs_compression(self, message: RecalledMessage) -> bool:
+        """True for a message that is within the topic's own maximum only when it is compressed. Raises RejectedError for
+        one that never is. Where the topic has none the client library knows the broker's, and its producer stays.
+        """
         if not self._largest:
-            return
+            return self._compresses
         size = on_the_way(message.payload, message.properties, message.key, message.ordering_key, self._name)
-        if size > self._largest:
-            detail = f"{size:,} bytes with its properties; {whole_topic(self.part)} takes {self._largest:,} (`max_message_size`)"
-            raise RejectedError(detail)
+        if size <= self._largest:
+            return False
+        if fits_compressed(message.payload, size, self._largest):
+            return True
+        topic = whole_topic(self.part)
+        detail = (
+            f"{size:,} bytes with its properties; {topic} takes {self._largest:,} (`max_message_size`); {TOO_LARGE}"
+        )
+        raise RejectedError(detail)
+
+    def _change_producer(self) -> None:
+        """A producer that compresses takes the place of one that does not, or the other way round, once everything has its
+        receipt. Raises ClusterError, LockedError.
+        """
+        import pulsar
+
+        try:
+            self._client.patience.call(self._producer.flush, f"receipts of {self.part}", RECEIPT_S)
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
+        self._close_producer()
+        self._compresses = not self._compresses
+        options = {"compression_type": compression(self._largest)} if self._compresses else {}
+        self._producer = _producer(self._client, self.part, self._name, **options)
 
     def close(self) -> None:
         """Closes the producer, which frees its name for other processes. Never raises."""
+        self._close_producer()
+
+    def _close_producer(self) -> None:
         with contextlib.suppress(Exception):  # it ends with the connection in any case
             self._client.patience.call(self._producer.close, f"the end of the producer of {self.part}", CLOSE_S)
 
 
-def _producer(client: BrokerClient, part: str, name: str) -> Any:
+def _producer(client: BrokerClient, part: str, name: str, **options: Any) -> Any:
     import pulsar
 
     deadline = time.monotonic() + _LOCK_WAIT
@@ -298,6 +351,7 @@ def _producer(client: BrokerClient, part: str, name: str) -> Any:
                     batching_enabled=False,
                     block_if_queue_full=True,
                     max_pending_messages=_PENDING,
+                    **options,
                 ),
                 f"a producer of {part}",
                 late=lambda made: made.close(),
@@ -330,5 +384,6 @@ def received(on_receipt: Callable[[Receipt], None], size: int, result: Any, posi
 
 def _too_big(size: int) -> str:
     return (
-        f"{size:,} bytes of payload and its properties; the broker takes less (`maxMessageSize`, 5 MiB unless changed)"
+        f"{size:,} bytes of payload and its properties; the broker takes less (`maxMessageSize`, 5 MiB unless changed),"
+        f" {TOO_LARGE}"
     )

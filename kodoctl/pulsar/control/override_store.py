@@ -54,7 +54,7 @@ class OverrideStore:
             orders = () if replace else self._orders(properties, now)
             wanted = change(orders)
             if len(wanted) > MAX_OVERRIDES:
-                raise UsageError(error("K780", "order that cannot be followed", f"there are {MAX_OVERRIDES} already"))
+                raise UsageError(error("K780", "invalid live order", f"there are {MAX_OVERRIDES} already"))
             if properties != self._properties():
                 continue
             written = self._write(self._with_history(properties, wanted, now), wanted)
@@ -97,7 +97,7 @@ class OverrideStore:
     def _properties(self) -> dict[str, str]:
         reply = self._admin.call("GET", self._path)
         if reply.missing:
-            raise ClusterError(error("K711", "subscription not found", f"{self._of}: `kodoctl apply` creates it"))
+            raise ClusterError(error("K711", "subscription not found", f"{self._of}: `kodoctl apply FILE` creates it"))
         return dict(must(reply, f"reading the orders for {self._of}") or {})
 
     def _orders(self, properties: Mapping[str, str], now: int) -> tuple[Override, ...]:

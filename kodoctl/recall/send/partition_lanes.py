@@ -81,7 +81,7 @@ def check_targets(lanes: Iterable[PartitionFacts], reader_of: Callable[[str], st
             f"{topic} has no subscription {reader_of(topic)}, so nothing would keep what is sent there"
             for topic in sorted(unread)
         ]
-        detail = "\n".join([*what, "`kodoctl apply` creates it"])
+        detail = "\n".join([*what, "`kodoctl apply FILE` creates it"])
         findings.append(error("K711", "subscription not found", detail))
     if findings:
         raise RefusedError(*findings)

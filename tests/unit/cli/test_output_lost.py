@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from typing import NoReturn
 
 import pytest
 import typer
@@ -13,10 +14,12 @@ import typer
 from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listener
 from kodoctl.cli.apply import apply_flow
 from kodoctl.cli.apply.apply_report import show_report
+from kodoctl.cli.common.command_target import TargetOptions
 from kodoctl.console import command, judging, reading, say, tell
 from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
+from tests.unit.cli.running import kodoctl
 
 GONE = BrokenPipeError(errno.EPIPE, "Broken pipe")
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -138,6 +141,42 @@ def test_who_interrupts_at_the_question_is_told_that_nothing_was_done(monkeypatc
         apply_flow.ask("Apply these changes?")
     assert end.value.exit_code == 130
     assert "Interrupted. Nothing was applied." in capsys.readouterr().err
+
+
+APPLYING = [
+    ["apply", "a.yaml"], ["apply", "--resume", "acme/ns"], ["apply", "a.yaml", "--approved", "p.json"],
+    ["destroy", "a.yaml"], ["undo", "last", "acme/ns"], ["forget", "--name", "trade", "--namespace", "acme/ns"],
+]  # fmt: skip
+
+
+def _interrupted(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("line", APPLYING, ids=" ".join)
+def test_an_interrupt_before_the_first_write_says_that_nothing_was_applied(line, monkeypatch) -> None:
+    """Wherever the command is then: the connection is the first thing that all of them need."""
+    monkeypatch.setattr(TargetOptions, "connection", _interrupted)
+    ended = kodoctl(*line)
+    assert (ended.code, ended.err.strip()) == (130, "Interrupted. Nothing was applied.")
+
+
+def test_an_interrupt_while_several_clusters_are_planned_says_so_too(monkeypatch) -> None:
+    monkeypatch.setattr("kodoctl.cli.plan.fleet_planning_flow.open_all", _interrupted)
+    monkeypatch.setattr("kodoctl.cli.apply.fleet_apply_flow.open_all", _interrupted)
+    ended = kodoctl("apply", "a.yaml", "--context", "one", "--context", "two")
+    assert (ended.code, ended.err.strip()) == (130, "Interrupted. Nothing was applied.")
+
+
+def test_an_interrupt_after_the_first_write_claims_nothing(capsys) -> None:
+    @apply_flow.applying
+    def work() -> None:
+        with apply_flow.writes():
+            raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as end:
+        work()
+    assert (end.value.exit_code, capsys.readouterr().err.strip()) == (130, "Interrupted.")
 
 
 def test_a_lost_descriptor_takes_what_is_written_later(tmp_path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.testing import MemoryBroker
 
 
@@ -22,3 +25,14 @@ class Pump:
     def stop(self) -> None:
         self.over.set()
         self.thread.join()
+
+
+@contextmanager
+def pumped(topic: str) -> Iterator[MemoryBroker]:
+    """A broker with one topic that goes on by itself until the end, where receipts are held no longer."""
+    broker = MemoryBroker(SystemClock())
+    broker.create(topic)
+    pump = Pump(broker)
+    yield broker
+    broker.hold_receipts = False
+    pump.stop()

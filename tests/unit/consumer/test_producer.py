@@ -11,13 +11,12 @@ import pytest
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError, KodoctlError, UsageError
 from tests.services.polling import eventually
-from tests.unit.consumer.pump import Pump
+from tests.unit.consumer.pump import pumped
 from tests.unit.consumer.topologies import DOUBLE, write
 
 TOPIC = "persistent://p/n/orders"
@@ -25,11 +24,8 @@ TOPIC = "persistent://p/n/orders"
 
 @pytest.fixture
 def broker() -> Iterator[MemoryBroker]:
-    found = MemoryBroker(SystemClock())
-    found.create(TOPIC)
-    pump = Pump(found)
-    yield found
-    pump.stop()
+    with pumped(TOPIC) as broker:
+        yield broker
 
 
 @pytest.fixture

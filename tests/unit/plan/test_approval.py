@@ -46,12 +46,12 @@ def test_a_change_of_something_else_is_named() -> None:
 
 def test_another_value_than_the_approved_one_is_shown_beside_it() -> None:
     told = _told(planned(wanted(topology("{J: {policies: {ttl: 1h}}, K: {}}")), LIVE))
-    assert f'{J}: update (ttl unset → "1h"); approved was update (ttl unset → "14d")' in told
+    assert f"{J}: update (ttl unset → 1h); approved was update (ttl unset → 14d)" in told
 
 
 def test_another_value_before_is_another_change_too() -> None:
     drifted = changed(LIVE, LiveObject(TopicResource(TopicName(HERE, "J"), 1, {"ttl": Duration(60_000)}), "trade"))
-    assert 'update (ttl "1m" → "14d"); approved was update (ttl unset → "14d")' in _told(planned(AFTER, drifted))
+    assert "update (ttl 1m → 14d); approved was update (ttl unset → 14d)" in _told(planned(AFTER, drifted))
 
 
 def test_another_verb_is_another_change() -> None:

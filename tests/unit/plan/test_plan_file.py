@@ -30,7 +30,7 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import dumps, loads, to_json
-from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign
+from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign, Retention
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resource_json import resource_from_json, resource_to_json
 from kodoctl.topology.resources import (
@@ -42,6 +42,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+from kodoctl.topology.units import Duration
 from tests.samples.inventories import HERE, applied, empty, planned, policy_values, topology, topology_texts, wanted
 from tests.samples.profiles import examples
 
@@ -206,8 +207,10 @@ def test_consumer_changes_and_paths_are_part_of_the_file() -> None:
 
 def test_a_resource_is_described_in_words_for_messages_about_stale_plans() -> None:
     assert serialization.describe(TopicResource(J, 3, {})) == "partitions 3"
+    kept = {"ttl": Duration(60_000), "retention": Retention(time=Duration(86_400_000))}
+    assert serialization.describe(TopicResource(J, 3, kept)) == "partitions 3, retention {time: 1d}, ttl 1m"
     assert serialization.describe(SubscriptionResource(J, "s")) == "there"
-    assert serialization.describe(GrantResource(J, "r", frozenset({"consume"}))) == 'actions ["consume"]'
+    assert serialization.describe(GrantResource(J, "r", frozenset({"consume"}))) == "actions consume"
     assert serialization.describe(SchemaResource(J, "AVRO", "{}")) == "type AVRO, definition {}"
 
 

@@ -175,6 +175,7 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
         dispatched=_sum(each, "msgOutCounter"),
         permits=sum(max(0, int(consumer.get("availablePermits") or 0)) for consumer in consumers),
         oldest=min((moment for moment in oldest if moment > 0), default=None),
+        chunks=any(part.get("msgChunkPublished") for part in parts),
         properties={key: value for sub in each for key, value in (sub.get("subscriptionProperties") or {}).items()},
     )
 

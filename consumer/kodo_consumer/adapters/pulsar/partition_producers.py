@@ -25,6 +25,7 @@ from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
 from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import Outgoing, wire_size
 from kodo_consumer.runtime.threads import Broke, begin, log_end
+from kodoctl.pulsar.binary.compressed_moves import TOO_LARGE, fits_compressed
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Producers:
         self._factory, self._on_receipts = factory, on_receipts
         self._routes = TopicRoutes(factory)
         self._producers = _OpenProducers()
-        self._calls = send_calls(self._sent, self._stored, self._answer, results, local=factory.options.local)
+        self._calls = send_calls(self._sent, self._stored, self._refused, results, local=factory.options.moves)
         self._queue = SendQueue()
         self._to_open: deque[Key] = deque()
         self._some, self._idle = threading.Event(), threading.Event()
@@ -185,7 +186,7 @@ class Producers:
 
     def _send_bundle(self, messages: list[tuple[int, Outgoing]]) -> None:
         """Sends messages, those of each partition in their order: together where nothing is in doubt, else one by one."""
-        if not self._calls.in_bundles or self._queue.resent or self._factory.options.largest:
+        if not self._calls.in_bundles or self._queue.resent or self._queue.compressed or self._factory.options.largest:
             self._send_each(messages)
             return
         now = time.monotonic()
@@ -231,7 +232,18 @@ class Producers:
         if self._routes.is_stale(topic, now):
             self._counts.open(topic)
         key = self._routes.key(message, now)
+        if self._goes_compressed(ticket, message):
+            key = key._replace(compressed=True)
         return key._replace(again=True) if ticket in self._queue.resent else key
+
+    def _goes_compressed(self, ticket: int, message: Outgoing) -> bool:
+        """True for a move that is too large as it is, and within a maximum of its topic's own when it is compressed."""
+        options = self._factory.options
+        if ticket in self._queue.compressed or not (options.moves and options.largest):
+            return ticket in self._queue.compressed
+        largest = options.largest.get(whole_topic(message.topic), _ANY_SIZE)
+        size = wire_size(message)
+        return size > largest and fits_compressed(message.payload, size, largest)
 
     def _send(self, ticket: int, message: Outgoing, key: Key) -> None:
         if not self._pending.admits(ticket, message, key):
@@ -244,8 +256,8 @@ class Producers:
             self._answer(ticket, _NOT_OPENED)
             return
         largest = self._factory.options.largest
-        if largest and wire_size(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
-            self._answer(ticket, Rejected(TOO_BIG))
+        if largest and not key.compressed and wire_size(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
+            self._answer(ticket, Rejected(self._too_big))
             return
         producer = self._producers.get(key)
         if producer is None or key in self._producers.broken:
@@ -270,7 +282,7 @@ class Producers:
             elif result == pulsar.Result.Ok:
                 self._unplaced(ticket, self._pending.forget(ticket), key, producer)
             elif result in NEVER:
-                self._answer(ticket, Rejected(NEVER[result]))
+                self._refused(ticket, Rejected(NEVER[result]))
             else:
                 if result in BROKEN:
                     self._producers.renounce(key, producer)
@@ -296,6 +308,22 @@ class Producers:
         self._pending.forget(ticket)
         self._queue.forget([ticket])
         self._on_receipts([(ticket, receipt)])
+
+    def _refused(self, ticket: int, receipt: Receipt) -> None:
+        """Takes a refusal. A move that is too large as it is goes compressed instead, once."""
+        if receipt == Rejected(TOO_BIG) and self._factory.options.moves:
+            message = None if ticket in self._queue.compressed else self._pending.forget(ticket)
+            if message is not None and message.payload:
+                log.info("%s: a message is too large as it is: it goes compressed", message.topic)
+                self._queue.compress(ticket, message)
+                self._some.set()
+                return
+            receipt = Rejected(self._too_big)
+        self._answer(ticket, receipt)
+
+    @property
+    def _too_big(self) -> str:
+        return f"{TOO_BIG}, {TOO_LARGE}" if self._factory.options.moves else TOO_BIG
 
     def _unplaced(self, ticket: int, message: Outgoing | None, key: Key, producer: Any) -> None:
         """The broker took the message for a duplicate, by its number. It may be stored, from before the connection broke,

@@ -11,6 +11,7 @@ import pulsar
 from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key, SchemaTopics
 from kodo_consumer.core.engine.publishing import SEND_TIMEOUT
+from kodoctl.pulsar.binary.compressed_moves import compression
 from kodoctl.topology.names import whole_topic
 
 _BATCH_BYTES: Final = 1 << 20
@@ -26,15 +27,16 @@ class ProducerOptions:
     `largest`: what topics take at most, in bytes. More than that, a message or a whole batch, has the broker cut the
     connection and the client send it again, for ever and with everything else behind it: such topics get no batches.
 
-    `local`: messages stay in this cluster where a topic is replicated. A worker's do: the workers of each cluster
-    handle what was sent to any of them, and move it by themselves.
+    `moves`: messages are a worker's moves. They stay in this cluster where a topic is replicated: the workers of each
+    cluster handle what was sent to any of them, and move it by themselves. And one that is too large as it is goes
+    compressed (kodoctl.pulsar.binary.compressed_moves).
     """
 
     by_key: Collection[str] = ()
     ordered: Collection[str] = ()
     outlets: SchemaTopics | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
-    local: bool = False
+    moves: bool = False
 
 
 class ProducerFactory:
@@ -68,10 +70,11 @@ class ProducerFactory:
         return self._client.create_producer(
             key.topic,
             **({} if schema is None else {"schema": schema}),
+            **({"compression_type": compression(options.largest.get(whole, 0))} if key.compressed else {}),
             initial_sequence_id=1,  # the library takes 0 for none
             send_timeout_millis=int(SEND_TIMEOUT * 1000),
             max_pending_messages=0,  # any number: who sends has a limit of its own, and a full queue would hold up others
-            batching_enabled=not key.delayed and whole not in options.largest,
+            batching_enabled=not (key.delayed or key.compressed) and whole not in options.largest,
             batching_max_messages=1000,
             batching_max_allowed_size_in_bytes=_BATCH_BYTES,
             batching_max_publish_delay_ms=_BATCH_DELAY,

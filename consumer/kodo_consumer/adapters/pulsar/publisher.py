@@ -13,10 +13,9 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.partition_producers import Producers
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
-from kodo_consumer.adapters.pulsar.refusals import FULL, producer_refusal
+from kodo_consumer.adapters.pulsar.refusals import FULL, cannot_publish, producer_refusal
 from kodo_consumer.adapters.pulsar.send_calls import NativeResults
 from kodo_consumer.runtime.threads import Broke, begin, log_end
-from kodoctl.errors import ClusterError, error
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
@@ -56,8 +55,7 @@ class PulsarPublisher:
                 self._open(topic)
         except pulsar.PulsarException as problem:
             self._producers.close()
-            detail = f"{topic}: {producer_refusal(problem)}"
-            raise ClusterError(error("K714", "cannot publish", detail)) from None
+            raise cannot_publish(topic, problem) from None
         self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
 
     def _open(self, topic: str) -> None:

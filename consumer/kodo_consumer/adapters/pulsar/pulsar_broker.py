@@ -17,10 +17,10 @@ from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerRea
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.adapters.pulsar.refusals import producer_refusal
+from kodo_consumer.adapters.pulsar.refusals import cannot_publish
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError
 from kodoctl.formatting import many
 from kodoctl.pulsar.connection.client_options import create_client
 from kodoctl.pulsar.connection.discarded_messages import client_log
@@ -114,12 +114,12 @@ class PulsarBroker:
         on_receipts: OnReceipts,
         largest: Mapping[str, int] | None = None,
         *,
-        local: bool = False,
+        moves: bool = False,
     ) -> PulsarPublisher:
         """A publisher with a client of its own. While brokers fail over it is tried again, for as long as waits are
         limited to. Raises ClusterError.
         """
-        options = replace(self._options, largest={**self._options.largest, **(largest or {})}, local=local)
+        options = replace(self._options, largest={**self._options.largest, **(largest or {})}, moves=moves)
         self._begin_to_watch()
         with self._waits.during(f"producers of {many(len(topics), 'topic')} are not open yet") as wait:
             while True:
@@ -140,12 +140,8 @@ class PulsarBroker:
         """Full names of the topic's partitions in order, or its own where it has none. Raises ClusterError."""
         try:
             found: list[str] = self._client.get_topic_partitions(topic)
-        except pulsar.TopicNotFound:
-            raise ClusterError(
-                error("K714", "cannot publish", f"no such topic: {topic}; `kodoctl apply` creates it")
-            ) from None
         except pulsar.PulsarException as problem:
-            raise ClusterError(error("K714", "cannot publish", f"{topic}: {producer_refusal(problem)}")) from None
+            raise cannot_publish(topic, problem) from None
         return found
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ from typing import Final
 
 import pulsar
 
+from kodoctl.errors import ClusterError, error
+
 _NEEDS_SCHEMA: Final = (
     "it has a schema, of other clients, and a producer needs one that fits: declare `payload`, or set"
     " `schema_validation: false` on the topic or its namespace"
@@ -21,7 +23,7 @@ _PRODUCER: Final[dict[type[Exception], str]] = {
     **dict.fromkeys(FULL, _QUOTA),
     pulsar.ProducerBusy: "as many producers are connected as `max_producers` allows, or another one has it alone: each"
     " worker and each producer needs its own",
-    pulsar.TopicTerminated: "it was terminated, and takes no message any more: delete it, and `kodoctl apply` creates it anew",
+    pulsar.TopicTerminated: "it was terminated, and takes no message any more: delete it, and `kodoctl apply FILE` creates it anew",
 }
 _CONSUMER: Final[dict[type[Exception], str]] = {
     pulsar.AuthorizationError: "this role may not consume there",
@@ -35,6 +37,17 @@ _CONSUMER: Final[dict[type[Exception], str]] = {
 def producer_refusal(problem: Exception) -> str:
     """Reason why a producer cannot be opened, with advice."""
     return _worded(problem, _PRODUCER)
+
+
+def cannot_publish(topic: str, problem: Exception) -> ClusterError:
+    """The error of a producer that cannot be opened (K714): why, and what to do about it."""
+    missing = isinstance(problem, pulsar.TopicNotFound)
+    why = (
+        f"no such topic: {topic}; `kodoctl apply FILE` creates it"
+        if missing
+        else f"{topic}: {producer_refusal(problem)}"
+    )
+    return ClusterError(error("K714", "cannot publish", why))
 
 
 def consumer_refusal(problem: Exception) -> str:

@@ -18,13 +18,14 @@ class Key(NamedTuple):
     one, None: they have none. `delayed`: its messages have a due time and go out one by one. A batch that waits for
     more beside them would go out after messages with higher numbers, and the broker drops such a batch where it
     deduplicates. `again`: for messages that the broker called duplicates of what another producer had sent; that one
-    goes on.
+    goes on. `compressed`: for messages that are too large as they are.
     """
 
     topic: str
     version: str | None = None
     delayed: bool = False
     again: bool = False
+    compressed: bool = False
 
 
 class PassThrough(Schema):  # type: ignore[misc]  # the client library has no types

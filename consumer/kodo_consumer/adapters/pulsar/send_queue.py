@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 
 class SendQueue:
-    """`take` is for one thread, the rest for any. `resent`: how often a message was sent again, by ticket."""
+    """`take` is for one thread, the rest for any. `resent`: how often a message was sent again, by ticket;
+    `compressed`: tickets of those that were too large as they were.
+    """
 
     def __init__(self) -> None:
         self.resent: dict[int, int] = {}
+        self.compressed: set[int] = set()
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         self._again: deque[tuple[int, Outgoing]] = deque()
 
@@ -28,6 +31,11 @@ class SendQueue:
         self.resent[ticket] = self.resent.get(ticket, 0) + 1
         self._again.append((ticket, message))
 
+    def compress(self, ticket: int, message: Outgoing) -> None:
+        """A message that is to be sent compressed."""
+        self.compressed.add(ticket)  # first: who takes the message looks there
+        self._again.append((ticket, message))
+
     def take(self, most: int) -> list[tuple[int, Outgoing]]:
         """The next messages, at most so many; empty: there is none."""
         found: list[tuple[int, Outgoing]] = []
@@ -38,11 +46,13 @@ class SendQueue:
             found += [waiting.popleft() for _ in range(min(most - len(found), len(waiting)))]
         return found
 
-    def forget(self, tickets: Iterable[int]) -> None:
+    def forget(self, tickets: Sequence[int]) -> None:
         """The messages have their receipts."""
         if self.resent:
             for ticket in tickets:
                 self.resent.pop(ticket, None)
+        if self.compressed:
+            self.compressed.difference_update(tickets)
 
     def clear(self) -> None:
         """Nobody sends any of them."""

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Cluster
     from kodo_consumer.core.values.policy import Policy
 
-_AHEAD: Final = (
-    8  # versions that may have come since the newest one was asked for: of these nobody waits for the next look
-)
-_LOOK: Final = 0.1  # seconds between two looks for all others
+_AHEAD: Final = 8  # versions after the newest known one that are looked up at once: they may be new
+_LOOK: Final = 0.1  # seconds between two requests for later ones
 
 
 class SchemaVersions:

@@ -55,7 +55,7 @@ def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
     found = [(finding, topic) for topic, delays in allowed.delays.items() for finding in _delays(policy, delays)]
     for topic, size in _smaller(policy, allowed).items():
         detail = (
-            f"messages of more than {size} bytes are not sent there: they die as too big; the file says nothing of it:"
+            f"messages of more than {size} bytes are not sent there as they are, and what has more when it is compressed dies as too big; the file says nothing of it:"
             " write `max_message_size`, or remove it from the topic"
         )
         found.append((warning("K728", "message size limit that is not the file's", detail), topic))

@@ -185,12 +185,13 @@ class Broker(Protocol):
         on_receipts: OnReceipts,
         largest: Mapping[str, int] | None = None,
         *,
-        local: bool = False,
+        moves: bool = False,
     ) -> Publisher:
         """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError.
 
         `largest`: bytes a message may have, by topic, where that is known: what is larger gets the receipt that it is
-        never taken. `local`: messages stay in this cluster where a topic is replicated to others.
+        never taken. `moves`: messages are moves of a worker: they stay in this cluster where a topic is replicated
+        to others, and one that is too large as it is goes compressed.
         """
 
     def partitions(self, topic: str) -> Sequence[str]:
@@ -214,7 +215,8 @@ class LaneStats:
     to consumers since a moment the broker chose; `permits`: how many more they have room for. `partitions` of the
     topic. `readers`: names of connected consumers, by partition (its number as a text) that could be asked.
     `server_time`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
-    that asking it took; None: it does not say.
+    that asking it took; None: it does not say. `chunks`: a message came in chunks since its broker has the
+    topic, as it knows within a minute of producers that are still connected then.
     """
 
     workers: frozenset[str] = frozenset()
@@ -229,6 +231,7 @@ class LaneStats:
     permits: int = 0
     partitions: int = 1
     whole: bool = True
+    chunks: bool = False
     readers: Mapping[str, frozenset[str]] = field(default_factory=dict, compare=False)
     server_time: int | None = field(default=None, compare=False)
     took: float = field(default=0.0, compare=False)

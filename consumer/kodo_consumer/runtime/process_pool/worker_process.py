@@ -177,11 +177,12 @@ class _Work:
         try:
             copy_context().run(self._handler, message)  # what it leaves there is not for the next message
         except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
-            return self._complaints.outcome(problem)
+            return self._complaints.outcome(problem, message)
         return DONE
 
     def _keep_trace(self, text: str, problem: BaseException | None) -> None:
-        self._trace = text if problem is None else "".join(traceback.format_exception(problem))
+        trace = [] if problem is None else traceback.format_exception(problem)
+        self._trace = "\n".join([text, *("".join(trace).splitlines())])
 
 
 def _carried(outcome: Outcome) -> tuple[Any, ...]:

@@ -110,5 +110,5 @@ def test_a_wait_past_its_limit_says_so(capsys: pytest.CaptureFixture[str]) -> No
     tell_wait("the journal", 144.0, 60.0)
     assert capsys.readouterr().err.splitlines() == [
         "Waiting for the cluster, 7 s of at most 60 s: the journal",
-        "Waiting for the cluster, 144 s, and the limit is 60 s, so the last try: the journal",
+        "Waiting for the cluster, 144 s (limit 60 s), last try, then giving up: the journal",
     ]

@@ -111,6 +111,9 @@ def test_the_answer_of_all_partitions_is_one_reading() -> None:
         dispatched=10, permits=14, oldest=40, properties={"kodo-steer": "{}"},
         partitions=2,
     )  # fmt: skip
+    answer["partitions"]["p-1"]["msgChunkPublished"] = True
+    assert (found := lane_stats(answer, "s")) is not None
+    assert found.chunks
     assert lane_stats(answer, "nobody") is None
     assert lane_stats({}, "s") is None
     quiet = lane_stats({"partitions": {"p-0": {"subscriptions": {"s": {"msgBacklog": 0}}}}}, "s")

@@ -41,7 +41,7 @@ def test_messages_are_handled_timers_kept_and_the_end_is_orderly(place: Place) -
     assert len(place.broker.messages(topic(Level.L1, State.RETRYING))) == 1
     place.service.stop()
     assert not [thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("kodo-")]
-    assert summary(place.worker)[0].startswith("received 21, started 22, done 20")
+    assert summary(place.worker)[0].startswith("p/n/t:s: received 21, started 22, done 20")
     assert any("retrying 1" in line for line in summary(place.worker))
 
 
@@ -280,3 +280,12 @@ def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
     place.service.stop()
     place.service._notice_unknown(lane, LaneStats(readers={"1": unknown}))
     assert anew == ["1"]
+
+
+def test_a_worker_says_that_messages_come_in_chunks_before_one_of_them_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(place.cluster, "stats", lambda *_: LaneStats(chunks=True))
+    assert place.service.stats is not None
+    place.service.stats.look()
+    assert "a producer sends it messages in chunks" in caplog.text

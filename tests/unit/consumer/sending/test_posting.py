@@ -11,7 +11,6 @@ import pytest
 from kodo_consumer import producer as module
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.core.values.outlet import Outlet
 from kodo_consumer.core.values.route_table import DispatchTable, RouteRule, RouteTable
@@ -23,19 +22,15 @@ from kodo_consumer.testing import MemoryBroker
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
 from tests.services.polling import eventually
-from tests.unit.consumer.pump import Pump
+from tests.unit.consumer.pump import pumped
 
 TOPIC = "persistent://p/n/orders"
 
 
 @pytest.fixture
 def broker() -> Iterator[MemoryBroker]:
-    found = MemoryBroker(SystemClock())
-    found.create(TOPIC)
-    pump = Pump(found)
-    yield found
-    found.hold_receipts = False
-    pump.stop()
+    with pumped(TOPIC) as broker:
+        yield broker
 
 
 @pytest.fixture

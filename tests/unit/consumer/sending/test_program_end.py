@@ -8,26 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.producer import Producer
 from kodo_consumer.sending import program_end
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.sequence_numbers import ProducerWatermark, read_number
-from tests.unit.consumer.pump import Pump
+from tests.unit.consumer.pump import pumped
 
 TOPIC = "persistent://p/n/orders"
 
 
 @pytest.fixture
 def broker() -> Iterator[MemoryBroker]:
-    found = MemoryBroker(SystemClock())
-    found.create(TOPIC)
-    pump = Pump(found)
-    yield found
-    found.hold_receipts = False
-    pump.stop()
+    with pumped(TOPIC) as broker:
+        yield broker
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -96,8 +91,8 @@ def test_one_that_fails_leaves_the_others_their_turn(caplog: pytest.LogCaptureFi
                 raise self.problem
             return f"{seconds >= 0}"
 
-    program_end.expect(One(RuntimeError("can't start new thread")))
-    program_end.expect(One(None))
+    program_end.register(One(RuntimeError("can't start new thread")))
+    program_end.register(One(None))
     program_end._end()
     assert [text.partition("producer: ")[2] for text in _told(caplog)] == [
         "RuntimeError: can't start new thread", "True",

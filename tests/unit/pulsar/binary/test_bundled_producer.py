@@ -57,11 +57,18 @@ class Sender:
 
 
 class Producer:
-    """The client library's, with the number that the broker knows of its name."""
+    """The client library's, with the number that the broker knows of its name. `compression_type`: it takes what is
+    refused without, but what is never taken.
+    """
 
-    def __init__(self, order: list[tuple[str, bytes]], problem: Exception | None = None) -> None:
+    def __init__(
+        self, order: list[tuple[str, bytes]], problem: Exception | None = None, compression_type: Any = None
+    ) -> None:
         self._producer, self.order, self.problem = object(), order, problem
-        self.closed = 0
+        self.compression, self.closed = compression_type, 0
+
+    def flush(self) -> None:
+        self.order.append(("flush", b""))
 
     def last_sequence_id(self) -> int:
         return 2
@@ -70,7 +77,10 @@ class Producer:
         assert options["disable_replication"]
         if self.problem is not None:
             raise self.problem
-        self.order.append(("binding", payload))
+        if payload.startswith(b"never") or (payload == b"large" and self.compression is None):
+            done(pulsar.Result.MessageTooBig, None)
+            return
+        self.order.append(("binding" if self.compression is None else self.compression.name, payload))
         done(pulsar.Result.Ok, _position(8, options["sequence_id"]))
 
     def close(self) -> None:
@@ -83,12 +93,22 @@ class World:
     def __init__(self, problem: Exception | None = None) -> None:
         self.order: list[tuple[str, bytes]] = []
         self.sender, self.producer = Sender(self.order), Producer(self.order, problem)
+        self.producers: list[Producer] = []
         self.border: Any = SimpleNamespace(sender=lambda: self.sender, producer=lambda *_: object())
         self.receipts: dict[int, Receipt] = {}
 
     def ask(self, work: Callable[[Any], Any], _: str, *, late: Any) -> Any:
         assert callable(late)
-        return work(SimpleNamespace(create_producer=lambda *_, **__: self.producer))
+        return work(SimpleNamespace(create_producer=self._create))
+
+    def _create(self, *_: Any, compression_type: Any = None, **options: Any) -> Producer:
+        assert options["producer_name"] == "plan", "the broker knows the numbers of this name"
+        assert not options["batching_enabled"]
+        assert all(one.closed for one in self.producers), "one has the name at a time"
+        if self.producers:
+            self.producer = Producer(self.order, compression_type=compression_type)
+        self.producers.append(self.producer)
+        return self.producer
 
     @property
     def patience(self) -> Any:
@@ -117,15 +137,53 @@ def test_messages_go_in_their_order_and_each_gets_its_receipt() -> None:
 def test_it_stops_behind_what_the_client_refuses_with_the_receipt_there() -> None:
     world = World()
     lane = world.open()
-    for number, payload in enumerate([b"a", b"large", b"b"], 3):
+    world.sender.refused = b"never"
+    for number, payload in enumerate([b"a", b"never", b"b"], 3):
         world.send(lane, number, payload)
     assert not lane.flush()
-    assert world.order == [("border", b"a")]
+    assert world.order == [("border", b"a"), ("flush", b"")]
     assert world.receipts[4].never
     assert "5 bytes of payload" in world.receipts[4].problem
+    assert "compressed as well" in world.receipts[4].problem
     assert lane.flush()
-    assert world.order == [("border", b"a"), ("border", b"b")]
+    assert world.order[2:] == [("border", b"b")]
     lane.close()
+
+
+@pytest.mark.parametrize("bundled", [True, False])
+def test_what_the_client_refuses_as_too_large_goes_compressed_under_its_number(*, bundled: bool) -> None:
+    world = World()
+    if not bundled:
+        world.border = None
+    lane = world.open()
+    for number, payload in enumerate([b"a", b"large", b"b"], 3):
+        world.send(lane, number, payload)
+    assert lane.flush()
+    lane.close()
+    way = "border" if bundled else "binding"
+    last = way if bundled else "ZSTD"  # the compressing producer stays, and the border sends by it
+    assert world.order == [(way, b"a"), ("flush", b""), ("ZSTD", b"large"), (last, b"b")]
+    assert {number: receipt.never for number, receipt in world.receipts.items()} == dict.fromkeys((3, 4, 5), False)
+    assert all(receipt.position for receipt in world.receipts.values())
+
+
+@pytest.mark.parametrize("bundled", [True, False])
+def test_what_is_larger_than_its_topic_goes_compressed_and_others_as_they_are(*, bundled: bool) -> None:
+    world = World()
+    if not bundled:
+        world.border = None
+    lane, flat = world.open(largest=1_000), b"z" * 5_000
+    for number, payload in enumerate([b"a", flat, flat, b"b"], 3):
+        world.send(lane, number, payload)
+    assert lane.flush()
+    lane.close()
+    way = "border" if bundled else "binding"
+    assert world.order == [
+        (way, b"a"), ("flush", b""), ("ZLib", flat), ("ZLib", flat), ("flush", b""), (way, b"b"),
+    ]  # fmt: skip
+    assert world.receipts.keys() == {3, 4, 5, 6}
+    assert [one.compression for one in world.producers] == [None, pulsar.CompressionType.ZLib, None]
+    assert all(one.closed == 1 for one in world.producers)
 
 
 @pytest.mark.parametrize(("number", "never"), [(2, False), (3, True)])
@@ -167,7 +225,8 @@ def test_without_the_border_or_where_it_does_not_know_the_producer_the_binding_s
     world = World()
     world.border.producer = lambda *_: (_ for _ in ()).throw(TypeError("no producer"))
     assert type(world.open()) is DedupProducer
-    assert world.producer.closed == 1
+    assert [one.closed for one in world.producers] == [1, 0]
+    world = World()
     world.border = None
     lane = world.open()
     world.send(lane, 3, b"a")

@@ -379,7 +379,7 @@ def test_an_operator_that_conditions_lack_is_named_as_it_stands_with_those_there
 def test_an_operator_beside_what_has_no_place_is_named_by_its_kind(text: str) -> None:
     with pytest.raises(ConditionError) as problem:
         parse(text, 1)
-    assert "BITWISERIGHTSHIFT is not part of conditions: use =, <>, <, <=," in problem.value.diagnostics[0].detail
+    assert "BITWISERIGHTSHIFT is not allowed in a condition: use =, <>, <, <=," in problem.value.diagnostics[0].detail
 
 
 def test_a_fault_of_nothing_is_at_the_first_character() -> None:

@@ -153,7 +153,7 @@ def test_nothing_is_sent_to_where_nobody_keeps_it() -> None:
         make_attempt(world, plan_of(RecallAction.SEND))
     assert [one.code for one in refused.value.diagnostics] == ["K565", "K711"], "all findings at once"
     assert f"{READY} has no subscription {HOLDER}" in refused.value.diagnostics[1].detail
-    assert "`kodoctl apply` creates it" in refused.value.diagnostics[1].detail
+    assert "`kodoctl apply FILE` creates it" in refused.value.diagnostics[1].detail
     assert (world.stored, world.acknowledged, world.ledger) == ({}, set(), [])
     make_attempt(world, plan_of(RecallAction.DISCARD))
     assert len(world.acknowledged) == ENTRIES + 1, "nothing is sent"

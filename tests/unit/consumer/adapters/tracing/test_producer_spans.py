@@ -13,7 +13,6 @@ from kodo_consumer import Consumer
 from kodo_consumer.adapters.tracing import setup
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
-from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.outbox import Outbox
 from kodo_consumer.outbox.table import TABLE
 from kodo_consumer.producer import Producer
@@ -25,7 +24,7 @@ from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 from sqlalchemy import create_engine, select
 
 from kodoctl.errors import ClusterError, KodoctlError, UsageError
-from tests.unit.consumer.pump import Pump
+from tests.unit.consumer.pump import pumped
 from tests.unit.consumer.topologies import write
 from tests.unit.consumer.tracing import Spans, context, facts
 
@@ -35,11 +34,8 @@ MINE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def broker() -> Iterator[MemoryBroker]:
-    found = MemoryBroker(SystemClock())
-    found.create(TOPIC)
-    pump = Pump(found)
-    yield found
-    pump.stop()
+    with pumped(TOPIC) as broker:
+        yield broker
 
 
 def test_a_message_s_span_is_of_the_caller_and_goes_with_the_message(broker: MemoryBroker, spans: Spans) -> None:

@@ -184,4 +184,4 @@ def test_what_processes_say_of_errors_is_redacted_in_the_worker_and_is_in_no_log
         assert error.text.endswith("[redacted]")
         assert error.stack.rpartition(":")[0] == "tests.unit.consumer.pool_handlers.handle"
         assert "secret" not in caplog.text
-        eventually(lambda: "handler failed with ValueError" in caplog.text)
+        eventually(lambda: "handler failed with ValueError (p/n/t:s, lane " in caplog.text)

@@ -123,6 +123,7 @@ def test_a_verdict_comes_back_as_it_was_raised_and_any_other_exception_by_its_na
         runner.wake()
         eventually(lambda: len(desk.ended) == len(expected))
         assert list(dict(sorted(desk.ended, key=_number)).values()) == list(expected.values())
+    assert "handler failed with ValueError (p/n/t:s, lane " in caplog.text
     assert "ValueError: secret" in caplog.text, "the traceback is for the log"
     assert "pool_handlers.py" in caplog.text
 

@@ -1,0 +1,33 @@
+"""Notice that messages come in chunks, before the first of them fails: it may have nowhere to go. Nothing is sent on in
+chunks (kodoctl.pulsar.binary.compressed_moves says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core.values.effects import Alarm
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.broker import LaneStats
+    from kodo_consumer.core.values.policy import Lane
+
+
+class ChunkNotice:
+    """A listener of stats. Tells of each topic once."""
+
+    def __init__(self, alarm: Callable[[Alarm], None]) -> None:
+        self._alarm = alarm
+        self._known: set[str] = set()
+
+    def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
+        """Takes the present stats of a lane; None: not known."""
+        if stats is None or not stats.chunks or lane.topic in self._known:
+            return
+        self._known.add(lane.topic)
+        text = (
+            f"{lane.topic}: a producer sends it messages in chunks, and nothing is sent on so: one that is more than the broker takes"
+            " in one piece, compressed as well, can neither be retried nor die, and is parked when its handler fails"
+        )
+        self._alarm(Alarm("chunks", text, severe=False))
