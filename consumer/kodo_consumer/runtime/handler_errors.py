@@ -100,7 +100,7 @@ class ExceptionReporter:
 
 
 def _failure_text(kind: type[BaseException], message: Message | None) -> str:
-    """What failed, and at which message: `handler failed with ValueError (kodo/trade/orders:billing, ...)`."""
+    """Text of a failure and its message: `handler failed with ValueError (kodo/trade/orders:billing, ...)`."""
     text = f"handler failed with {kind.__name__}"
     if message is None:
         return text

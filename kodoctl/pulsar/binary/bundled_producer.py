@@ -110,7 +110,7 @@ class BundledProducer(DedupProducer):
         return not refused
 
     def _change_producer(self) -> None:
-        """As DedupProducer."""
+        """Changes the producer as DedupProducer does, then the object of the border."""
         super()._change_producer()
         self._native = self._known()
 
