@@ -26,7 +26,7 @@ def test_the_cause_of_a_letter(reason: str | None, error: str | None, cause: str
 
 
 def test_a_long_word_is_searched_in_no_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(100):
         cause_of("ConnectionError", "a" * 2_048)
-    assert time.perf_counter() - began < 0.5, "28 ms each, where every letter begins a search"
+    assert time.process_time() - began < 0.5, "28 ms each, where every letter begins a search"

@@ -308,7 +308,8 @@ def test_a_worker_that_breaks_is_told(make: Make) -> None:
     runner.stop()
 
 
-def test_stopping_does_not_wait_for_a_thread_that_hangs() -> None:
+def test_stopping_does_not_wait_for_a_thread_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodo_consumer.runtime.thread_executor.JOIN", 60.0)
     gate, entered = threading.Event(), threading.Event()
 
     def hang(message: Message) -> None:
@@ -321,7 +322,7 @@ def test_stopping_does_not_wait_for_a_thread_that_hangs() -> None:
     assert entered.wait(10)
     began = time.monotonic()
     runner.stop()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 45
     gate.set()
 
 

@@ -33,7 +33,7 @@ def test_a_call_that_does_not_return_is_left_behind_and_what_it_returns_later_is
     began = time.monotonic()
     with pytest.raises(UnansweredError, match=r"K518.*the lease of acme/ns: no answer within 0 s"):
         Patience(WaitMonitor()).call(hang, "the lease of acme/ns", 0.2, late.append)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     assert any_left_behind()
     gate.set()
     eventually(lambda: late == ["nothing", "a producer"])
@@ -91,7 +91,7 @@ def test_a_connection_that_does_not_close_is_left_behind(monkeypatch: pytest.Mon
     client = Client()
     began = time.monotonic()
     _broker_client(client).close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     assert any_left_behind()
     client.closed.set()
     eventually(lambda: not any_left_behind())

@@ -152,11 +152,11 @@ def test_a_broker_that_never_answers_ends_every_wait_and_nobody_is_accused(limit
             UnconfirmedError, match=r"acme/ns: the broker stored no entry of the journal for .* nobody is known"
         ):
             attempt()
-        assert time.monotonic() - began < limit + 5
+        assert time.monotonic() - began < limit + 45
     assert first >= limit
     began = time.monotonic()
     exclusive.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 45
 
 
 def test_a_broker_that_answers_late_has_the_lease_go_on(limit: float) -> None:

@@ -32,7 +32,7 @@ from tests.unit.consumer.topologies import write
 
 TOPIC = "persistent://p/n/orders"
 TOPICS = "  orders: {subscriptions: {s: {states: [], in_place: [], dead_letter: false}}}\n"
-AT_ONCE = 5.0  # seconds: a receipt is awaited for 90
+AT_ONCE = 45.0  # seconds: a receipt is awaited for 90
 
 
 @pytest.fixture

@@ -261,7 +261,7 @@ def test_stopping_lets_what_runs_end_and_kills_what_does_not(monkeypatch: pytest
         runner.wake()
         eventually(lambda: desk.out == 1)
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 45
     assert desk.ended == []
 
 
