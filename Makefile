@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
-# Tests of services wait more than they compute: twice as many at a time. Those that are judged by time go before the others.
-SERVICES ?= $(shell expr 2 \* $(WORKERS))
+# Tests of services wait more than they compute: twice as many at a time, and the folder of Spark beside them from the first moment.
+SERVICES ?= $(shell expr 2 \* $(WORKERS) + 1)
 PULSAR ?= 4.2
 # Modules marked as pure on their first line, or in their package's: every branch of them is tested.
 PURE := $$($(BIN)/python -m tests.architecture.pure_modules)
@@ -66,9 +66,8 @@ test: $(READY) programs check test-compiled ## The gate, on a real broker: style
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
 	@interpreted="$$($(INTERPRETED))"; export KODO_FAST_CORE=false; \
 	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
-	$(PYTEST) -n $(SERVICES) -m "not full and timed" --junitxml=$(COSTS)/timed.xml $(BESIDE); timed=$$?; \
-	$(PYTEST) -n $(SERVICES) -m "not full and not timed" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
-	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((timed | services | unit))
+	$(PYTEST) -n $(SERVICES) -m "not full" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
+	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
 	$(BIN)/python -m tests.architecture.missing_branches $(COSTS)/branches.json
 
 test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage ## Every test there is but those of hours (faults, chaos, simulate), with the coverage of all: run it where you touched what is long

@@ -83,6 +83,7 @@ class Ledger:
         return sum(max(0, runs - min(_failures(number) + 1, RUNS_BEFORE_DEATH)) for number, runs in self.runs.items())
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_and_subscriptions_do_not_meet(broker: Broker, tenant: str, tmp_path: Path) -> None:
     assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok

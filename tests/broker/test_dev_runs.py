@@ -97,6 +97,7 @@ class TestSharing:
         assert len(urls) == 1
         assert self.gone(urls.pop())
 
+    @pytest.mark.full
     def test_it_ends_with_a_run_that_is_asked_to_end(self, run, tmp_path):
         with run(HANG="1") as pytest_process:
             until(lambda: len(list((tmp_path / "out").iterdir())) == 4, 200)

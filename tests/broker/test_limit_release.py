@@ -168,6 +168,7 @@ def attempt(shop: Shop, step: str) -> int:
     return done.returncode
 
 
+@pytest.mark.full
 def test_killed_at_any_step_the_same_command_again_loses_nothing_and_sends_nothing_twice(shop: Shop) -> None:
     waits, expected = shop.waits, Counter[int]()
     for turn, step in enumerate(STEPS):

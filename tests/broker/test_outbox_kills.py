@@ -72,7 +72,6 @@ around(Relay, "_stored", "stored", 150)  # the broker has it, the table does not
 around(OutboxStore, "settle", "settled.", 1)
 main()
 """
-STEPS = ["claimed.", "posted.", "stored", "settled."]
 WINDOW = 2_000  # rows a relay claims at most before it settles some
 
 
@@ -157,7 +156,9 @@ def on_postgres(broker: Broker, tenant: str, tmp_path: Path, postgres_url: str) 
     return Setting(broker, tenant, tmp_path, postgres_url)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", ["claimed.", "stored", *(pytest.param(step, marks=pytest.mark.full) for step in ("posted.", "settled."))]
+)
 def test_a_relay_that_is_killed_loses_nothing_and_repeats_with_the_same_identity(
     step: str, on_postgres: Setting
 ) -> None:

@@ -96,6 +96,7 @@ def attempt(workspace: Workspace, step: str, group: str = "recall", *more: str) 
     return done.returncode
 
 
+@pytest.mark.full
 def test_a_kill_at_any_step_and_again_each_letter_arrives_once(workspace: Workspace) -> None:
     recalls = Recalls(workspace, ONE_LANE)
     before: set[int] = set()

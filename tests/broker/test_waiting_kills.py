@@ -16,6 +16,7 @@ MESSAGES = 90
 ONE_PARTITION = TOPICS.replace("orders:\n", "orders:\n  partitions: 1\n", 1)
 
 
+@pytest.mark.full
 def test_a_kill_at_any_step_of_a_release_and_again(workspace: Workspace) -> None:
     waits = Waits(workspace, ONE_PARTITION)
     expected: Counter[int] = Counter()
@@ -38,7 +39,7 @@ def test_a_kill_at_any_step_of_a_release_and_again(workspace: Workspace) -> None
     assert (len(released), set(released.values())) == (len(STEPS) * 60, {1}), "each was sent once"
 
 
-@pytest.mark.parametrize("action", [("move", "--to", "L2"), ("discard",)])
+@pytest.mark.parametrize("action", [("move", "--to", "L2"), pytest.param(("discard",), marks=pytest.mark.full)])
 def test_killed_at_one_step_after_the_other(workspace: Workspace, action: tuple[str, ...]) -> None:
     waits = Waits(workspace, ONE_PARTITION)
     waits.put("L1/blocking", range(MESSAGES))

@@ -96,7 +96,7 @@ class World:
         self.publisher(*{message.topic for message in messages}).publish(list(enumerate(messages)))
         self.until(lambda: len(self.receipts) == already + len(messages))
 
-    def until(self, found: Callable[[], Any], within: float = 20.0) -> None:
+    def until(self, found: Callable[[], Any], within: float = 90.0) -> None:
         deadline = time.monotonic() + within
         while not found():
             assert time.monotonic() < deadline, "it never came"

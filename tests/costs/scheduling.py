@@ -10,7 +10,8 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.costs import table
 
-_WHOLE = ("tests/spark", "tests/clusters")
+_SPARK = "tests/spark"
+_WHOLE = (_SPARK, "tests/clusters")
 """Folders whose files share a session of Spark, or a cluster that has one test at a time."""
 
 
@@ -21,7 +22,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In processes of pytest-xdist: first files that are marked `timed`, for they need the cores most; then those that cost
+    """In processes of pytest-xdist: first the tests of Spark, one process's work for most of the run, which leaves the cores to
+    others (tests/spark/conftest.py); then files that are marked `timed`, for they need the cores most; then those that cost
     most, so that no process has a long file left when the others end.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -30,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for file in dict.fromkeys(item.nodeid.split("::", 1)[0] for item in items):
         cost[_scope(file)] += table.seconds(file)
     timed = {_scope(item.nodeid) for item in items if item.get_closest_marker("timed")}
-    order = sorted(cost, key=lambda scope: (scope not in timed, -cost[scope]))
+    order = sorted(cost, key=lambda scope: (scope != _SPARK, scope not in timed, -cost[scope]))
     place = {scope: number for number, scope in enumerate(order)}
     items.sort(key=lambda item: place[_scope(item.nodeid)])
 

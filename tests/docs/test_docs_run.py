@@ -43,11 +43,15 @@ PAGES = [
     for page in sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
     if steps(page)
 ]
+AT_NIGHT = {"bulkheads", "migrating-from-soften", "slow-customers", "steering"}
+"""Pages whose commands take long."""
 INSTALLED = "monitoring"
 """The page whose commands are processes of their own, started by the installed scripts."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(one, id=one.stem, marks=[pytest.mark.full] * (one.stem in AT_NIGHT)) for one in PAGES]
+)
 def test_what_a_page_shows_really_works(page, broker, commands, tmp_path):
     shutil.copytree(ROOT / "topologies", tmp_path / "topologies")
     shutil.copytree(ROOT / "schemas", tmp_path / "schemas")

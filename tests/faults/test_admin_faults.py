@@ -174,7 +174,9 @@ def test_one_write_that_never_works_stops_only_what_depends_on_it(workspace: Wor
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("fault", [Fault.PRECONDITION_BEFORE, Fault.ACCEPTED_BEFORE])
+@pytest.mark.parametrize(
+    "fault", [Fault.PRECONDITION_BEFORE, pytest.param(Fault.ACCEPTED_BEFORE, marks=pytest.mark.full)]
+)
 def test_a_delete_that_the_broker_did_not_do_says_what_is_left(
     workspace: Workspace, proxy: Proxy, fault: Fault
 ) -> None:

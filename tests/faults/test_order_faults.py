@@ -38,6 +38,7 @@ def _freeze(machine: Machine) -> None:
 FAULTS: tuple[Callable[[Machine], None], ...] = (_deafen, _freeze)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1_200)
 def test_a_key_keeps_its_order_from_producer_and_outbox_through_a_move_to_the_handler(tmp_path: Path) -> None:
     machine, file = Machine(tmp_path / "broker"), tmp_path / "ordered.yaml"

@@ -37,6 +37,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _yielding() -> None:
+    """Beside other processes of a run, Spark takes what they leave of the cores: some of them are judged by time."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.nice(10)
+
+
 @pytest.fixture(autouse=True)
 def _released_plans() -> Iterator[None]:
     """An object of Java that pyspark has called is part of a cycle, and each table of a query keeps its plan in Java: what the

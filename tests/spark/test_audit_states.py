@@ -123,6 +123,7 @@ def test_a_state_that_spark_cannot_write_leaves_the_verdict(damaged, problem):
     assert problem in basis["unsaved"]
 
 
+@pytest.mark.full
 def test_a_state_of_other_rules_is_made_anew(states):
     _, judged, _, _ = states
     found, full, basis = judged["other rules"]

@@ -62,6 +62,7 @@ def _fill(landing: Landing) -> None:
     landing.commit(LandingCommit("r-end", 1, facts={"complete": True}))
 
 
+@pytest.mark.full
 def test_the_verdict_is_the_same_after_maintenance_and_an_erasure(spark: SparkSession, tmp_path: Path) -> None:
     landing, expansion = Landing(str(tmp_path), "trade", None), expanded(FILE)
     _fill(landing)

@@ -150,6 +150,7 @@ def states():
     return events, records
 
 
+@pytest.mark.full
 def test_states_and_an_outage_are_replayed_by_several_workers(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = FILE.replace("concurrency: 1", "concurrency: 8, expected_workers: 2, in_place: [], retrying: {delays: [2s]}")

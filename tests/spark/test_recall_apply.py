@@ -118,7 +118,8 @@ def _in_segments(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
         monkeypatch.setattr(module, "SEGMENT", rows)
 
 
-@pytest.mark.parametrize("rows", [30, pytest.param(SEGMENT, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("rows", [30, SEGMENT])
 def test_a_kill_in_the_middle_of_sending_and_again_each_letter_arrives_once(
     rows: int, spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def check_exclusive(run, file):
     assert "in: [small]" not in after
 
 
+@pytest.mark.full
 def test_what_took_the_slots_is_bounded_and_who_is_light_goes_up(spark, tmp_path, monkeypatch):
     (tmp_path / "topologies").mkdir()
     file = tmp_path / "topologies" / "trade.yaml"
@@ -181,6 +182,7 @@ def test_what_took_the_slots_is_bounded_and_who_is_light_goes_up(spark, tmp_path
     assert (wrong.code, "[K804]" in wrong.err, "TENANT=TIME" in wrong.err) == (64, True, True)
 
 
+@pytest.mark.full
 def test_no_slot_time_that_a_stranger_writes_ends_a_recommendation(spark, tmp_path):
     """One audit message holds so many records that their slot times, each as long as time itself, had a sum overflow."""
     (tmp_path / "trade.yaml").write_text(FILE, encoding="utf-8")

@@ -106,6 +106,7 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
         assert report_tables.failures(known.failures) == (found["failures"], 5)
 
 
+@pytest.mark.full
 def test_no_publish_time_decides_what_is_drawn(workspace):
     file = workspace.topology(TOPICS)
     traffic = Traffic(expand(load_topology(str(file))))

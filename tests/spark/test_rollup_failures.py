@@ -171,7 +171,8 @@ def check(spark, landing: Landing, some: list[Batch]) -> None:
     assert Counter({(one.tenant, one.window_ts.replace(tzinfo=UTC)): one.messages for one in made}) == sent(some)
 
 
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.full)], ids=["few", "many"])
+@pytest.mark.full
+@pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
 def test_batch_by_batch_is_as_at_once_and_as_without_counts(spark, landing, expansion, tmp_path, monkeypatch, few):
     """Few rows are counted by this process, many by Spark: batch by batch in the one way, at once in the other."""
     monkeypatch.setattr(counted_files, "FEW", FEW if few else 0)
@@ -250,6 +251,7 @@ def count_as_before(spark, landing: Landing, expansion, monkeypatch, run: str = 
         shutil.rmtree(folder)
 
 
+@pytest.mark.full
 def test_what_an_older_kodoctl_counted_can_be_read_and_is_counted_anew(spark, landing, expansion, file, monkeypatch):
     every = batches()
     for number, (events, records) in enumerate(every):
@@ -279,6 +281,7 @@ def test_what_an_older_kodoctl_counted_can_be_read_and_is_counted_anew(spark, la
     check(spark, landing, every)
 
 
+@pytest.mark.full
 def test_where_rows_were_removed_an_upgrade_counts_the_days_behind_the_removal(spark, landing, expansion, monkeypatch):
     for number, (events, records) in enumerate(batches()):
         land(landing, number, events, records)

@@ -95,7 +95,11 @@ G1 = "-XX:+UseG1GC"
 
 
 @pytest.mark.parametrize(
-    ("memory", "collector", "said"), [("512m", G1, "10 UTC"), ("1m", "", "Too small maximum heap")]
+    ("memory", "collector", "said"),
+    [
+        pytest.param("512m", G1, "10 UTC", marks=pytest.mark.full),
+        ("1m", "", "Too small maximum heap"),
+    ],
 )
 def test_spark_says_nothing_of_its_own_and_why_it_does_not_start(memory: str, collector: str, said: str) -> None:
     """Java refuses two collectors, and says that it has options of the environment."""
@@ -104,6 +108,7 @@ def test_spark_says_nothing_of_its_own_and_why_it_does_not_start(memory: str, co
     assert done.stderr == ""
 
 
+@pytest.mark.full
 def test_java_that_the_system_ended_is_told_as_that() -> None:
     """A connection that Java's end resets, and an end in the middle of a query."""
     done = _run(ENDED)
@@ -111,6 +116,7 @@ def test_java_that_the_system_ended_is_told_as_that() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.full
 def test_pythons_of_spark_run_nothing_of_the_working_folder(tmp_path: Path) -> None:
     """Spark starts them by `-m`, which puts the working folder first, and the first of them by any `python3` of PATH."""
     for name in ("select", "socket", "pyspark", "kodoctl"):

@@ -49,6 +49,7 @@ def _landed(shop: Guarded) -> int:
     return int(end["events"])
 
 
+@pytest.mark.full
 def test_ingest_and_recall_show_what_every_command_shows(
     spark: SparkSession, shop: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,8 +104,10 @@ def _failure_text(kind: type[BaseException], message: Message | None) -> str:
     text = f"handler failed with {kind.__name__}"
     if message is None:
         return text
-    place = f"{message.subscription}, lane {message.level}/{message.state}"
-    return f"{text} ({place}, message {one_line(message.id)}, attempt {message.attempt})"
+    first, *others = getattr(message, "messages", [message])  # a batch is a unit as well
+    more = f" and {len(others)} more of its batch" if others else ""
+    place = f"{first.subscription}, lane {first.level}/{first.state}"
+    return f"{text} ({place}, message {one_line(first.id)}{more}, attempt {first.attempt})"
 
 
 def report_error(
