@@ -53,6 +53,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name: here it is loaded, to run or to complete its options."""
+        ours = _OTHER_NAMES.get(args[0], "")
+        if ours in self.commands and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {ours!r}?")
         name, command, rest = super().resolve_command(ctx, args)
         return name, _loaded(command), rest
 
@@ -102,6 +105,10 @@ _HABITS: Final = {
     "-out": "--out",
 }
 """Options as other tools spell them, in no help: each stands for the one of ours."""
+
+
+_OTHER_NAMES: Final = {"validate": "lint", "check": "lint", "diff": "plan", "format": "fmt", "up": "apply"}
+"""Commands as other tools name them: each with the one of ours that does it."""
 
 
 def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:

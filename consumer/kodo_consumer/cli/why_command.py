@@ -47,7 +47,10 @@ def why(
     *,
     place: ConnectionOptions,
 ) -> None:
-    """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
+    """Show every hop of one message and the rule that caused it.
+
+    Reads all topics of the subscription, and consumes nothing.
+    """
     from kodo_consumer.cli.message_history import Search, level_lines, lines, to_json
     from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin.admin_http import HttpAdmin

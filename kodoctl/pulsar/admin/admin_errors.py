@@ -21,6 +21,7 @@ from kodoctl.pulsar.connection.peer import Protocol, peer_at
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
 
+_THIS_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})  # where development brokers are
 _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited for already
 
 
@@ -116,7 +117,9 @@ def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[s
     if silence.via is not None:
         return "K514", f"{silence.host}: {reason}"
     context = f" (context {connection.context.name})" if connection.context else ""
-    advice = "is the broker running? `kodoctl dev status` tells for a development one"
+    advice = "is the broker running?"
+    if (urlsplit(silence.host).hostname or "") in _THIS_MACHINE:
+        advice += " `kodoctl dev status` tells for a development one"
     return "K514", f"{silence.host}{context}: {reason}; {advice}"
 
 
