@@ -23,6 +23,7 @@ from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 if TYPE_CHECKING:
     from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
+    from kodo_consumer.runtime.handler_errors import Forecast
     from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 log = logging.getLogger("kodo.consumer")
@@ -55,8 +56,16 @@ class ProcessRunner:
     process gets its next message when the last one is done: spans begin when handlers do.
     """
 
-    def __init__(self, job: ProcessTask, size: int, timeout: float, traces: Spans | None = None) -> None:
+    def __init__(
+        self,
+        job: ProcessTask,
+        size: int,
+        timeout: float,
+        traces: Spans | None = None,
+        forecast: Forecast | None = None,
+    ) -> None:
         self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
+        self._forecast = forecast
         self._lines: list[ProcessChannel] = []
         self._backlog: deque[Message] = deque()  # taken from the worker, started nowhere
         self._ended = ChannelResults()
@@ -128,8 +137,9 @@ class ProcessRunner:
         be more room than messages.
         """
         ended, self._ended = self._ended, ChannelResults()
-        for trace in ended.traces:
-            log.warning("handler failed in a process\n%s", trace)
+        for trace, run in ended.traces:
+            following = "" if run is None or self._forecast is None else self._forecast(*run)
+            log.warning("handler failed in a process%s\n%s", f" ({following})" if following else "", trace)
         for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
             self._warned.add(text)  # each process reports it once
             log.warning("%s", text)
