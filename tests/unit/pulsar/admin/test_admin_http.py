@@ -191,9 +191,12 @@ def test_only_pulsar_itself_says_that_something_is_absent(read: Callable[[HttpAd
     with serving(lambda _: said) as server, _admin(server.url) as (admin, _):
         assert read(admin) is None
     for page in (answer_html("<html>404</html>", 404), Answer(404, b"default backend - 404")):
-        refused = pytest.raises(ClusterError, match="answered 404")
-        with serving(_always(page)) as server, _admin(server.url) as (admin, _), refused:
+        refused = pytest.raises(
+            ClusterError, match=r"K523.* answers, but not as Pulsar's admin API: .* answered 404 .*8080"
+        )
+        with serving(_always(page)) as server, _admin(server.url) as (admin, _), refused as caught:
             read(admin)
+        assert server.url.rstrip("/") in caught.value.diagnostics[0].detail, "the address is what has to be corrected"
 
 
 def test_a_web_page_is_not_taken_for_an_empty_answer() -> None:
