@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import socket
 import threading
 import time
@@ -220,6 +222,27 @@ def test_an_html_401_is_a_bad_token_and_ends_everything() -> None:
     [finding] = caught.value.diagnostics
     assert (finding.code, "does not accept the token" in finding.detail) == ("K511", True)
     assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("claims", "says"),
+    [
+        ({"exp": 1_767_225_600}, "does not accept the token, which expired on 2026-01-01 00:00 UTC: get a new one"),
+        ({"exp": 99_999_999_999}, "does not accept the token: expired, of another cluster, or damaged"),
+        ({"exp": "soon"}, "does not accept the token: expired, of another cluster, or damaged"),
+        ({}, "does not accept the token: expired, of another cluster, or damaged"),
+        ([], "does not accept the token: expired, of another cluster, or damaged"),
+    ],
+)
+def test_a_token_that_says_itself_when_it_expired_is_called_expired(claims: Any, says: str) -> None:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    with (
+        serving(lambda _: answer_html("Error 401 Authentication required", 401)) as server,
+        _admin(server.url, f"e30.{payload}.c2ln") as (admin, _),
+        pytest.raises(ClusterError) as caught,
+    ):
+        admin.call("GET", "x")
+    assert caught.value.diagnostics[0].detail.endswith(says)
 
 
 def test_an_html_401_without_a_token_asks_for_one() -> None:
