@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.values.exception_groups import spokesman
@@ -59,8 +58,8 @@ class ExceptionReporter:
         self._last: dict[type[BaseException], float] = {}
 
     def outcome(self, problem: BaseException, failed: Message | Batch | None = None) -> Outcome:
-        """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel. `failed`: what the
-        handler was called with, which the log names.
+        """Outcome for an exception that a handler raised, or that a batch handler returned for one message. The reason is its
+        class: messages may hold secrets, and travel. `failed`: what failed, which the log names.
         """
         raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):
@@ -78,14 +77,6 @@ class ExceptionReporter:
             else:
                 report_error(self._texts, text, raised, error_of(found), self._say)
         return found
-
-    def quiet_outcome(self, problem: BaseException) -> Outcome:
-        """Outcome for an exception that a batch handler returned for one message. Logs nothing."""
-        problem = spokesman(problem)
-        if isinstance(problem, HandlerSignal):
-            with suppress(Exception):  # a verdict of the user's own making
-                return self._with_error(outcome_of(problem), problem)
-        return self._with_error(self._failure(problem), problem)
 
     def _failure(self, problem: BaseException) -> Outcome:
         """Outcome of an exception that is no verdict. What waits too long for others may succeed in a moment: tried again."""

@@ -159,7 +159,7 @@ class HandlerSpec:
         texts = hooks.error_texts(policy)
         if self.processes:
             return self._pool(policy, check, hooks, traces, texts, forecast)
-        function = self.called(hooks, traces, texts=texts)
+        function = self.called(hooks, traces, texts=texts, forecast=forecast)
         inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency, texts, forecast)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
@@ -170,9 +170,10 @@ class HandlerSpec:
         inner: Callable[[Any], Any] | None = None,
         *,
         texts: ErrorTextReader | None = None,
+        forecast: Forecast | None = None,
     ) -> Callable[[Any], Any]:
         """The function (`inner`: another one in its place) as executors call it: with messages, or with batches; with
-        what the user put around it, and in spans. `texts` reads exceptions that a batch handler returns.
+        what the user put around it, and in spans. `texts` and `forecast`: for exceptions that a batch handler returns.
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
@@ -180,7 +181,7 @@ class HandlerSpec:
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
             function = (on_batches_later if self.is_async else on_batches)(
-                function, ExceptionReporter(texts).quiet_outcome
+                function, ExceptionReporter(texts, forecast=forecast).outcome
             )
         if traces is None:
             return function
