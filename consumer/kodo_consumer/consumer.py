@@ -261,12 +261,11 @@ class Consumer:
             on_failure.callback(cluster.close)
             on_failure.callback(broker.close)
             check, clock = _with_schemas(check, policy, cluster), SystemClock()
-            forecast = FailureForecast(lambda: policy)
+            forecast = FailureForecast(lambda: self._running.worker.policy if self._running else policy)
             runner = handling.runner(self.policy, check, self._hooks, traces, forecast)
             runner = guarded(runner, policy, self.settings, clock)
             on_failure.callback(runner.stop)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
-            forecast.policy_of = lambda: worker.policy  # that of the file as it is now
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()

@@ -53,7 +53,7 @@ class Commands(LazyGroup):
         )),
         group("pipeline", "What happened to every message, told from the data. Needs the extra `spark`: pip install '.[spark]' in a clone of kodoctl.", (
             LazyCommand("run", "kodoctl.cli.pipeline.pipeline_run:run", "Ingest, roll up, audit and report in one Spark session."),
-            LazyCommand("ingest", "kodoctl.cli.pipeline.pipeline_ingest:ingest", "Land what the topics hold as tables."),
+            LazyCommand("ingest", "kodoctl.cli.pipeline.pipeline_ingest:ingest", "Land the stored messages of the topics as tables."),
             LazyCommand("rollup", "kodoctl.cli.pipeline.pipeline_rollup:rollup", "Count landed messages by window, lane and tenant."),
             LazyCommand("recommend", "kodoctl.cli.pipeline.pipeline_recommend:recommend", "Tell which tenants make others wait, with a patch."),
             LazyCommand("lab", "kodoctl.cli.pipeline.pipeline_simulate:lab", "Replay landed traffic with other weights, limits or routes."),

@@ -164,8 +164,8 @@ def _shown(
 
 
 def _log_ready(policy: Policy, border: BorderStatus) -> None:
-    """What the worker reads, and how many messages it handles at once; once in a process, whether the native border is
-    used; and where the worker reads some of the lanes, which it leaves to others.
+    """Log entries of a worker that is ready: its subscription, its lanes and the messages it handles at once; the lanes
+    that it leaves to others, if any. Once in a process they say whether the native border is used.
     """
     _inform(f"{border}, {COMPILED}")
     lanes = many(len(policy.lanes), "lane")

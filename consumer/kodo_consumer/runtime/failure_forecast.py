@@ -1,5 +1,5 @@
-"""Forecast of what the worker does with a message whose handler failed, in words for the log: the failure is logged
-where it happens, before the worker has decided.
+"""Forecast of the next step of a message whose handler failed, in words for the log: the failure is logged where it
+happens, before the worker has decided.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FailureForecast:
     """
 
     def __init__(self, policy_of: Callable[[], Policy]) -> None:
-        self.policy_of = policy_of
+        self._policy_of = policy_of
 
     def __call__(self, message: Message, outcome: Outcome) -> str:
         """`tried again in about 30 s from L1/retrying`; empty for a message that a worker does not have any more."""
@@ -33,7 +33,7 @@ class FailureForecast:
         if not isinstance(in_flight, InFlight) or in_flight.stage is not Stage.RUNNING:
             return ""
         now = round(time.time() * 1000)
-        match decide(in_flight.envelope(may_wait=True), outcome, self.policy_of(), now):
+        match decide(in_flight.envelope(may_wait=True), outcome, self._policy_of(), now):
             case Delay(delay=delay):
                 return f"tried again in about {duration_text(delay)}"
             case Reroute(why=Rule.DEAD):

@@ -45,7 +45,7 @@ class ExceptionReporter:
 
     `texts` reads error texts that travel with messages. If `texts` redacts, the log has the redacted text, no
     traceback, because a traceback has the whole text, and no tenant, because patterns are for texts of errors alone.
-    `forecast` says what happens to the message next.
+    `forecast` says the next step of the message.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ExceptionReporter:
         return DependencyUnavailable(fault.what if self._redacts else str(fault))
 
     def _about(self, failed: Message | Batch | None, outcome: Outcome) -> str:
-        """Message that failed, and what happens to it next: ` (kodo/trade/orders:billing, ...; tried again in about 1 s)`.
+        """Name of the message that failed, and its next step: ` (kodo/trade/orders:billing, ...; tried again in about 1 s)`.
         Of a batch the first message, and the number of the others.
         """
         if failed is None:

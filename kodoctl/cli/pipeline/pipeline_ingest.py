@@ -60,7 +60,7 @@ def ingest(
     maintain_every: MaintainEvery = 50,
     output: Output = Format.TEXT,
 ) -> None:
-    """Land what the topics hold as tables.
+    """Land the stored messages of the topics as tables.
 
     The next run continues where this one ended.
     """

@@ -57,7 +57,7 @@ def _group(*problems: BaseException) -> BaseException:
     return found.value
 
 
-def outcome(problem: BaseException) -> Outcome:
+def outcome(problem: Any) -> Outcome:
     return ExceptionReporter().outcome(problem)
 
 
