@@ -75,7 +75,7 @@ class WorkersSetting(Setting):
                 command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=file, text=True
             )
         try:
-            eventually(lambda: log.read_text("utf-8").count(" ready, native border") == count, within=240)
+            eventually(lambda: log.read_text("utf-8").count(" ready: ") == count, within=240)
             yield process, log
         finally:
             process.kill()  # its workers see that it is gone

@@ -10,6 +10,7 @@ import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Dead, Discard, Message, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
