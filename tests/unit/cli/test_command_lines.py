@@ -46,6 +46,8 @@ def said(expected: str) -> str:
         ("plan --format xml", "'xml' is not one of 'text', 'json', 'markdown'"),
         ("nope", "Error: No such command 'nope'."),
         ("context nope", "Error: No such command 'nope'."),
+        ("plan --yes", "Error: No such option: --yes. This command asks nothing."),
+        ("lint -y", "Error: No such option: -y. This command asks nothing."),
         ("validate shop.yaml", "Error: No such command 'validate'. Did you mean 'lint'?"),
         ("diff shop.yaml", "Error: No such command 'diff'. Did you mean 'plan'?"),
         ("context use", "Error: Missing argument"),
