@@ -100,7 +100,7 @@ def measure_one(tenant: str, arm: str, workers: int, messages: int) -> dict[str,
         ]  # fmt: skip
         with (here / "log").open("w") as log:
             process = subprocess.Popen(command, cwd=here, stdout=subprocess.DEVNULL, stderr=log)
-        while (here / "log").read_text("utf-8").count(" ready, native border") < workers:
+        while (here / "log").read_text("utf-8").count(" ready: ") < workers:
             if process.poll() is not None:
                 sys.exit((here / "log").read_text("utf-8"))
             time.sleep(0.1)

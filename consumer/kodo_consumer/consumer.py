@@ -24,6 +24,7 @@ from kodo_consumer.running.multi_run import run_all
 from kodo_consumer.running.running_worker import RunningWorker, check_idle, has_started, started
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
+from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guarded
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
@@ -260,7 +261,9 @@ class Consumer:
             on_failure.callback(cluster.close)
             on_failure.callback(broker.close)
             check, clock = _with_schemas(check, policy, cluster), SystemClock()
-            runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
+            forecast = FailureForecast(lambda: self._running.worker.policy if self._running else policy)
+            runner = handling.runner(self.policy, check, self._hooks, traces, forecast)
+            runner = guarded(runner, policy, self.settings, clock)
             on_failure.callback(runner.stop)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import typer
 import typer.main
@@ -53,6 +53,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name: here it is loaded, to run or to complete its options."""
+        ours = _OTHER_NAMES.get(args[0], "")
+        if ours in self.commands and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {ours!r}?")
         name, command, rest = super().resolve_command(ctx, args)
         return name, _loaded(command), rest
 
@@ -70,8 +73,20 @@ class _Command(TyperCommand):
         """
         own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         end = args.index("--") if "--" in args else len(args)
-        ours = {habit: name for habit, name in _HABITS.items() if name in own and habit not in own}
+        ours = {habit: name for habit, name in _HABITS if name in own and habit not in own}
         return [*(ours.get(word, word) for word in args[:end]), *args[end:]]
+
+    def _order(self, ctx: Any, args: list[str]) -> Sequence[Any]:
+        """Parameters that the line gives, one for each time. An approval that a command does not take, because it asks
+        nothing, is no misspelling of another option.
+        """
+        try:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except Exception as problem:
+            if (name := getattr(problem, "option_name", "")) in ("--yes", "-y"):
+                ctx.fail(f"No such option: {name}. This command asks nothing.")
+            raise
+        return cast("Sequence[Any]", order)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the options. While a shell completes a line, values stay as typed: typer imports pydantic to convert
@@ -82,7 +97,7 @@ class _Command(TyperCommand):
         """
         if not ctx.resilient_parsing:
             args = self._by_habit(args)
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            order = self._order(ctx, args)
             _refuse_repeated(ctx, order)
             return super().parse_args(ctx, args)
         rest: list[str]
@@ -95,13 +110,20 @@ class _Command(TyperCommand):
         return rest
 
 
-_HABITS: Final = {
-    "--yes": "--auto-approve",
-    "-y": "--auto-approve",
-    "-auto-approve": "--auto-approve",
-    "-out": "--out",
-}
+_HABITS: Final = (
+    ("--yes", "--auto-approve"),
+    ("-y", "--auto-approve"),
+    ("-auto-approve", "--auto-approve"),
+    ("-y", "--yes"),
+    ("--auto-approve", "--yes"),
+    ("-auto-approve", "--yes"),
+    ("-out", "--out"),
+)
 """Options as other tools spell them, in no help: each stands for the one of ours."""
+
+
+_OTHER_NAMES: Final = {"validate": "lint", "check": "lint", "diff": "plan", "format": "fmt", "up": "apply"}
+"""Commands as other tools name them: each with the one of ours that does it."""
 
 
 def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:

@@ -201,14 +201,14 @@ def _applied(name: str, one: _Open) -> Applied:
     )
 
 
-def chosen(found: Iterable[Applied], name: str) -> Applied:
-    """The apply of this id, or beginning with it; `last` is the latest. Raises UsageError."""
+def chosen(found: Iterable[Applied], name: str, namespace: str) -> Applied:
+    """The apply of this id, or beginning with it; `last` is the latest. `namespace`: for the error. Raises UsageError."""
     known = list(found)
     fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
     if len(fitting) == 1:
         return fitting[0]
     if not known:
-        detail = "the journal of the namespace is empty: nothing has been applied there yet"
+        detail = f"nothing has been applied in {namespace} yet: its journal is empty"
     else:
         begin = "several applies begin" if fitting else "no apply begins"
         detail = f"{begin} with {name!r}; the latest: {', '.join(one.id for one in known[-5:])}"

@@ -37,7 +37,7 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
     cannot name another namespace. Raises UsageError for an unknown name, RefusedError where one does not know it.
     """
     entries = list(read_journal(session.admin, session.client, namespace))
-    first = chosen(read(entries).applies, name)
+    first = chosen(read(entries).applies, name, str(namespace))
     places = {NamespaceName.parse(key.rpartition("/")[0]) for key in first.ledgers} - {namespace}
     for place in sorted(places):
         theirs = list(read_journal(session.admin, session.client, place))
@@ -45,7 +45,7 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
             detail = f"{first.id} is said to have written to {place}, whose journal knows nothing of it"
             raise RefusedError(error("K431", "journals that contradict each other", detail))
         entries += theirs
-    return chosen(read(entries).applies, first.id)
+    return chosen(read(entries).applies, first.id, str(namespace))
 
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from os.path import realpath
 from pathlib import Path as FilePath
 
@@ -21,6 +22,7 @@ from kodoctl.topology.yaml.nodes import MAX_BYTES, Node, parse
 from kodoctl.topology.yaml.validation_errors import from_validation
 
 BASE = "base"
+_NO_FILE = "it does not exist; `kodoctl init` writes an example"
 MAX_TOPICS = 150_000  # that one file stands for: twice what 5,000 ground topics of the largest shape need
 
 
@@ -42,12 +44,23 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
         elif path.exists():
             found.setdefault(realpath(path), path)
         else:
-            problems.append(
-                error("K016", "cannot read file", "it does not exist; `kodoctl init` writes an example", Where(text))
-            )
+            problems.append(error("K016", "cannot read file", _why_missing(text, path), Where(text)))
     if problems:
         raise UsageError(*problems)
     return [_read(path) for path in found.values()]
+
+
+def _why_missing(text: str, path: FilePath) -> str:
+    """Reason and remedy for a path that names nothing: the likely correct path, if the folder has one."""
+    if text == "-":
+        return "standard input is not read: name a file or a folder"
+    folder = path.parent
+    try:
+        names = sorted(one.name for one in folder.iterdir() if is_topology_file(one.name) or one.is_dir())
+    except OSError:
+        return f"it does not exist, because there is no folder {folder}"
+    near = get_close_matches(path.name, names, 1, 0.75)
+    return f"it does not exist; did you mean {folder / near[0]}?" if near else _NO_FILE
 
 
 def is_topology_file(name: str) -> bool:
@@ -169,6 +182,10 @@ def _load(
         return None, [unknown]
     if {"format_version", "seal"} <= root.value.keys():
         detail = f"this is a plan file, not a topology; to carry it out: kodoctl apply {file.name}"
+        return None, [error("K004", "wrong value", detail, root.where)]
+    if len(root.value) > 1 and root.value.keys().isdisjoint(Topology.model_fields):
+        kind = "a Kubernetes object, not a topology" if "apiVersion" in root.value else "no topology"
+        detail = f"this is {kind}: it has none of the keys version, name, tenant, namespace and topics"
         return None, [error("K004", "wrong value", detail, root.where)]
     if environment is not None and environment not in file.environments:
         detail = (

@@ -114,7 +114,8 @@ def test_what_is_missing_is_said_before_anything_is_subscribed(setting: Setting)
     assert "topic not found [K710]" in found.stderr
     assert found.stderr.startswith("native border: o"), "on or off, and why"
     assert "\ncompiled core: o" in found.stderr, "the same"
-    assert f"{setting.topic}-work-DLQ: `kodoctl apply FILE` creates it" in found.stderr
+    assert f"  {setting.topic}-work-DLQ\n  5 are missing: `kodoctl apply FILE` creates them\n" in found.stderr
+    assert found.stderr.count("[K710]") == 1, "one apply that was not made lacks all of them"
     with setting.run() as process:
         assert process.wait(30) == 1
     create_topics(setting.broker, str(setting.file))

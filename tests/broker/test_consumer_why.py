@@ -64,6 +64,7 @@ def test_every_hop_of_one_message_is_shown_by_any_of_its_names(
     missing = " ".join(console.run("why", "order-999", code=1).split())
     assert "message not found [K785]" in missing
     assert "'order-999' is none of the" in missing
+    assert missing.endswith("a position such as 7:1:0:-1; `kodoctl peek TOPIC` shows both")
     assert f"{ground}-billing-AUDIT" in missing
     assert "K785" in console.run("why", "order-17", "--since", "long", code=64)
     assert workspace.broker.admin("GET", f"{ground.replace('://', '/')}/subscriptions").json() == ["billing"]

@@ -75,7 +75,7 @@ class WorkersSetting(Setting):
                 command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=file, text=True
             )
         try:
-            eventually(lambda: log.read_text("utf-8").count(" ready, native border") == count, within=240)
+            eventually(lambda: log.read_text("utf-8").count(" ready: ") == count, within=240)
             yield process, log
         finally:
             process.kill()  # its workers see that it is gone
@@ -121,7 +121,7 @@ def test_four_workers_keep_one_limit_also_when_one_is_killed_and_lose_nothing(
     assert len(again) == 2
     assert "worker 3 starts again in 1 s" in log.read_text("utf-8")
     assert _worst([at for _, at, _ in runs]) <= 1.0
-    received = re.findall(r"^worker (\d): .+:work: received", output, re.MULTILINE)
+    received = re.findall(r"^worker (\d): \S+: received", output, re.MULTILINE)
     assert sorted(received) == ["1", "2", "3", "4"], "each drained and has told what it did"
 
 

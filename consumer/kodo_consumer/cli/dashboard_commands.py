@@ -16,7 +16,10 @@ from kodoctl.errors import UsageError, error
 def dashboards(
     output: Annotated[Path, typer.Option("--output", help="Folder they are written to.", metavar="DIR")],
 ) -> None:
-    """Write the Grafana dashboard and the Prometheus alert rules; files of their names are replaced."""
+    """Write the Grafana dashboard and the Prometheus alert rules.
+
+    Files of their names are replaced.
+    """
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

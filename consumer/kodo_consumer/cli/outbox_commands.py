@@ -77,7 +77,10 @@ def run(
     *,
     place: ConnectionOptions,
 ) -> None:
-    """Send committed messages until SIGTERM; then wait for receipts and exit 0. Several relays may run at once."""
+    """Send committed messages until SIGTERM.
+
+    Then waits for receipts and exits 0. Several relays may run at once.
+    """
     from random import Random
 
     from kodo_consumer.core.values.clock import SystemClock
@@ -138,7 +141,10 @@ def _seen(relay: Relay, store: OutboxStore, settings: Settings, port: int | None
 def schema(
     dialect: Annotated[Dialect, typer.Option("--dialect", help="The database it is for.")] = Dialect.POSTGRESQL,
 ) -> None:
-    """Print the SQL that makes the table and its indexes, to be run once."""
+    """Print the SQL that makes the table and its indexes.
+
+    It is to be run once.
+    """
     from kodo_consumer.outbox.table import schema_sql
 
     say(schema_sql(dialect))
@@ -153,7 +159,10 @@ def list_rows(
     *,
     choice: RowFilter,
 ) -> None:
-    """Show how many rows there are by status, and rows, oldest first. Payloads are not shown."""
+    """Count rows by status, and show the oldest.
+
+    Payloads are not shown.
+    """
     with closing(_store(_settings())) as store:
         counts = store.counts()
         rows = store.rows(_with_ids(choice, ids), limit)
@@ -180,7 +189,10 @@ def push(
     *,
     choice: RowFilter,
 ) -> None:
-    """Send rows anew, now, with fresh counters: failed ones, held ones, and those that wait for their next try."""
+    """Send rows anew, now, with fresh counters.
+
+    Failed ones, held ones, and those that wait for their next try.
+    """
     chosen = _chosen(choice, ids, all_rows=all_rows)
     spacing = _spacing(rate)
     with closing(_store(_settings())) as store:

@@ -54,7 +54,10 @@ def pause(
     topology: Topology, topic: Topic, subscription: Subscription, lane: Lane = None, tenant: Tenant = None,
     lasting: For = "1h", why: Reason = "", *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """Let a lane or a tenant rest: its messages stay where they are, everything else goes on."""
+    """Let a lane or a tenant rest.
+
+    Its messages stay where they are; everything else goes on.
+    """
     with _book(topology, topic, subscription, place) as (policy, book):
         _give(policy, book, _order(OverrideKind.PAUSE, lasting, why, lane=lane or "", tenant=tenant or ""))
 
@@ -66,7 +69,7 @@ def resume(
     everything: Annotated[bool, typer.Option("--all", help="Take every order back, whatever it is.")] = False,
     *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """End the pause of a lane or a tenant, or (--all) every live order."""
+    """End a pause, or (--all) every live order."""
     if sum((lane is not None, tenant is not None, everything)) != 1:
         raise _cannot("name one of --lane, --tenant and --all")
     with _book(topology, topic, subscription, place) as (_, book):
@@ -84,7 +87,10 @@ def weight(
     to: Annotated[int | None, typer.Option("--to", help="Turns while others have one.", metavar="N")] = None,
     lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """Give a tenant more turns, or as many as others (--to 1), for a while."""
+    """Give a tenant more turns for a while.
+
+    With --to 1 it has as many as others.
+    """
     with _book(topology, topic, subscription, place) as (policy, book):
         order = _order(OverrideKind.WEIGHT, lasting, why, tenant=tenant, to=_wanted(to, "1", back=back))
         _take_back(book, order) if back else _give(policy, book, order)
@@ -103,7 +109,9 @@ def limit(
     ] = None,
     lasting: For = "1h", why: Reason = "", back: Back = False, release: Release = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """Change one of the file's limits for a while: for one value of its property, or for all.
+    """Change one of the file's limits for a while.
+
+    The change is for one value of the limit's property, or for all.
 
     Messages already waiting because of the limit come back when due, or with --release within seconds; the new limit
     then applies to them. --release needs the extra `recall` and a pause of the lanes, some seconds each.
@@ -128,7 +136,9 @@ def concurrency(
     least: Annotated[int | None, typer.Option("--min", min=0, help="So many are kept for them; 0: none.", metavar="N")] = None,
     lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """Change for a while how many handler slots of each worker some lanes may take, or have kept for them.
+    """Change for a while how many slots some lanes may take.
+
+    A worker gives them at most --max slots, and keeps --min for them.
 
     What is not given stays as the file says. Refused if the slots of the file and of all orders cannot hold together.
     """
@@ -163,7 +173,10 @@ def move(
     ] = WaitingChoice.MOVE,
     lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """Send a tenant's messages to another level for a while, up or down, before any route of the file."""
+    """Send a tenant's messages to another level for a while.
+
+    Up or down, before any route of the file.
+    """
     from kodo_consumer.core.upkeep.move_orders import share_lines, why_no_level
     from kodoctl.topology.names import Level
 

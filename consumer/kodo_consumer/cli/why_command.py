@@ -47,7 +47,10 @@ def why(
     *,
     place: ConnectionOptions,
 ) -> None:
-    """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
+    """Show every hop of one message and the rule that caused it.
+
+    Reads all topics of the subscription, and consumes nothing.
+    """
     from kodo_consumer.cli.message_history import Search, level_lines, lines, to_json
     from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
@@ -165,7 +168,8 @@ def _not_found(document: dict[str, object], since: str | None) -> KodoctlError:
     what = f"{document['message']!r} is none of the {looked_at} stored in {many(len(topics), 'topic')}"
     unread = document["unread"]
     assert isinstance(unread, list)
-    detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics, *unread])
+    advice = "an id is a `kodo-id`, or a position such as 7:1:0:-1; `kodoctl peek TOPIC` shows both"
+    detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics, *unread, advice])
     return KodoctlError(error("K785", "message not found", detail))
 
 

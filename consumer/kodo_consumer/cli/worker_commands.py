@@ -96,7 +96,9 @@ def check(
     *,
     place: ConnectionOptions,
 ) -> None:
-    """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0.
+    """Compare the topology with the live cluster.
+
+    Exits 1 and names what is missing, or exits 0.
 
     Opens the producers of a worker, and sends nothing: what the broker refuses at a start, it refuses here.
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
@@ -110,7 +112,7 @@ def check(
     from kodo_consumer.core.upkeep.broker_window import lookahead_findings, unacked_limits
     from kodo_consumer.core.values.lane_selection import given_selection, limit_warnings
     from kodo_consumer.runtime.settings import read_settings
-    from kodo_consumer.runtime.supervisor import missing_resources
+    from kodo_consumer.runtime.supervisor import folded, missing_resources
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
@@ -138,7 +140,7 @@ def check(
     tell(f"{choose_border(native=settings.native).status}")
     tell(f"{COMPILED}")
     if found:
-        raise KodoctlError(*dict.fromkeys(found))
+        raise KodoctlError(*folded(found))
 
 
 def _refused(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:

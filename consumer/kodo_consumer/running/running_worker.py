@@ -16,6 +16,7 @@ from kodo_consumer.core.values.object_use import ObjectUse, misused
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
+from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
@@ -163,8 +164,13 @@ def _shown(
 
 
 def _log_ready(policy: Policy, border: BorderStatus) -> None:
-    """Whether the native border is used; and where the worker reads some of the lanes, which it leaves to others."""
-    _inform(f"ready, {border}, {COMPILED}")
+    """Log entries of a worker that is ready: its subscription, its lanes and the messages it handles at once; the lanes
+    that it leaves to others, if any. Once in a process they say whether the native border is used.
+    """
+    _inform(f"{border}, {COMPILED}")
+    lanes = many(len(policy.lanes), "lane")
+    name = next((lane.subscription for lane in policy.lanes), "") or policy.subscription
+    log.info("ready: %s, %s, up to %s at once", name, lanes, many(policy.concurrency, "message"))
     if policy.unread:
         texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
         log.info("ready: reads %s; other workers have to read %s", *texts)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
+    from kodo_consumer.runtime.handler_errors import Forecast
 
 log = logging.getLogger("kodo.consumer")
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
@@ -34,10 +35,14 @@ class AsyncExecutor:
     """
 
     def __init__(
-        self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int, texts: ErrorTextReader | None = None
+        self,
+        handler: Callable[[Message], Coroutine[Any, Any, None]],
+        slots: int,
+        texts: ErrorTextReader | None = None,
+        forecast: Forecast | None = None,
     ) -> None:
         self._handler, self._slots = handler, slots
-        self._complaints = ExceptionReporter(texts)
+        self._complaints = ExceptionReporter(texts, forecast=forecast)
         self._source: WorkSource | None = None
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._complaints.stray)

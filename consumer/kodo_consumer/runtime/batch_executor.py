@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
-Failure = Callable[[BaseException], Outcome]
+Failure = Callable[[BaseException, "Message"], Outcome]
 """The outcome of an exception that was returned for a message."""
 Result = BaseException | None
 """Result for a message of a batch: None or True for done, else the exception that a handler of one would raise."""
@@ -80,17 +80,17 @@ def _outcomes(result: Any, messages: Sequence[Message], failed: Failure) -> list
         unknown, results = [], list(result)
     else:
         unknown, results = [result], []
-    outcomes = [_outcome(one, failed) for one in results]
+    outcomes = [_outcome(one, message, failed) for one, message in zip(results, messages, strict=False)]
     if unknown or None in outcomes:
         log.error("a batch handler must return None, an outcome for each message, or a mapping of its messages")
         return [_JUNK] * len(messages)
     return cast("list[Outcome]", outcomes)
 
 
-def _outcome(result: Any, failed: Failure) -> Outcome | None:
+def _outcome(result: Any, message: Message, failed: Failure) -> Outcome | None:
     if result is None or result is True:
         return DONE
-    return failed(result) if isinstance(result, BaseException) else None
+    return failed(result, message) if isinstance(result, BaseException) else None
 
 
 class Gatherer:

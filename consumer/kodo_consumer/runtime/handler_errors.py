@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.values.exception_groups import spokesman
 from kodo_consumer.core.values.exceptions import HandlerSignal, outcome_of
 from kodo_consumer.core.values.infrastructure_faults import FaultKind, fault_of
+from kodo_consumer.core.values.limit_policy import NOBODY
 from kodo_consumer.core.values.outcomes import (
     DependencyUnavailable,
     ErrorDetails,
@@ -23,7 +23,9 @@ from kodo_consumer.core.values.outcomes import (
     error_of,
     with_error,
 )
+from kodo_consumer.runtime.batch_executor import Batch
 from kodoctl.escaping import one_line
+from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,26 +33,33 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.message import Message
 
+    Forecast = Callable[[Message, Outcome], str]
+
 log = logging.getLogger("kodo.consumer")
+_MAX_TENANT: Final = 60  # characters of a tenant's name
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 
 
 class ExceptionReporter:
     """Reporter of exceptions that are no outcome: logs a traceback for each kind of error once in a while.
 
-    `texts` reads error texts that travel with messages. If `texts` redacts, the log has the redacted text and no
-    traceback, because a traceback has the whole text.
+    `texts` reads error texts that travel with messages. If `texts` redacts, the log has the redacted text, no
+    traceback, because a traceback has the whole text, and no tenant, because patterns are for texts of errors alone.
+    `forecast` says the next step of the message.
     """
 
     def __init__(
-        self, texts: ErrorTextReader | None = None, say: Callable[[str, BaseException | None], object] | None = None
+        self,
+        texts: ErrorTextReader | None = None,
+        say: Callable[[str, BaseException | None], object] | None = None,
+        forecast: Forecast | None = None,
     ) -> None:
-        self._texts, self._say = texts, say or _log
+        self._texts, self._say, self._forecast = texts, say or _log, forecast
         self._last: dict[type[BaseException], float] = {}
 
-    def outcome(self, problem: BaseException, message: Message | None = None) -> Outcome:
-        """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel. `message`: the log
-        says which one failed.
+    def outcome(self, problem: BaseException, failed: Message | Batch | None = None) -> Outcome:
+        """Outcome for an exception that a handler raised, or that a batch handler returned for one message. The reason is its
+        class: messages may hold secrets, and travel. `failed`: what failed, which the log names.
         """
         raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):
@@ -62,27 +71,45 @@ class ExceptionReporter:
         found = self._with_error(self._failure(problem), problem)
         if now - self._last.get(kind, float("-inf")) >= _QUIET:
             self._last[kind] = now
+            text = f"handler failed with {kind.__name__}{self._about(failed, found)}"
             if isinstance(found, DependencyUnavailable):
-                self._say(f"{_failure_text(kind, message)}, its messages wait for: {found.dependency}", None)
+                self._say(f"{text}, its messages wait for: {found.dependency}", None)
             else:
-                report_error(self._texts, _failure_text(kind, message), raised, error_of(found), self._say)
+                report_error(self._texts, text, raised, error_of(found), self._say)
         return found
-
-    def quiet_outcome(self, problem: BaseException) -> Outcome:
-        """Outcome for an exception that a batch handler returned for one message. Logs nothing."""
-        problem = spokesman(problem)
-        if isinstance(problem, HandlerSignal):
-            with suppress(Exception):  # a verdict of the user's own making
-                return self._with_error(outcome_of(problem), problem)
-        return self._with_error(self._failure(problem), problem)
 
     def _failure(self, problem: BaseException) -> Outcome:
         """Outcome of an exception that is no verdict. What waits too long for others may succeed in a moment: tried again."""
         fault = fault_of(problem)
         if fault is None or fault.kind is FaultKind.BUSY:
             return Failed(type(problem).__name__)
-        redacts = self._texts is not None and self._texts.redacts
-        return DependencyUnavailable(fault.what if redacts else str(fault))
+        return DependencyUnavailable(fault.what if self._redacts else str(fault))
+
+    def _about(self, failed: Message | Batch | None, outcome: Outcome) -> str:
+        """Name of the message that failed, and its next step: ` (kodo/trade/orders:billing, ...; tried again in about 1 s)`.
+        Of a batch the first message, and the number of the others.
+        """
+        if failed is None:
+            return ""
+        first, *others = failed.messages if isinstance(failed, Batch) else [failed]
+        parts = [
+            first.subscription,
+            f"lane {first.level}/{first.state}",
+            *(
+                []
+                if first.tenant in ("", NOBODY) or self._redacts
+                else [f"tenant {one_line(first.tenant, _MAX_TENANT)}"]
+            ),
+            f"message {one_line(first.id)}",
+            f"attempt {first.attempt}",
+            *([f"and {many(len(others), 'other message')} of its batch"] if others else []),
+        ]
+        following = "" if self._forecast is None else self._forecast(first, outcome)
+        return f" ({', '.join(parts)}{f'; {following}' if following else ''})"
+
+    @property
+    def _redacts(self) -> bool:
+        return self._texts is not None and self._texts.redacts
 
     def _with_error(self, outcome: Outcome, problem: BaseException) -> Outcome:
         return outcome if self._texts is None else with_error(outcome, self._texts.read(problem))
@@ -97,17 +124,6 @@ class ExceptionReporter:
             log.error("%s", text)
         else:
             report_error(self._texts, f"{text}: {type(problem).__name__}", problem)
-
-
-def _failure_text(kind: type[BaseException], message: Message | None) -> str:
-    """Text of a failure and its message: `handler failed with ValueError (kodo/trade/orders:billing, ...)`."""
-    text = f"handler failed with {kind.__name__}"
-    if message is None:
-        return text
-    first, *others = getattr(message, "messages", [message])  # a batch is a unit as well
-    more = f" and {len(others)} more of its batch" if others else ""
-    place = f"{first.subscription}, lane {first.level}/{first.state}"
-    return f"{text} ({place}, message {one_line(first.id)}{more}, attempt {first.attempt})"
 
 
 def report_error(

@@ -40,8 +40,11 @@ def load_handler(text: str) -> Callable[..., Any]:
         raise _no_handler(f"{text}: {_no_name(module, name)}")
     found: Any = getattr(module, name)
     if not callable(found):
-        detail = f"{text}: {name} in {_file_of(module)} is of the type {type(found).__name__}; name a function that takes a message"
-        raise _no_handler(detail)
+        file, kind = _file_of(module), type(found).__name__
+        advice = "name a function that takes a message"
+        if kind == "Consumer":
+            advice = f"name its handler, or run the file that has it run: `python {file}`"
+        raise _no_handler(f"{text}: {name} in {file} is of the type {kind}; {advice}")
     handler: Callable[..., Any] = found
     return handler
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.handler_executor import HandlerExecutor
     from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Check
+    from kodo_consumer.runtime.handler_errors import Forecast
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
@@ -145,14 +146,21 @@ class HandlerSpec:
         return policy
 
     def runner(
-        self, policy: Policy, check: Check | None, hooks: Hooks, traces: HandlerSpans | None = None
+        self,
+        policy: Policy,
+        check: Check | None,
+        hooks: Hooks,
+        traces: HandlerSpans | None = None,
+        forecast: Forecast | None = None,
     ) -> HandlerExecutor:
-        """The runner, ready to start. Raises KodoctlError when processes cannot import the handler."""
+        """The runner, ready to start. `forecast`: what the log of a failure says of the message's future. Raises
+        KodoctlError when processes cannot import the handler.
+        """
         texts = hooks.error_texts(policy)
         if self.processes:
-            return self._pool(policy, check, hooks, traces, texts)
-        function = self.called(hooks, traces, texts=texts)
-        inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency, texts)
+            return self._pool(policy, check, hooks, traces, texts, forecast)
+        function = self.called(hooks, traces, texts=texts, forecast=forecast)
+        inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency, texts, forecast)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
     def called(
@@ -162,9 +170,10 @@ class HandlerSpec:
         inner: Callable[[Any], Any] | None = None,
         *,
         texts: ErrorTextReader | None = None,
+        forecast: Forecast | None = None,
     ) -> Callable[[Any], Any]:
         """The function (`inner`: another one in its place) as executors call it: with messages, or with batches; with
-        what the user put around it, and in spans. `texts` reads exceptions that a batch handler returns.
+        what the user put around it, and in spans. `texts` and `forecast`: for exceptions that a batch handler returns.
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
@@ -172,7 +181,7 @@ class HandlerSpec:
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
             function = (on_batches_later if self.is_async else on_batches)(
-                function, ExceptionReporter(texts).quiet_outcome
+                function, ExceptionReporter(texts, forecast=forecast).outcome
             )
         if traces is None:
             return function
@@ -185,6 +194,7 @@ class HandlerSpec:
         hooks: Hooks,
         traces: HandlerSpans | None,
         texts: ErrorTextReader | None,
+        forecast: Forecast | None,
     ) -> HandlerExecutor:
         from kodo_consumer.runtime.process_pool.pool import ProcessRunner
         from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
@@ -197,8 +207,9 @@ class HandlerSpec:
             carry = None if traces is None else traces.carrier
             if texts is not None:
                 job = replace(job, texts=texts.for_process())
-            return surrounded(job, self.processes, timeout, lambda call: self.called(hooks, traces, call), carry, texts)
-        pool = ProcessRunner(job, self.processes, timeout, traces)
+            around: Callable[[Any], Any] = lambda call: self.called(hooks, traces, call)  # noqa: E731
+            return surrounded(job, self.processes, timeout, around, carry, texts, forecast)
+        pool = ProcessRunner(job, self.processes, timeout, traces, forecast)
         pool.launch()
         return pool
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")
+_CREATES_IT: Final = ": `kodoctl apply FILE` creates it"
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
@@ -45,12 +46,32 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
     for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written]):
         if cluster.partitions(topic) is None:
-            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply FILE` creates it"))
+            found.append(error("K710", "topic not found", f"{topic}{_CREATES_IT}"))
             continue
         if topic in read and policy.subscription not in cluster.subscriptions(topic):
-            detail = f"{policy.subscription} on {topic}: `kodoctl apply FILE` creates it"
+            detail = f"{policy.subscription} on {topic}{_CREATES_IT}"
             found.append(error("K711", "subscription not found", detail))
     return found
+
+
+def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The findings, each once, with one for all missing topics and one for all missing subscriptions: one apply that was
+    not made lacks them all.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    others: list[Diagnostic] = []
+    for one in dict.fromkeys(findings):
+        if one.detail.endswith(_CREATES_IT):
+            names.setdefault((one.code, one.summary), []).append(one.detail.removesuffix(_CREATES_IT))
+        else:
+            others.append(one)
+    return [*(error(*kind, _missing(missing)) for kind, missing in names.items()), *others]
+
+
+def _missing(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]}{_CREATES_IT}"
+    return "\n".join([*names, f"{len(names)} are missing: `kodoctl apply FILE` creates them"])
 
 
 class WorkerSupervisor:
@@ -99,7 +120,7 @@ class WorkerSupervisor:
         if self._cluster is not None:
             findings = missing_resources(self._worker.policy, self._cluster)
             if findings:
-                raise KodoctlError(*findings)
+                raise KodoctlError(*folded(findings))
             self._allowed = read_broker_limits(self._worker.policy, self._cluster)
             _warn(limit_findings(self._worker.policy, self._allowed))
             self.apply_policy(self._worker.policy)

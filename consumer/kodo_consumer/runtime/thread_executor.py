@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
+    from kodo_consumer.runtime.handler_errors import Forecast
 
 log = logging.getLogger("kodo.consumer")
 BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
@@ -79,9 +80,15 @@ class ThreadExecutor:
     lock and the interpreter.
     """
 
-    def __init__(self, handler: Callable[[Message], None], slots: int, texts: ErrorTextReader | None = None) -> None:
+    def __init__(
+        self,
+        handler: Callable[[Message], None],
+        slots: int,
+        texts: ErrorTextReader | None = None,
+        forecast: Forecast | None = None,
+    ) -> None:
         self._handler, self._most = handler, slots
-        self._complaints = ExceptionReporter(texts)
+        self._complaints = ExceptionReporter(texts, forecast=forecast)
         self._lock = threading.Lock()
         self._source: WorkSource | None = None
         self._slots: set[_Slot] = set()

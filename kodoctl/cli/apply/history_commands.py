@@ -46,7 +46,7 @@ def history(
             command_target.check_namespaces(session, [space])
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
-    applies = [chosen(found.applies, apply_id)] if apply_id else found.applies
+    applies = [chosen(found.applies, apply_id, str(space))] if apply_id else found.applies
     shown = [to_json(one) for one in applies]
     if output is Format.JSON:
         document: HistoryDocument = {"namespace": str(space), "applies": shown}

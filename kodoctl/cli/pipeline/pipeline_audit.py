@@ -38,7 +38,10 @@ def audit(
     full: Full = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
+    """Tell from landed tables whether a message was lost.
+
+    Exits 0 for no loss, 5 for a loss, 6 for inconclusive.
+    """
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "audit of what was landed")

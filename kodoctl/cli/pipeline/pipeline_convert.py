@@ -30,8 +30,9 @@ def convert(
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Convert a landing of an older kodoctl into Delta tables with all columns. Repeat the command after a
-    kill: it continues.
+    """Convert a landing of an older kodoctl into Delta tables.
+
+    They have all columns. Repeat the command after a kill: it continues.
     """
     view = _View(output, new_run())
     view.line("begin", f"Run {view.run}: conversion of a landing of an older kodoctl.", command="convert")

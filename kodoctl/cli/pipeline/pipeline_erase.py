@@ -47,7 +47,10 @@ def erase(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Erase one tenant's landed payloads; identities, sizes, digests and so every proof stay."""
+    """Erase the landed payloads of one tenant.
+
+    Identities, sizes, digests and so every proof stay.
+    """
     view = _View(output, new_run())
     view.line("begin", f"Run {view.run}: payloads of a tenant are looked for.", command="erase")
     spark_settings(None, None)  # the same extra has what it needs

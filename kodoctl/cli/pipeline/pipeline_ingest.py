@@ -60,7 +60,10 @@ def ingest(
     maintain_every: MaintainEvery = 50,
     output: Output = Format.TEXT,
 ) -> None:
-    """Land everything the topology's topics hold as tables; the next run goes on behind it."""
+    """Land the stored messages of the topics as tables.
+
+    The next run continues where this one ended.
+    """
     run = new_run()
     view = IngestProgress(output, run)
     view.begin("ingest")

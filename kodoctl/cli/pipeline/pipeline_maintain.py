@@ -60,7 +60,10 @@ def maintain(
     dry_run: DryRun = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Keep the landing small: one large file for many small ones, short logs, nothing that no table names."""
+    """Keep the landing small.
+
+    Writes one large file for many small ones, shortens logs, and deletes files that no table names.
+    """
     hours, age = _hours(retain), None if keep is None else _age(keep)
     if dry_run and age is None:
         detail = "--dry-run shows what --keep TIME would remove: give that"

@@ -60,7 +60,10 @@ def plan(
     conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Choose dead letters, or lost messages, with Spark and freeze the choice: a plan as `recall plan` makes. Sends nothing."""
+    """Choose dead or lost messages with Spark; makes a plan.
+
+    The plan is as `recall plan` makes it. Sends nothing.
+    """
     if lost or unproved:
         choose_lost(target, asked, LostChoice(landing or LANDING, unproved, lane), spark_settings(master, conf), output)
         return
@@ -104,7 +107,10 @@ def apply(
     conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Send the letters of a plan in lanes side by side, each exactly once; killed or repeated, it goes on where it was."""
+    """Send the letters of a plan, each exactly once.
+
+    Sends in lanes side by side. Killed or repeated, the command continues where it was.
+    """
     bar = Bar(output)
     tell_folded(f"Carrying out a recall plan. {STARTS}")
     settings = spark_settings(master, conf)

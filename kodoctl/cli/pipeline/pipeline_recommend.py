@@ -52,7 +52,9 @@ def recommend(
     exclusive: Exclusive = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Tell which tenants make others wait or deserve a higher level, and which slots to bound, with a patch. Changes nothing.
+    """Tell which tenants make others wait, with a patch.
+
+    Names tenants that deserve a higher level, and slots to bound, too. Changes nothing.
 
     Example: kodoctl pipeline recommend topologies/trade.yaml | git apply
     """

@@ -52,7 +52,10 @@ def report(
     ledger: LedgerOption = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Make one page about a landing: lost or not, what waits, who is slow, failing or noisy, what to do."""
+    """Make one page about a landing, for everybody.
+
+    Tells what was lost, what waits, who is slow, failing or noisy, and what to do.
+    """
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "report on what was landed")

@@ -41,7 +41,10 @@ def rollup(
     window: Window = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Count landed messages by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
+    """Count landed messages by window, lane and tenant.
+
+    Counts arrivals, done, failed and over limit, and shows latencies.
+    """
     view = _View(output, new_run())
     view.begin("rollup")
     settings = asked.settings()

@@ -49,7 +49,9 @@ def run(
     host: Host = "127.0.0.1",
     output: Output = Format.TEXT,
 ) -> None:
-    """Ingest, roll up, audit and report in one Spark session: exit 0 no loss, 5 loss, 6 inconclusive.
+    """Ingest, roll up, audit and report in one Spark session.
+
+    Exits 0 for no loss, 5 for a loss, 6 for inconclusive.
 
     Of several topologies each has its own verdict, and the exit code is that of the worst: a loss, then a run that
     failed (its own code), then an inconclusive one.

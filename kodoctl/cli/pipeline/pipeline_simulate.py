@@ -95,8 +95,9 @@ def lab(
     png: Pictures = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Replay landed traffic with other weights, limits or routes, or in an outage: how long each tenant would wait. Changes
-    nothing.
+    """Replay landed traffic with other weights, limits or routes.
+
+    Tells how long each tenant would wait, also in an outage. Changes nothing.
 
     Example: kodoctl pipeline recommend topologies/trade.yaml | kodoctl pipeline lab topologies/trade.yaml --candidate -
     """

@@ -62,7 +62,9 @@ def sql(
     other_files: OtherFiles = False,
     output: OutputFormat = QueryFormat.TEXT,
 ) -> None:
-    """Ask the landing's tables in SQL, as of the newest commit, without Spark and without waiting.
+    """Ask the landing's tables in SQL, without Spark.
+
+    Answers at once, as of the newest commit.
 
     Tables: events, transitions, coverage, cursors, rollup, latencies, sent, failures, erasures, write_offs, commits.
     Nothing is written. Needs the extra `sql`: pip install '.[sql]' in a clone of kodoctl.

@@ -55,7 +55,10 @@ def plan(
     ledger: LedgerOption = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Choose losses and doubts that cannot be cured, and freeze the choice: each by name, with a hash. Settles nothing."""
+    """Choose losses and doubts to settle; makes a plan.
+
+    For those that cannot be cured: the plan has each by name, with a hash. Settles nothing.
+    """
     if not reason.strip():
         raise UsageError(
             error("K828", "a write-off that cannot be meant", "--reason is empty: say why nobody has to look again")
@@ -140,7 +143,10 @@ def _show(made: WriteOffPlan, out: str | None, output: Format) -> None:
 
 @command
 def apply(plan: PlanFile, hash_: Hash = None, output: Output = Format.TEXT) -> None:
-    """Book a plan: from then on verdicts go without what it names, and say so in a note. Repeated, it is booked once."""
+    """Book a plan: verdicts then leave out what it names.
+
+    They say so in a note. A plan that is applied twice is booked once.
+    """
     from kodoctl.pipeline.audit.write_off_plan import loads
 
     made = loads(read_plan_text(plan, "kodoctl pipeline write-off plan …"), plan)

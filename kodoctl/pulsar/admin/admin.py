@@ -35,7 +35,7 @@ class Reply:
     """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` is its
     text for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between
     request and answer, which were `took` seconds apart; None: the answer had none. `foreign`: the body is no
-    JSON and no text of Pulsar about its objects. `body` and `headers`: the answer as it came.
+    JSON and no text of Pulsar about its objects. `body` and `headers`: the answer as it came. `host`: who answered.
     """
 
     method: str
@@ -48,6 +48,7 @@ class Reply:
     foreign: bool = False
     body: bytes = field(default=b"", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    host: str = ""
 
     @property
     def ok(self) -> bool:
@@ -137,7 +138,10 @@ class AdminError(ClusterError):
 
 def _refusal(reply: Reply, doing: str) -> Diagnostic:
     if reply.status == 404 and reply.foreign:
-        detail = f"{doing}: {reply}, as Pulsar's admin API does not; is it the right port (8080 as a rule)?"
+        detail = (
+            f"{reply.host or 'a server'} answers, but not as Pulsar's admin API: {reply} ({doing}); is it the right"
+            " port (8080 as a rule)?"
+        )
         return error("K523", "this is not Pulsar's admin API", detail)
     advice = "; this needs a role with more rights (`kodoctl context test` says which)" if reply.forbidden else ""
     return error("K510", "the broker refused a request", f"{doing}: {reply}{advice}")

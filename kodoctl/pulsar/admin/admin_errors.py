@@ -4,7 +4,10 @@ remedy.
 
 from __future__ import annotations
 
+import base64
+import json
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,6 +17,7 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, ReadTimeoutError, SSLError
 
 from kodoctl.errors import ClusterError, Diagnostic, error
+from kodoctl.formatting import time_text
 from kodoctl.pulsar.admin.admin import LostReplyError
 from kodoctl.pulsar.connection.credentials import trust
 from kodoctl.pulsar.connection.peer import Protocol, peer_at
@@ -21,6 +25,7 @@ from kodoctl.pulsar.connection.peer import Protocol, peer_at
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
 
+_THIS_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})  # where development brokers are
 _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited for already
 
 
@@ -116,7 +121,9 @@ def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[s
     if silence.via is not None:
         return "K514", f"{silence.host}: {reason}"
     context = f" (context {connection.context.name})" if connection.context else ""
-    advice = "is the broker running? `kodoctl dev status` tells for a development one"
+    advice = "is the broker running?"
+    if (urlsplit(silence.host).hostname or "") in _THIS_MACHINE:
+        advice += " `kodoctl dev status` tells for a development one"
     return "K514", f"{silence.host}{context}: {reason}; {advice}"
 
 
@@ -129,8 +136,22 @@ def bad_token(connection: Connection, host: str) -> ClusterError:
         if connection.withheld:
             detail = f"{detail}\n{connection.withheld}"
     else:
-        detail = f"{host} does not accept the token: expired, of another cluster, or damaged"
+        expired = _expiry_of(connection.token.reveal())
+        why = ": expired, of another cluster, or damaged"
+        if expired is not None and expired < time.time():
+            why = f", which expired on {time_text(expired * 1000)}: get a new one"
+        detail = f"{host} does not accept the token{why}"
     return ClusterError(error("K511", "not authenticated", detail))
+
+
+def _expiry_of(token: str) -> int | None:
+    """Expiry of a JSON Web Token, in seconds since the epoch, as it says itself; None: it says nothing of it."""
+    payload = token.split(".")[1:2]
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(f"{payload[0]}=="))
+        return int(claims["exp"])
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
 
 
 def _other_protocol(silence: Silence) -> str:

@@ -258,6 +258,7 @@ class HttpAdmin:
             foreign=foreign,
             body=answer.data,
             headers=answer.headers,
+            host=host,
         )
 
 

@@ -243,7 +243,7 @@ class GroundTopic(FileModel):
     levels: Annotated[
         Annotated[Literal["single", "double"], Tag("word")] | Annotated[tuple[Level, ...], Tag("map")],
         Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
-    ] = Field(default="single", examples=["double"])
+    ] = Field(default="single", examples=["double", ["L1", "L2"]])
     """single = [L1], double = [L1, L2], or a list with L1 in it."""
     backup: StrictBool = Field(default=False, examples=[True])
     """Adds level B1, the last stop before dead letters."""

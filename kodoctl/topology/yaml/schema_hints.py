@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kodoctl.topology.json_schema.overlays import JsonObject
 
 
@@ -89,6 +91,11 @@ class SchemaHints:
         """True if `{}` is a value for `path`: a map without a required key."""
         return any(schema.get("properties") and not schema.get("required") for schema in self.subschemas(path))
 
+    def near_word(self, path: Path, value: object) -> str:
+        """`; did you mean 'double'?` for a value that resembles an allowed word at `path`; else empty."""
+        words = [one for schema in self.subschemas(path) for one in (*schema.get("enum", ()), schema.get("const"))]
+        return did_you_mean(value, [one for one in words if isinstance(one, str)])
+
     def describe_expected(self, path: Path) -> str:
         """Description of the values allowed at `path`, in words: "true or false, or a map such as {ttl: unlimited}"."""
         examples = [example for schema in self._declared(path) for example in schema.get("examples", [])]
@@ -96,6 +103,12 @@ class SchemaHints:
         if "a number" in words:
             words = [word for word in words if word != "a whole number"]
         return ", or ".join(words) if words else "something else"
+
+
+def did_you_mean(value: object, words: Sequence[str]) -> str:
+    """`; did you mean 'double'?` if the value resembles one of the words; else empty."""
+    near = get_close_matches(value, words, 1, 0.7) if isinstance(value, str) else []
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _describe(schema: JsonObject, examples: list[Any]) -> str:

@@ -10,7 +10,7 @@ from kodoctl.errors import Diagnostic, Where, error
 from kodoctl.topology.names import Level
 from kodoctl.topology.yaml.error_hints import split_glued_key
 from kodoctl.topology.yaml.nodes import Node, Path, node_at
-from kodoctl.topology.yaml.schema_hints import SchemaHints, VariantStep
+from kodoctl.topology.yaml.schema_hints import SchemaHints, VariantStep, did_you_mean
 
 if TYPE_CHECKING:
     from kodoctl.topology.json_schema.overlays import JsonObject
@@ -66,8 +66,9 @@ def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic
             text = f"{shown}: {_got(node)} is out of bounds: it {detail['msg'][detail['msg'].index('should') :]}"
             return error("K004", "wrong value", text, node.where)
         case _:
-            expected = hints.describe_expected(_with_kinds(path, root))
-            text = f"{shown}: {_got(node)}, should be {expected}{_quotes(node.value, expected)}"
+            place = _with_kinds(path, root)
+            expected, near = hints.describe_expected(place), hints.near_word(place, node.value)
+            text = f"{shown}: {_got(node)}, should be {expected}{_quotes(node.value, expected)}{near}"
             return error("K004", "wrong value", text, node.where)
 
 
@@ -118,7 +119,8 @@ def _wrong_kind(detail: ErrorDetails, node: Node, shown: str) -> Diagnostic:
     if "kind" not in node.value:
         return error("K006", "missing field", f"{shown}.kind is needed: {expected}", node.where)
     kind = node.value["kind"]
-    return error("K004", "wrong value", f"{shown}.kind: {_got(kind)}, should be one of {expected}", kind.where)
+    near = did_you_mean(kind.value, expected.split(", "))
+    return error("K004", "wrong value", f"{shown}.kind: {_got(kind)}, should be one of {expected}{near}", kind.where)
 
 
 def _show(path: Path) -> str:

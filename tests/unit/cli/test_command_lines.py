@@ -46,6 +46,10 @@ def said(expected: str) -> str:
         ("plan --format xml", "'xml' is not one of 'text', 'json', 'markdown'"),
         ("nope", "Error: No such command 'nope'."),
         ("context nope", "Error: No such command 'nope'."),
+        ("plan --yes", "Error: No such option: --yes. This command asks nothing."),
+        ("lint -y", "Error: No such option: -y. This command asks nothing."),
+        ("validate shop.yaml", "Error: No such command 'validate'. Did you mean 'lint'?"),
+        ("diff shop.yaml", "Error: No such command 'diff'. Did you mean 'plan'?"),
         ("context use", "Error: Missing argument"),
         ("import", "Error: Missing argument"),
         ("status a b --exact=yes", "Option '--exact' does not take a value."),
@@ -309,6 +313,13 @@ def test_a_broker_that_is_not_there_is_named_with_reason_and_advice() -> None:
               http://127.0.0.1:1: Connection refused; is the broker running?
               `kodoctl dev status` tells for a development one
             """)), command  # fmt: skip
+
+
+@pytest.mark.usefixtures("one_try")
+def test_a_broker_elsewhere_is_no_development_broker() -> None:
+    ran = run_main("plan", "--admin-url", "http://127.0.0.2:1")
+    assert "http://127.0.0.2:1: Connection refused; is the broker running?\n" in ran.err
+    assert "kodoctl dev" not in ran.err
 
 
 @pytest.mark.usefixtures("one_try")

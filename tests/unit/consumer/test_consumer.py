@@ -99,7 +99,7 @@ def test_warnings_of_lint_are_told_at_the_start_and_once(tmp_path: Path, caplog:
     assert told.startswith(f"{path}:6:16 K209 warning"), "whether another file has `elsewhere` is not known"
 
 
-def test_whether_the_native_border_is_used_is_logged_once_when_a_worker_is_ready(
+def test_a_worker_that_is_ready_is_named_and_the_native_border_once_in_a_process(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """However many workers a process has."""
@@ -113,8 +113,10 @@ def test_whether_the_native_border_is_used_is_logged_once_when_a_worker_is_ready
         consumer.handler(lambda message: None)
         consumer.start()
         consumer.stop()
-    ready = [text for text in caplog.messages if text.startswith("ready, ")]
-    assert ready == [f"ready, native border: off (the broker is in memory), {COMPILED}"]
+    border = [text for text in caplog.messages if text.startswith("native border: ")]
+    assert border == [f"native border: off (the broker is in memory), {COMPILED}"]
+    ready = [text for text in caplog.messages if text.startswith("ready: ")]
+    assert ready == [f"ready: p/n/J:s, {len(policy.lanes)} lanes, up to {policy.concurrency} messages at once"] * 2
 
 
 def test_counts_and_what_is_in_flight_are_public_and_copies(tmp_path: Path) -> None:

@@ -305,8 +305,8 @@ def test_a_worker_with_lanes_of_its_own_says_which_when_it_is_ready(
     _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
     others = "L2/ready, L2/retrying, L2/pending, L2/blocking, L1/blocking, B1/ready"
     line = f"ready: reads L1/ready, L1/retrying, L1/pending; other workers have to read {others}"
-    assert [text for text in caplog.messages if text.startswith("ready: ")] == [line]
+    assert [text for text in caplog.messages if text.startswith("ready: reads ")] == [line]
     caplog.clear()
     (consumer,) = load_consumers(path, [("orders", "billing", f"{name}:plain")], {})
     _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
-    assert [text for text in caplog.messages if text.startswith("ready: ")] == []
+    assert [text for text in caplog.messages if text.startswith("ready: reads ")] == []

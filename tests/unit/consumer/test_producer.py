@@ -55,9 +55,9 @@ def test_a_payload_that_breaks_its_schema_is_refused(producer: Producer, broker:
 @pytest.mark.parametrize(
     ("properties", "what"),
     [
-        ({}, "missing: uid"),
-        ({"uid": "u", "x": "1"}, "not declared: x"),
-        ({"uid": "u", "kodo-hop": "1"}, "reserved: kodo-hop"),
+        ({}, "missing: uid; the topology requires it: send `properties={…}` with it$"),
+        ({"uid": "u", "x": "1"}, "not declared: x; declared: uid"),
+        ({"uid": "u", "kodo-hop": "1"}, "reserved: kodo-hop; names that begin with kodo- are the platform's$"),
     ],
 )
 def test_properties_that_are_not_as_declared_are_refused(

@@ -89,7 +89,7 @@ def test_several_applies_are_told_once_and_in_the_journals_order_whatever_their_
         ]
     )
     assert [one.id for one in found] == ["bb", "aa11"]
-    assert chosen(found, "last").id == "aa11"
+    assert chosen(found, "last", "kodo/trade").id == "aa11"
 
 
 def _known() -> tuple[Applied, ...]:
@@ -98,7 +98,7 @@ def _known() -> tuple[Applied, ...]:
 
 @pytest.mark.parametrize(("asked", "found"), [("aa22", "aa22"), ("b", "bb33"), ("last", "bb33")])
 def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> None:
-    assert chosen(_known(), asked).id == found
+    assert chosen(_known(), asked, "kodo/trade").id == found
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> No
 )
 def test_an_id_that_is_no_ones_or_several_is_refused(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match="apply not found") as caught:
-        chosen(_known(), asked)
+        chosen(_known(), asked, "kodo/trade")
     assert said == caught.value.diagnostics[0].detail
     with pytest.raises(UsageError, match="apply not found") as nothing:
-        chosen((), "last")
-    assert "nothing has been applied there yet" in nothing.value.diagnostics[0].detail
+        chosen((), "last", "kodo/trade")
+    assert "nothing has been applied in kodo/trade yet" in nothing.value.diagnostics[0].detail
 
 
 def test_a_plan_travels_packed_unless_no_entry_could_hold_it() -> None:

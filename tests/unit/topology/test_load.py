@@ -60,6 +60,28 @@ def test_paths_without_files_say_what_to_do(tmp_path: Path, make: str, says: str
     assert (finding.code, finding.detail) == ("K016", says)
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("shp.yaml", "it does not exist; did you mean shop.yaml?"),
+        ("topologys", "it does not exist; did you mean topologies?"),
+        ("quite-else.yaml", "it does not exist; `kodoctl init` writes an example"),
+        ("gone/shop.yaml", "it does not exist, because there is no folder gone"),
+        ("-", "standard input is not read: name a file or a folder"),
+    ],
+)
+def test_a_path_that_names_nothing_says_which_one_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "shop.yaml")
+    (tmp_path / "topologies").mkdir()
+    with pytest.raises(UsageError) as problem:
+        read_files([given])
+    (finding,) = problem.value.diagnostics
+    assert (finding.code, finding.detail) == ("K016", says)
+
+
 def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "set/a.yaml")
     (tmp_path / "set/closed").mkdir()

@@ -16,7 +16,8 @@ FULL: Final = (pulsar.ProducerBlockedQuotaExceededError, pulsar.ProducerBlockedQ
 """Refusals of a topic whose backlog quota is used up: they pass as its subscriptions are read."""
 _QUOTA: Final = "its backlog quota is used up: let it be read, or raise the quota"
 _PRODUCER: Final[dict[type[Exception], str]] = {
-    pulsar.AuthorizationError: "this role may not produce there",
+    pulsar.AuthorizationError: "this role may not produce there: add it to `producers` of the topic or `workers` of the"
+    " subscription, and apply",
     pulsar.BrokerMetadataError: "the broker cannot read its metadata, or the namespace requires encrypted messages, which"
     " workers and producers do not send",
     pulsar.IncompatibleSchema: _NEEDS_SCHEMA,
@@ -26,7 +27,7 @@ _PRODUCER: Final[dict[type[Exception], str]] = {
     pulsar.TopicTerminated: "it was terminated, and takes no message any more: delete it, and `kodoctl apply FILE` creates it anew",
 }
 _CONSUMER: Final[dict[type[Exception], str]] = {
-    pulsar.AuthorizationError: "this role may not consume there",
+    pulsar.AuthorizationError: "this role may not consume there: add it to `workers` of the subscription, and apply",
     pulsar.ConsumerBusy: "another consumer has it alone, or as many are connected as `max_consumers` allows",
     pulsar.IncompatibleSchema: _NEEDS_SCHEMA.replace("a producer", "a consumer"),
     pulsar.NotAllowedError: "the topic does not allow this type of subscription (`subscriptionTypesEnabled` of the topic, its"

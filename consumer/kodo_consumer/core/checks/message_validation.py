@@ -6,7 +6,7 @@ The producer, the outbox that stores rows and the relay that sends them get one 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.payloads.codec import Payloads
@@ -56,6 +56,10 @@ def carried(properties: Mapping[str, PropertyValue] | None) -> dict[str, str]:
 
 def _refused(detail: str) -> Diagnostic:
     return error("K717", "message properties refused", detail)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(one_line(name, _MAX_SHOWN) for name in names)
 
 
 def check_of(outlet: Outlet) -> Check | None:
@@ -114,10 +118,13 @@ class MessageValidator:
         reserved = [name for name in names if name.startswith(PREFIX)]
         known = {*self._declared, *reserved, *TRACE_NAMES}
         undeclared = [name for name in names if self._declared and name not in known]
-        groups = ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved"))
-        found = [
-            f"{what}: {', '.join(one_line(name, _MAX_SHOWN) for name in names)}" for names, what in groups if names
-        ]
+        declared = f"; declared: {_listed(self._declared)}"
+        groups = (
+            (missing, "missing", "; the topology requires it: send `properties={…}` with it"),
+            (undeclared, "not declared", declared),
+            (reserved, "reserved", f"; names that begin with {PREFIX} are the platform's"),
+        )
+        found = [f"{what}: {_listed(names)}{advice}" for names, what, advice in groups if names]
         found += wrong
         if found:
             raise UsageError(*map(_refused, found))

@@ -56,10 +56,12 @@ class Spans(Protocol):
 
 @dataclass(slots=True)
 class ChannelResults:
-    """Results of a process: outcomes of messages; tracebacks and warnings for the log."""
+    """Results of a process: outcomes of messages; for the log tracebacks, each with its message and outcome unless that was
+    taken from the process, and warnings.
+    """
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
-    traces: list[str] = field(default_factory=list)
+    traces: list[tuple[str, tuple[Message, Outcome] | None]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -219,10 +221,12 @@ class ProcessChannel:
                     ended.warnings.append(text)
                 case ("outcome", sequence, values, trace):
                     self._done_before(sequence, ended)
+                    run = None
                     if self._in_flight and self._in_flight[0][0] == sequence:
-                        ended.outcomes.append((self._in_flight.popleft()[1], unpacked_outcome(values)))
+                        run = (self._in_flight.popleft()[1], unpacked_outcome(values))
+                        ended.outcomes.append(run)
                     if trace:
-                        ended.traces.append(trace)
+                        ended.traces.append((trace, run))
         self._done_before(finished, ended)
         if self._pace.measure(finished, self._cells[SPENT]):
             self.alone = False

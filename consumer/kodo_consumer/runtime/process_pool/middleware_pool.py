@@ -20,6 +20,7 @@ from kodo_consumer.runtime.thread_executor import ThreadExecutor
 if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import WorkSource
+    from kodo_consumer.runtime.handler_errors import Forecast
     from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 Around = Callable[[Callable[[Message], None]], Callable[[Any], Any]]
@@ -171,12 +172,13 @@ def surrounded(
     around: Around,
     carry: Callable[[], dict[str, str]] | None,
     texts: ErrorTextReader | None = None,
+    forecast: Forecast | None = None,
 ) -> MiddlewareExecutor:
     """A pool with `around` around its handler, ready to start. `carry`: answers what carries the caller's span, where there
     are traces. `texts` reads what processes bring of errors. Raises KodoctlError when processes cannot import the
     handler.
     """
     calls = HandlerCalls(carry or dict)
-    pool = ProcessRunner(job, size, timeout, None if carry is None else calls)
+    pool = ProcessRunner(job, size, timeout, None if carry is None else calls, forecast)
     pool.launch()
-    return MiddlewareExecutor(pool, calls, ThreadExecutor(around(calls), size, texts))
+    return MiddlewareExecutor(pool, calls, ThreadExecutor(around(calls), size, texts, forecast))

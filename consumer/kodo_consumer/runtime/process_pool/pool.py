@@ -23,6 +23,7 @@ from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 if TYPE_CHECKING:
     from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
+    from kodo_consumer.runtime.handler_errors import Forecast
     from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 log = logging.getLogger("kodo.consumer")
@@ -48,6 +49,24 @@ class RestartPause:
         return self.deaths < _PATIENCE
 
 
+class ResultLog:
+    """Log of failures and warnings that processes report. `forecast`: the next step of a message that failed."""
+
+    def __init__(self, forecast: Forecast | None) -> None:
+        self._forecast = forecast
+        self._warned: set[str] = set()
+
+    def write(self, ended: ChannelResults) -> None:
+        """Logs each failure, and each warning once, although each process reports it."""
+        for trace, run in ended.traces:
+            following = "" if run is None or self._forecast is None else self._forecast(*run)
+            log.warning("handler failed in a process%s\n%s", f" ({following})" if following else "", trace)
+        for text in dict.fromkeys(ended.warnings):
+            if text not in self._warned:
+                self._warned.add(text)
+                log.warning("%s", text)
+
+
 class ProcessRunner:
     """kodo_consumer.core.values.handler_executor.HandlerExecutor over `size` processes, each with one message at work.
 
@@ -55,12 +74,19 @@ class ProcessRunner:
     process gets its next message when the last one is done: spans begin when handlers do.
     """
 
-    def __init__(self, job: ProcessTask, size: int, timeout: float, traces: Spans | None = None) -> None:
+    def __init__(
+        self,
+        job: ProcessTask,
+        size: int,
+        timeout: float,
+        traces: Spans | None = None,
+        forecast: Forecast | None = None,
+    ) -> None:
         self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
         self._lines: list[ProcessChannel] = []
         self._backlog: deque[Message] = deque()  # taken from the worker, started nowhere
         self._ended = ChannelResults()
-        self._warned: set[str] = set()
+        self._log = ResultLog(forecast)
         self._crashes = Crashes()
         self._selector = selectors.DefaultSelector()
         self._waker = WakePipe()
@@ -128,11 +154,7 @@ class ProcessRunner:
         be more room than messages.
         """
         ended, self._ended = self._ended, ChannelResults()
-        for trace in ended.traces:
-            log.warning("handler failed in a process\n%s", trace)
-        for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
-            self._warned.add(text)  # each process reports it once
-            log.warning("%s", text)
+        self._log.write(ended)
         if self._crashes:  # identities cost something: they are asked for when there is a reason
             for message, _ in ended.outcomes:
                 self._crashes.ended(message.effect)

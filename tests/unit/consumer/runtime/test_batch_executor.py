@@ -93,7 +93,7 @@ class OwnVerdict(HandlerSignal):
         (lambda batch: None, [DONE] * 3),
         (lambda batch: [None, Dead("bad"), ValueError("secret")], [DONE, DeadLettered("bad"), Failed("ValueError")]),
         (lambda batch: {batch[2]: Retry("30s")}, [DONE, DONE, RetryAsked(30_000, "asked to retry")]),
-        (lambda batch: (True, None, OwnVerdict()), [DONE, DONE, Failed("OwnVerdict")]),
+        (lambda batch: (True, None, OwnVerdict()), [DONE, DONE, Failed("NotImplementedError")]),
         (lambda batch: {}, [DONE] * 3),
     ],
     ids=["none", "list", "mapping", "own verdict", "empty mapping"],

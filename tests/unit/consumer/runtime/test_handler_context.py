@@ -41,8 +41,7 @@ def _later(handle: Handle, *, waits: bool = True) -> Callable[[Any], Any]:
     return run
 
 
-def _failed(problem: BaseException) -> Any:
-    return ExceptionReporter().quiet_outcome(problem)
+_failed = ExceptionReporter().outcome
 
 
 def _batch_threads(handle: Handle, slots: int) -> HandlerExecutor:

@@ -85,6 +85,10 @@ def test_a_module_that_ends_the_process_is_told() -> None:
         ("near_app:bil", "near_app:bil: near_app.py has no bil; did you mean bill?"),
         ("near_app:charge", "near_app:charge: near_app.py has no charge; it has bill, ship"),
         ("near_app:number", "near_app:number: number in near_app.py is of the type int; name a function that takes"),
+        (
+            "near_app:consumer",
+            "is of the type Consumer; name its handler, or run the file that has it run: `python near_app.py`",
+        ),
         ("near_ap:bill", "did you mean near_app?"),
         ("package_ap:bill", "did you mean package_app?"),
         ("wholly_different:bill", "there is no module wholly_different, looked for in "),
@@ -97,7 +101,7 @@ def test_a_module_that_ends_the_process_is_told() -> None:
 def test_what_is_near_to_a_wrong_name_is_said(handler: str, expected: str) -> None:
     Path("package_app").mkdir()
     Path("package_app", "__init__.py").touch()
-    app = "from json import loads\nnumber = 3\ndef bill(message): ...\ndef ship(message): ...\ndef _own(): ...\n"
+    app = "from json import loads\nnumber = 3\ndef bill(message): ...\nconsumer = type('Consumer', (), {})()\ndef ship(message): ...\ndef _own(): ...\n"
     assert expected in told(handler, near_app=app)
 
 

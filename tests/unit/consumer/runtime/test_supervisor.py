@@ -171,8 +171,9 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
     place.cluster.subscribed.discard(topic(Level.L1, State.PENDING))
     with pytest.raises(KodoctlError) as refused:
         place.service.start()
-    assert sorted(found.code for found in refused.value.diagnostics) == ["K710", "K710", "K711"]
-    assert "kodoctl apply" in str(refused.value)
+    assert [found.code for found in refused.value.diagnostics] == ["K710", "K711"]
+    assert "\n2 are missing: `kodoctl apply FILE` creates them" in refused.value.diagnostics[0].detail
+    assert refused.value.diagnostics[1].detail.endswith(": `kodoctl apply FILE` creates it")
     findings = missing_resources(policy(dead=False), place.cluster)
     assert findings
 

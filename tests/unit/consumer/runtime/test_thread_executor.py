@@ -234,7 +234,7 @@ def test_what_a_handler_raises_is_its_outcome(make: Make, caplog: pytest.LogCapt
     assert [outcome for _, outcome in desk.ended] == [
         DeadLettered("bad"), Failed("ValueError"), Failed("ValueError"), Failed("SystemExit"), Failed("NotImplementedError"),
     ]  # fmt: skip
-    said = "handler failed with ValueError (p/n/t:s, lane L2/ready, message 7:1:0:-1, attempt 1)"
+    said = "handler failed with ValueError (p/n/t:s, lane L2/ready, tenant u, message 7:1:0:-1, attempt 1)"
     assert [record.message for record in caplog.records if "ValueError" in record.message] == [said]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import socket
 import threading
 import time
@@ -191,9 +193,12 @@ def test_only_pulsar_itself_says_that_something_is_absent(read: Callable[[HttpAd
     with serving(lambda _: said) as server, _admin(server.url) as (admin, _):
         assert read(admin) is None
     for page in (answer_html("<html>404</html>", 404), Answer(404, b"default backend - 404")):
-        refused = pytest.raises(ClusterError, match="answered 404")
-        with serving(_always(page)) as server, _admin(server.url) as (admin, _), refused:
+        refused = pytest.raises(
+            ClusterError, match=r"K523.* answers, but not as Pulsar's admin API: .* answered 404 .*8080"
+        )
+        with serving(_always(page)) as server, _admin(server.url) as (admin, _), refused as caught:
             read(admin)
+        assert server.url.rstrip("/") in caught.value.diagnostics[0].detail, "the address is what has to be corrected"
 
 
 def test_a_web_page_is_not_taken_for_an_empty_answer() -> None:
@@ -217,6 +222,27 @@ def test_an_html_401_is_a_bad_token_and_ends_everything() -> None:
     [finding] = caught.value.diagnostics
     assert (finding.code, "does not accept the token" in finding.detail) == ("K511", True)
     assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("claims", "says"),
+    [
+        ({"exp": 1_767_225_600}, "does not accept the token, which expired on 2026-01-01 00:00 UTC: get a new one"),
+        ({"exp": 99_999_999_999}, "does not accept the token: expired, of another cluster, or damaged"),
+        ({"exp": "soon"}, "does not accept the token: expired, of another cluster, or damaged"),
+        ({}, "does not accept the token: expired, of another cluster, or damaged"),
+        ([], "does not accept the token: expired, of another cluster, or damaged"),
+    ],
+)
+def test_a_token_that_says_itself_when_it_expired_is_called_expired(claims: Any, says: str) -> None:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    with (
+        serving(lambda _: answer_html("Error 401 Authentication required", 401)) as server,
+        _admin(server.url, f"e30.{payload}.c2ln") as (admin, _),
+        pytest.raises(ClusterError) as caught,
+    ):
+        admin.call("GET", "x")
+    assert caught.value.diagnostics[0].detail.endswith(says)
 
 
 def test_an_html_401_without_a_token_asks_for_one() -> None:

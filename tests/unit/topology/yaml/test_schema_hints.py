@@ -13,7 +13,7 @@ SUB: Path = ("topics", "orders", "subscriptions", "billing")
     ("path", "words"),
     [
         (("topics",), "a map such as {orders: {subscriptions: {billing: {}}}}"),
-        (("topics", "orders", "levels"), "one of single, double, or a list"),
+        (("topics", "orders", "levels"), "one of single, double, or a list such as [L1, L2]"),
         (("topics", "orders", "partitions"), "a whole number"),
         (("topics", "orders", "fair_by"), "a text such as uid"),
         (("defaults", "policies", "retention"), "`inherit`, or a map such as {time: 7d, size: 20GiB}"),

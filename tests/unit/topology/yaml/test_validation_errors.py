@@ -31,7 +31,7 @@ CASES = [
     # nothing
     ("topics: {§orders: }", "K015 topics.orders has no value: write a map ({} takes every default), or remove the key (null stands only in overlays)"),
     ("§topics:", "K015 topics has no value: write a map such as {orders: {subscriptions: {billing: {}}}}, or remove the key"),
-    ("topics: {orders: {§levels: null}}", "K015 topics.orders.levels has no value: write one of single, double, or a list, or remove the key"),
+    ("topics: {orders: {§levels: null}}", "K015 topics.orders.levels has no value: write one of single, double, or a list such as [L1, L2], or remove the key"),
     (SUB % "tenant_weights: {§u1: ~}", "K015 topics.orders.subscriptions.billing.tenant_weights.u1 has no value: write a whole number"),
     (SUB % "states: [§null]", "K015 topics.orders.subscriptions.billing.states[0] has no value"),
     ("topics: {§'': {}}", "K004 topics: '' is no name: a name has 1 to 1024 characters"),
@@ -68,6 +68,10 @@ CASES = [
     (POLICY % "persistence: {mark_delete_rate: §'1'}", "K004 defaults.policies.persistence.mark_delete_rate: the text '1', should be a number"),
     ("topics: {orders: §{policies: {replication: [a]}, replication: [b]}}", "K004 topics.orders: `replication` stands here and in `policies`: write it once"),
     ("topics: {}\nallow_destroy: [§orders]", "K004 allow_destroy[0]: the text 'orders', should be a text"),
+    # words that are nearly right
+    ("topics: {orders: {levels: §doubl}}", "K004 topics.orders.levels: the text 'doubl', should be one of single, double, or a list such as [L1, L2]; did you mean 'double'?"),
+    (SUB % "limits: [{kind: §rte, limit: 1/s}]", "kind: the text 'rte', should be one of rate, concurrency, quota; did you mean 'rate'?"),
+    (SUB % "on_failure: §prak", "did you mean 'park'?"),
     # units
     (POLICY % "ttl: §7", "K005 defaults.policies.ttl: 7 has no unit: write one of ms, s, m, h, d, for example 7d or `unlimited`"),
     (POLICY % "ttl: §7 days", "K005 defaults.policies.ttl: '7 days' is not a duration: a number with one of the units ms, s, m, h, d"),
@@ -120,6 +124,14 @@ REST = "name: n\ntenant: k\nnamespace: n\n"
     [
         ("- a\n", "1:1 K004 the file should be a map that begins with `version: 1`"),
         ("a scalar\n", "1:1 K004 the file should be a map that begins with `version: 1`"),
+        (
+            "apiVersion: v1\nkind: Service\nspec: {}\n",
+            "1:1 K004 this is a Kubernetes object, not a topology: it has none of the keys version, name, tenant, namespace and topics",
+        ),
+        (
+            "a: 1\nb: 2\n",
+            "1:1 K004 this is no topology: it has none of the keys version, name, tenant, namespace and topics",
+        ),
         (
             f"version: 2\n{REST}topics: 5",
             "1:10 K007 this kodoctl reads version 1; version 2 needs another one (see its CHANGELOG)",

@@ -180,4 +180,4 @@ def test_what_is_redacted_is_not_told_as_a_fault(caplog: pytest.LogCaptureFixtur
         assert ExceptionReporter(texts).outcome(found.value) == DependencyUnavailable("database")
     assert "anna" not in caplog.text
     assert "its messages wait for: database" in caplog.text
-    assert ExceptionReporter().quiet_outcome(found.value) == DependencyUnavailable("database (no such table: anna)")
+    assert ExceptionReporter().outcome(found.value) == DependencyUnavailable("database (no such table: anna)")

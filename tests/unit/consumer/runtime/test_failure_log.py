@@ -1,0 +1,141 @@
+"""The log of a failure: which message it was, of whom, and what happens to it next, however handlers run."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kodo_consumer import Consumer
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.core.values.outcomes import DependencyUnavailable, Failed, Outcome
+from kodo_consumer.message import Message
+from kodo_consumer.runtime.failure_forecast import FailureForecast
+from kodo_consumer.runtime.handler_errors import ExceptionReporter
+from kodo_consumer.testing import MemoryBroker
+
+from kodoctl.topology.names import Level, State
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import Bench, delivery, policy
+from tests.unit.consumer.pool_handlers import handle
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
+from tests.unit.consumer.topologies import write
+
+TOPICS = """
+  J:
+    fair_by: uid
+    message_properties: {uid: required}
+    subscriptions: {s: {%s}}
+"""
+
+
+async def _later(message: Message) -> None:
+    handle(message)
+
+
+def _batch(messages: list[Message]) -> None:
+    for message in messages:
+        handle(message)
+
+
+def _returned(messages: list[Message]) -> list[Exception]:
+    return [ValueError("boom") for _ in messages]
+
+
+DECLARE: dict[str, Callable[[Consumer], Any]] = {
+    "threads": lambda consumer: consumer.handler(handle),
+    "loop": lambda consumer: consumer.handler(_later),
+    "batch": lambda consumer: consumer.batch_handler(max=2, wait=5.0)(_batch),
+    "processes": lambda consumer: consumer.handler(process=1)(handle),
+    "returned": lambda consumer: consumer.batch_handler(max=2, wait=5.0)(_returned),
+}
+RAISING = [kind for kind in DECLARE if kind != "returned"]
+
+
+def _log_of_failure(kind: str, folder: Path, more: str, caplog: pytest.LogCaptureFixture) -> str:
+    """Log of a consumer of which two messages of one tenant fail."""
+    path = write(folder, TOPICS % more)
+    policy = Consumer.load(path, topic="J", subscription="s", environ={}).policy
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(policy)
+    consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))
+    DECLARE[kind](consumer)
+    with caplog.at_level(logging.WARNING, "kodo.consumer"):
+        consumer.start()
+        for number in range(2):
+            message = Outgoing(policy.lanes[0].topic, b"fail:boom", {"uid": "acme", "kodo-id": f"m{number}"})
+            broker.send(message)
+        broker.step()
+        eventually(lambda: "handler failed" in caplog.text and consumer.counts.failed["ValueError"] >= 2)
+        consumer.stop()
+    return caplog.text
+
+
+@pytest.mark.parametrize("kind", RAISING)
+def test_a_failure_names_the_message_its_tenant_and_what_happens_next(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A failed batch ended the worker: the text of its failure was that of one message."""
+    said = _log_of_failure(kind, tmp_path, "", caplog)
+    others = ", and 1 other message of its batch" if kind == "batch" else ""
+    assert f"(p/n/J:s, lane L1/ready, tenant acme, message m0, attempt 1{others}" in said
+    assert re.search(r"[;(] ?tried again in about \d", said), said
+    assert said.count("ValueError: boom") == 1, "each kind of error once in 10 s"
+
+
+def test_an_exception_that_a_batch_handler_returns_is_logged_as_if_it_was_raised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It failed in silence: only counts told of it."""
+    said = _log_of_failure("returned", tmp_path, "", caplog)
+    failed = "handler failed with ValueError (p/n/J:s, lane L1/ready, tenant acme, message m0, attempt 1; tried again in about "
+    assert failed in said
+    assert said.count("ValueError: boom") == 1, "each kind of error once in 10 s"
+
+
+@pytest.mark.parametrize("kind", RAISING)
+def test_a_tenant_stays_out_of_the_log_where_texts_are_redacted(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = _log_of_failure(kind, tmp_path, "error_text: {redact: [boom]}", caplog)
+    assert "lane L1/ready, message m0, attempt 1" in said
+    assert "acme" not in said
+    assert "boom" not in said
+
+
+@pytest.mark.parametrize(
+    ("state", "used", "changes", "outcome", "says"),
+    [
+        (State.READY, 0, {}, Failed("E"), "tried again in about 2 s"),
+        (State.READY, 0, {}, DependencyUnavailable("bank"), "tried again in about 1 s"),
+        (State.RETRYING, 1, {}, Failed("E"), "tried again in about 1 min from L1/retrying"),
+        (State.RETRYING, 99, {}, Failed("E"), "tried again from B1/ready"),
+        (State.RETRYING, 99, {"levels": (Level.L1,)}, Failed("E"), "becomes a dead letter"),
+        (State.RETRYING, 99, {"levels": (Level.L1,), "dead": False}, Failed("E"), "tried again in about 5 s"),
+    ],
+)
+def test_a_forecast_is_the_decision_of_the_state_machine(
+    state: State, used: int, changes: dict[str, Any], outcome: Outcome, says: str
+) -> None:
+    bench = Bench(policy(**changes))
+    bench.give(delivery(kodo_attempts_retrying=used), state=state)
+    message = bench.take_one()
+    forecast = FailureForecast(lambda: bench.policy)
+    assert forecast(message, outcome) == says
+    bench.engine.finish(message, Failed("E"))
+    assert forecast(message, outcome) == "", "it is no longer the handler's, and what it says may be wrong"
+
+
+def test_what_waits_for_the_infrastructure_says_what_for_and_when_it_is_tried_again() -> None:
+    said: list[str] = []
+    bench = Bench(policy())
+    bench.give(delivery())
+    reporter = ExceptionReporter(None, lambda text, _: said.append(text), FailureForecast(lambda: bench.policy))
+    reporter.outcome(OSError(errno.ENOSPC, "No space left on device"), bench.take_one())
+    (line,) = said
+    assert line.endswith("; tried again in about 1 s), its messages wait for: machine (No space left on device)")
