@@ -32,7 +32,12 @@ _HINTS: Final = (
         "another process has its data open: a broker that kodoctl did not start; end that one first",
     ),
     (
-        r"invalidcookieexception|rocksdbexception|corrupt|checksum mismatch",
+        r"invalidcookieexception",
+        "its data was removed, or is of another cluster, and the cluster still knows it by what was there: put the data "
+        "back, or give everything up with {reset}",
+    ),
+    (
+        r"rocksdbexception|corrupt|checksum mismatch",
         "its data is damaged or not its own: give it up with {reset}",
     ),
     (r"outofmemoryerror|insufficient memory", "there is not enough memory for it: about 700 MB are needed"),
