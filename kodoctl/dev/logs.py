@@ -33,8 +33,7 @@ _HINTS: Final = (
     ),
     (
         r"invalidcookieexception",
-        "its data was removed, or is of another cluster, and the cluster still knows it by what was there: put the data "
-        "back, or give everything up with {reset}",
+        "the cluster knows it by data that it no longer has: put the data back, or give everything up with {reset}",
     ),
     (
         r"rocksdbexception|corrupt|checksum mismatch",
