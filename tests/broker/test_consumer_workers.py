@@ -121,7 +121,7 @@ def test_four_workers_keep_one_limit_also_when_one_is_killed_and_lose_nothing(
     assert len(again) == 2
     assert "worker 3 starts again in 1 s" in log.read_text("utf-8")
     assert _worst([at for _, at, _ in runs]) <= 1.0
-    received = re.findall(r"^worker (\d): received", output, re.MULTILINE)
+    received = re.findall(rf"^worker (\d): {tenant}/ns/jobs:work: received", output, re.MULTILINE)
     assert sorted(received) == ["1", "2", "3", "4"], "each drained and has told what it did"
 
 
