@@ -23,6 +23,7 @@ from kodo_consumer.core.values.outcomes import (
     error_of,
     with_error,
 )
+from kodo_consumer.runtime.batch_executor import Batch
 from kodoctl.escaping import one_line
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ class ExceptionReporter:
         self._texts, self._say = texts, say or _log
         self._last: dict[type[BaseException], float] = {}
 
-    def outcome(self, problem: BaseException, message: Message | None = None) -> Outcome:
+    def outcome(self, problem: BaseException, message: Message | Batch | None = None) -> Outcome:
         """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel. `message`: the log
-        says which one failed.
+        says which one failed, or of which batch.
         """
         raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):
@@ -99,13 +100,17 @@ class ExceptionReporter:
             report_error(self._texts, f"{text}: {type(problem).__name__}", problem)
 
 
-def _failure_text(kind: type[BaseException], message: Message | None) -> str:
-    """Text of a failure and its message: `handler failed with ValueError (kodo/trade/orders:billing, ...)`."""
+def _failure_text(kind: type[BaseException], handled: Message | Batch | None) -> str:
+    """Text of a failure and its message: `handler failed with ValueError (kodo/trade/orders:billing, ...)`; of a batch
+    with its first message.
+    """
     text = f"handler failed with {kind.__name__}"
-    if message is None:
+    if handled is None:
         return text
+    message, *others = handled.messages if isinstance(handled, Batch) else [handled]
     place = f"{message.subscription}, lane {message.level}/{message.state}"
-    return f"{text} ({place}, message {one_line(message.id)}, attempt {message.attempt})"
+    more = f", and {len(others)} more of its batch" if others else ""
+    return f"{text} ({place}, message {one_line(message.id)}, attempt {message.attempt}{more})"
 
 
 def report_error(
