@@ -206,8 +206,8 @@ class _Needs:
         return {address: tuple(needing) for address, needing in found.items()}
 
     def _of(self, address: Address) -> Iterator[Address]:
-        if (topic := f"topic.{topic_of_address(address)}") != address and topic in self._unread:
-            yield topic  # whatever hangs on a topic that cannot be read is as unknown as the topic
+        if (below := f"topic.{topic_of_address(address)}") != address and below in self._unread:
+            yield below  # whatever hangs on a topic that cannot be read is as unknown as the topic
             return
         wanted = self._desired.objects.get(address)
         match wanted.resource if wanted else None:

@@ -379,7 +379,7 @@ def _of_nobody(conf: SparkConf) -> JavaGateway:
     """
     from pyspark.java_gateway import launch_gateway
 
-    gateway = launch_gateway(conf)
+    gateway: JavaGateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
     users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(user_name()))
     return gateway
