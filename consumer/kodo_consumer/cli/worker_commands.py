@@ -101,8 +101,8 @@ def check(
 
     Opens the producers of a worker, and sends nothing: what the broker refuses at a start, it refuses here.
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
-    sizes, or no room for one more worker, where the role may read them. Says whether workers here use the native border and the
-    compiled core, and why not.
+    sizes, or no room for one more worker, where the role may read them. Says whether workers here
+    use the native border and the compiled core, and why not.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster
     from kodo_consumer.adapters.pulsar.native_border import choose_border

@@ -41,8 +41,8 @@ _BROKEN: Final = (IndexError, ValueError)  # what a reader of bytes that anybody
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """Backlog of a subscription in one partition. `entries`: without those that hold marks alone; `marks`: marks that
-    were seen; `oldest`: when its oldest message was published, ms since the epoch, None where it has none; `whole`: every
-    entry was looked at, so that there are no other marks.
+    were seen; `oldest`: when its oldest message was published, ms since the epoch, None where it has none;
+    `whole`: every entry was looked at, so that there are no other marks.
     """
 
     entries: int = 0
