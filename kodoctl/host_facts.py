@@ -9,7 +9,12 @@ from __future__ import annotations
 import getpass
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+NO_HOME: Final = "/nonexistent"
+"""Home folder of who has none, where a program wants an absolute one: nothing is there, and nothing can be made there."""
 
 
 def working_folder() -> Path:
@@ -37,6 +42,22 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def is_listed_user() -> bool:
+    """True if the machine's list of users has an entry for who runs this process."""
+    import pwd
+
+    try:
+        return bool(pwd.getpwuid(os.geteuid()))
+    except KeyError:
+        return False
+
+
+def home_folder(environ: Mapping[str, str]) -> str:
+    """The home folder that the environment names, else one in which nothing is."""
+    home = environ.get("HOME", "")
+    return home if Path(home).is_absolute() else NO_HOME
 
 
 def nearest_file(name: str, folder: Path) -> Path | None:

@@ -29,6 +29,7 @@ from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, second
 from kodo_consumer.runtime.idempotent_executor import guarded
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
 from kodo_consumer.runtime.settings import Settings, read_settings
+from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, summary
 from kodo_consumer.runtime.topology_reload import Reloader, contents
 from kodo_consumer.runtime.worker import Worker
@@ -265,6 +266,7 @@ class Consumer:
             runner = handling.runner(self.policy, check, self._hooks, traces, forecast)
             runner = guarded(runner, policy, self.settings, clock)
             on_failure.callback(runner.stop)
+            redact_stray_errors(self.error_texts, self)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)

@@ -7,12 +7,10 @@ metadata waits for it when it ends.
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +23,7 @@ from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.java import Memory
 from kodoctl.dev.java_engine import token_places
-from kodoctl.dev.ports import HOST, ClusterPorts
+from kodoctl.dev.ports import HOST, ClusterPorts, check_nodes, is_free
 from kodoctl.dev.progress import ProgressStep, Tell
 
 if TYPE_CHECKING:
@@ -190,15 +188,18 @@ class ClusterEngine:
                 self._set_up(instance, tools, tell)
 
     def _start(self, instance: Instance, tools: _Tools, group: Sequence[ClusterNode], tell: Tell) -> None:
-        """Starts all nodes of one kind at once. The caller waits for brokers; other nodes listen when this
-        returns.
+        """Starts all nodes of one kind at once. The caller waits for brokers, which have marks; other nodes listen
+        themselves when this returns. Raises KodoctlError (K604) if another program has the port of one.
         """
         if not group:
             return
+        waits = group[0].kind is not NodeKind.BROKER
+        if waits:
+            check_nodes(instance.name, {node.name: node.port for node in group}, is_free)
         tell(ProgressStep(f"Starting {', '.join(node.name for node in group)}"))
         for node in group:
             self._spawn(instance, tools, node)
-        if group[0].kind is not NodeKind.BROKER:
+        if waits:
             for node in group:
                 self._wait_listening(instance, node)
 
@@ -230,7 +231,7 @@ class ClusterEngine:
 
     def _wait_listening(self, instance: Instance, node: ClusterNode) -> None:
         deadline = time.monotonic() + _LISTENING
-        while not _listens(node.port):
+        while not nodes.listens(self.folder(instance, node), node.port):
             if not self._runs(instance, node):
                 raise self._died(instance, node, "it ended before it listened")
             if time.monotonic() > deadline:
@@ -312,9 +313,3 @@ def _ports(instance: Instance) -> ClusterPorts:
 def _jvm(tools: _Tools, folder: Folder, kind: NodeKind, log: str) -> list[str]:
     options = java.options(tools.java.feature, folder.scratch, _MEMORY[kind], log)
     return [*options, "-Dzookeeper.admin.enableServer=false", "-cp", java.class_path(tools.jars)]
-
-
-def _listens(port: int) -> bool:
-    with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
-        return True
-    return False

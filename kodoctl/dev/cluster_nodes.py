@@ -91,6 +91,12 @@ def process_of(folder: Folder) -> Process | None:
     return _read(folder)[0]
 
 
+def listens(folder: Folder, port: int) -> bool:
+    """True if the node's own process listens on the port: another program may have taken it first."""
+    known = process_of(folder)
+    return known is not None and process.listens(known, port)
+
+
 def write_process(folder: Folder, started: Process | None) -> None:
     """Records a process that was just started."""
     _write(folder, started, None)

@@ -32,7 +32,11 @@ _HINTS: Final = (
         "another process has its data open: a broker that kodoctl did not start; end that one first",
     ),
     (
-        r"invalidcookieexception|rocksdbexception|corrupt|checksum mismatch",
+        r"invalidcookieexception",
+        "the cluster knows it by data that it no longer has: put the data back, or give everything up with {reset}",
+    ),
+    (
+        r"rocksdbexception|corrupt|checksum mismatch",
         "its data is damaged or not its own: give it up with {reset}",
     ),
     (r"outofmemoryerror|insufficient memory", "there is not enough memory for it: about 700 MB are needed"),

@@ -140,6 +140,17 @@ def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Cla
             raise _taken("cluster", port, claims, advice)
 
 
+def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
+    """Checks that nodes of a cluster that are about to start can have their ports (`wanted`, by the name of the
+    node). While a node does not run, anybody may take its port, an instance of another data folder too. Raises
+    KodoctlError (K604).
+    """
+    for node, port in wanted.items():
+        if not free(port):
+            advice = f"{node} of `{name}` is known by it: free it, or give the data up with {typed('reset', name)}"
+            raise _taken(node, port, {}, advice)
+
+
 def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
     """Ports of an instance with data: the same ports again. The admin and broker port may change, the bookie
     port may not.

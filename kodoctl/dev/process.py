@@ -53,6 +53,15 @@ def paused(process: Process) -> bool:
         return False
 
 
+def listens(process: Process, port: int) -> bool:
+    """True if this very process, and no other one, listens on the port."""
+    try:
+        sockets = psutil.Process(process.pid).net_connections(kind="tcp") if alive(process) else []
+    except psutil.Error:
+        return False
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+
+
 def send(process: Process, number: signal.Signals) -> bool:
     """Sends a signal to this very process; whether it was there."""
     if not alive(process):

@@ -171,7 +171,7 @@ class Live:
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
-    unread: Mapping[TopicName, str] = field(default_factory=dict)  # nobody of ours has these: why only names are known
+    unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
     @property

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.expressions.evaluator import like
 from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.names import NamespaceName, TopicName
@@ -25,6 +25,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TopicResource,
     topic_address,
+    topic_of_address,
 )
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class TargetFlags:
     def excluded(self, address: Address) -> bool:
         """True if an exclusion fits."""
         return any(_fits(pattern, address) for pattern in self.excludes)
+
+
+WHOLE: Final = TargetFlags()
+"""No flags: nothing is left out."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,9 @@ class TargetedObjects:
 
 
 def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObjects:
-    """The part that flags name. Raises UsageError for a name or pattern that fits nothing, and where nothing is left."""
+    """The part that flags name. Raises UsageError for a name or pattern that fits nothing, and where nothing is left;
+    ClusterError (K580) where the part needs a topic that cannot be read.
+    """
     known = _known(desired, live)
     _must_fit(selection, known)
     needs = _Needs(desired, live, known)
@@ -106,6 +113,7 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
         )
     along = _reached(named, needs.forwards)
     addresses = frozenset(named | along.keys())
+    _must_be_known(addresses, live)
     left_out: dict[str, int] = {}
     for address in sorted(known - addresses):
         kind = address.partition(".")[0]
@@ -137,6 +145,20 @@ def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
     ]
     if wrong:
         raise UsageError(*wrong)
+
+
+def _must_be_known(addresses: Iterable[Address], live: Live) -> None:
+    """An object on a topic that cannot be read is unknown, and unknown is never absent."""
+    unread = {topic.full: why for topic, why in live.unread.items()}
+    wrong = [
+        error(
+            "K580", "part of a topic cannot be read", f"{address}: {unread[topic]}; --exclude {address} leaves it out"
+        )
+        for address in sorted(addresses)
+        if (topic := topic_of_address(address)) in unread
+    ]
+    if wrong:
+        raise ClusterError(*wrong)
 
 
 def _nearest(pattern: str, known: frozenset[Address]) -> str:
@@ -184,6 +206,9 @@ class _Needs:
         return {address: tuple(needing) for address, needing in found.items()}
 
     def _of(self, address: Address) -> Iterator[Address]:
+        if (below := f"topic.{topic_of_address(address)}") != address and below in self._unread:
+            yield below  # whatever hangs on a topic that cannot be read is as unknown as the topic
+            return
         wanted = self._desired.objects.get(address)
         match wanted.resource if wanted else None:
             case NamespaceResource(name=name):
@@ -204,6 +229,10 @@ class _Needs:
                 yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
             case _:
                 pass
+
+    @cached_property
+    def _unread(self) -> frozenset[Address]:
+        return frozenset(map(topic_address, self._live.unread))
 
     def _if_absent(self, address: Address) -> Iterator[Address]:
         if address not in self._live.objects:
@@ -237,7 +266,7 @@ class _Needs:
         for address in sorted(self._known - self._desired.objects.keys()):
             kind, _, name = address.partition(".")
             if kind in ("subscription", "grant") and name.startswith("persistent://"):
-                found.setdefault("/".join(name.split("/")[:5]), []).append(address)
+                found.setdefault(topic_of_address(address), []).append(address)
         return found
 
 

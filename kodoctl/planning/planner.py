@@ -17,7 +17,7 @@ from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.partial_access import reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
-from kodoctl.plan.targeting import TargetFlags, choose
+from kodoctl.plan.targeting import WHOLE, TargetFlags, choose
 from kodoctl.pulsar.admin.admin import Admin, must, schema_path
 from kodoctl.pulsar.inventory.evidence_reader import read_evidence
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
@@ -31,6 +31,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    topic_address,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def plan_live(
     `selection`: plans a part only; `may_reduce`: a role that may read topics only gets a plan that cannot be
     applied.
     """
-    scope = replace(scope_of(desired, namespaces), reduced=may_reduce)
+    scope = replace(scope_of(desired, namespaces), reduced=may_reduce, selection=selection or WHOLE)
     live = read_live(session.admin, session.client, scope)
     if live.unseen:
         desired, live = reduced(desired, live)
@@ -97,7 +98,8 @@ def scope_of_plan(plan: Plan) -> ReadScope:
     """The scope to read again before a plan is carried out."""
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
-    return scope_of_changes(plan.changes, own, names)
+    selection = plan.portion.selection if plan.portion else WHOLE
+    return replace(scope_of_changes(plan.changes, own, names), selection=selection)
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
@@ -153,8 +155,13 @@ def plan_inventory(
         difference = with_namespaces(difference, desired.names, live)
     evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
+    known = chosen.known if chosen else frozenset()
     unread = [
-        note("K580", "part of a topic cannot be read", f"{topic}: {why}; no file declares it")
+        note(
+            "K580",
+            "part of a topic cannot be read",
+            f"{topic}: {why}; {'it is left out' if topic_address(topic) in known else 'no file declares it'}",
+        )
         for topic, why in live.unread.items()
     ]
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)

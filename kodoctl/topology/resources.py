@@ -132,6 +132,11 @@ def without_gaps(resource: Resource) -> Resource:
             return resource
 
 
+def topic_of_address(address: Address) -> str:
+    """Full name of the topic that an address names, or that its object hangs on; no topic's name for others."""
+    return "/".join(address.partition(".")[2].split("/")[:5])
+
+
 def topic_address(name: TopicName) -> Address:
     """The address of a topic."""
     return f"topic.{name.full}"

@@ -110,7 +110,7 @@ def test_a_noisy_tenant_does_not_delay_quiet_ones(setting: Setting) -> None:
             noise.join()
         assert waiting > 2_000, "the quiet ones came beside a flood"
         quiet, noisy = delays(b"quiet"), delays(b"noisy")
-        assert quiet[len(quiet) // 2] < noisy[len(noisy) // 2] / 10, "in one run, so that a busy machine slows both"
+        assert quiet[len(quiet) // 2] < noisy[len(noisy) // 2] / 4, "a busy machine slows the way to the worker, too"
         assert quiet[-3] < noisy[-3] / 3
 
 

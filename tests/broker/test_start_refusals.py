@@ -71,6 +71,32 @@ def _terminated(setting: Setting) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
+    ("where", "policy", "named"),
+    [
+        ("topic", "maxConsumers", "`max_consumers` is 1"),
+        ("topic", "maxConsumersPerSubscription", "`max_consumers_per_subscription` is 1"),
+        ("namespace", "maxConsumersPerTopic", "`max_consumers` is 1"),
+        ("namespace", "maxConsumersPerSubscription", "`max_consumers_per_subscription` is 1"),
+    ],
+)
+def test_a_limit_that_leaves_no_room_for_one_more_worker_is_told(
+    setting: Setting, where: str, policy: str, named: str
+) -> None:
+    if where == "topic":
+        _posted(setting, policy, 1)
+    else:
+        space = "/".join(setting.topic().removeprefix("persistent://").split("/")[:2])
+        assert setting.broker.admin("POST", f"namespaces/{space}/{policy}", 1).ok
+    assert "K713" not in _check(setting)[2]
+    with setting.worker(lambda _: None):
+        eventually(lambda: named in _check(setting)[2], within=120)
+        status, said, told = _check(setting)
+    assert (status, said) == (0, "J s: complete\n")
+    assert "[K713]" in told
+    assert "and as many are connected: one more worker reads nothing until one of them ends" in told
+
+
+@pytest.mark.parametrize(
     ("refusal", "code", "advice"),
     [
         (_foreign_schema, "K714", "declare `payload`, or set `schema_validation: false`"),

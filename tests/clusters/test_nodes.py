@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,14 @@ def test_each_node_can_be_killed_paused_stopped_and_started_again(
     user.types("start", "broker-2")
     user.types("stop", "bookie-3")
     assert user.nodes(code=1)["bookie-3"]["state"] == "stopped"
+    assert cluster.instance.cluster is not None
+    with socket.create_server(
+        ("127.0.0.1", cluster.instance.cluster.bookies[2])
+    ):  # as another data folder's cluster may
+        for command in (("start", "bookie-3"), ("up",)):
+            told = user.types(*command, code=1)
+            assert "K604" in told
+            assert "bookie-3 port" in told
     assert "runs already" in user.types("up")  # which starts what does not run
     assert {node["state"] for node in user.nodes().values()} == {"running"}
 

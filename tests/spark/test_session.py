@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from kodoctl.pipeline.spark.spark_session import (
 from tests.brokers.workspace import run_main
 
 ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join(one for one in (str(ROOT), str(ROOT / "consumer"), os.environ.get("PYTHONPATH", "")) if one)
 ENDED = """
 import os, signal, threading
 from pathlib import Path
@@ -91,7 +94,20 @@ print(session.range(1).rdd.map(lambda one: one.id + 1).collect())
 session.stop()
 """
 """A source of data and a function, each of which Spark runs in a Python of its own, as a command of kodoctl does."""
+NOBODY = """
+import os
+from kodoctl.host_facts import is_listed_user
+from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
+session = open_session(SparkSettings(master="local[1]", light=True, environ=dict(os.environ)))
+session.range(3).write.parquet("rows")
+rows = session.read.parquet("rows").count()
+print(os.getuid(), is_listed_user(), rows, session.range(1).rdd.map(lambda one: one.id + 1).collect())
+session.stop()
+"""
+"""A table is written and read, for which Hadoop wants to know who does it, and a Python of Spark works."""
 G1 = "-XX:+UseG1GC"
+UNLISTED = ("unshare", "--user", "--map-user=12345", "--map-group=12345")
+"""A program behind it runs as a user whom the list of users does not have."""
 
 
 @pytest.mark.parametrize(
@@ -125,15 +141,33 @@ def test_pythons_of_spark_run_nothing_of_the_working_folder(tmp_path: Path) -> N
         (tmp_path / name).write_text("#!/bin/sh\necho $0 >> RAN\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path.parent / "program.py").write_text(ELSEWHERE)
-    paths = os.pathsep.join(one for one in (str(ROOT), str(ROOT / "consumer"), os.environ.get("PYTHONPATH", "")) if one)
-    done = _run(tmp_path.parent / "program.py", tmp_path, PATH=f".:{os.environ['PATH']}", PYTHONPATH=paths)
+    done = _run(tmp_path.parent / "program.py", tmp_path, PATH=f".:{os.environ['PATH']}", PYTHONPATH=PATHS)
     assert f"Row(safe='1', python='{sys.executable}')\n[1]" in done.stdout
     assert not (tmp_path / "RAN").exists()
 
 
-def _run(program: str | Path, folder: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+def _can_be_unlisted() -> bool:
+    return (
+        bool(shutil.which("unshare"))
+        and not subprocess.run([*UNLISTED, "true"], capture_output=True, check=False).returncode
+    )
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not _can_be_unlisted(), reason="the system gives nobody another user's number")
+@pytest.mark.parametrize("home", ["", "home of nobody"])
+def test_spark_runs_for_a_user_whom_the_machine_does_not_list(home: str, tmp_path: Path) -> None:
+    """As a container's is, with and without HOME."""
+    done = _run(NOBODY, tmp_path, by=UNLISTED, HOME=home and str(tmp_path / home), PYTHONPATH=PATHS)
+    assert done.stdout == "12345 False 3 [1]\n"
+    assert done.stderr == ""
+
+
+def _run(
+    program: str | Path, folder: Path | None = None, by: Sequence[str] = (), **environ: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *((str(program),) if isinstance(program, Path) else ("-c", program))],
+        [*by, sys.executable, *((str(program),) if isinstance(program, Path) else ("-c", program))],
         cwd=folder,
         env=os.environ | environ,
         capture_output=True,

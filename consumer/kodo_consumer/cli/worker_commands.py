@@ -15,9 +15,10 @@ from kodo_consumer.cli.consumer_loading import ready_consumers, tried
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, judging, report, say, tell
-from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error
+from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error, warning
 
 if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar import AdminCluster
     from kodo_consumer.core.values.lane_selection import LaneSelection
     from kodo_consumer.core.values.policy import Lane, Policy
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -102,8 +103,8 @@ def check(
 
     Opens the producers of a worker, and sends nothing: what the broker refuses at a start, it refuses here.
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
-    sizes, where the role may read them. Says whether workers here use the native border and the
-    compiled core, and why not.
+    sizes, or no room for one more worker, where the role may read them. Says whether workers here
+    use the native border and the compiled core, and why not.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster
     from kodo_consumer.adapters.pulsar.native_border import choose_border
@@ -130,6 +131,7 @@ def check(
                     *lookahead_findings(policy, unacked_limits(policy, cluster)),
                     *limit_warnings(policy),
                     *limit_findings(policy, read_broker_limits(policy, cluster)),
+                    *_no_room(policy, cluster),
                 ]
             )
             what = f"{len(missing)} missing" if missing else f"{len(refused)} refused" if refused else "complete"
@@ -141,6 +143,20 @@ def check(
     tell(f"{COMPILED}")
     if found:
         raise KodoctlError(*folded(found))
+
+
+def _no_room(policy: Policy, cluster: AdminCluster) -> list[Diagnostic]:
+    """Warnings of lanes that one more worker could not read now. No refusal of a start: it waits until another worker ends,
+    as the new ones of a rolling update do.
+    """
+    from kodo_consumer.core.upkeep.broker_limits import summarize_topics
+
+    full = ((lane.topic, cluster.used_up_consumers(lane.topic, policy.subscription)) for lane in policy.lanes)
+    return summarize_topics(
+        (warning("K713", "cannot subscribe", f"{why}: one more worker reads nothing until one of them ends"), topic)
+        for topic, why in full
+        if why
+    )
 
 
 def _refused(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:

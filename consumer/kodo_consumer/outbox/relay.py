@@ -24,6 +24,7 @@ from kodo_consumer.outbox.database_trouble import DatabaseTrouble
 from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.table import MAX_COUNT
+from kodo_consumer.runtime.stray_errors import report_stray_error
 from kodoctl.errors import ClusterError, UsageError
 from kodoctl.escaping import one_line
 from kodoctl.formatting import many
@@ -270,8 +271,8 @@ class Relay:
             self._release([row])
             self._give_back(row)
             self._rest(row.topic, str(problem))
-        except Exception as problem:  # whatever a row's content brings about is this row's: others go on
-            log.exception("%s", _named(row))
+        except Exception as problem:  # noqa: BLE001  # whatever a row's content brings about is this row's: others go on
+            report_stray_error(_named(row), problem, log)
             del self._out[row.id]
             self._fail(row, f"{type(problem).__name__}: {problem}")
         return row.id in self._out

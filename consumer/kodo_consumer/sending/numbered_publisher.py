@@ -18,6 +18,7 @@ from kodo_consumer.core.sequences.sequencer import Router, Sequencer
 from kodo_consumer.core.values.broker import Broker, Confirmed, Publisher, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.runtime.stray_errors import report_stray_error
 from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.sending import program_end
 from kodo_consumer.sending.pending_messages import OnStored, PendingMessages, PendingSend
@@ -242,8 +243,8 @@ class NumberedPublisher:
             try:
                 if sent is not None:
                     sent.on_receipt(receipt)
-            except BaseException:  # SystemExit as well: the others have theirs to come
-                log.exception("a callback for receipts failed")
+            except BaseException as problem:  # noqa: BLE001  # SystemExit as well: the others have theirs to come
+                report_stray_error("a callback for receipts failed", problem, log)
         self._calling.discard(thread)
         with self._lock:
             self._lock.notify_all()

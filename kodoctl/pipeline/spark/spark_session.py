@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import sys
 import tempfile
 import warnings
@@ -19,11 +20,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.host_facts import home_folder, is_listed_user, user_name
 from kodoctl.pipeline.spark.java_classes import keep_java_classes
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.programs import SAFE_PATH, runs_nothing_here
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
 
     Session = SparkSession
@@ -144,6 +148,8 @@ class SparkSettings:
         """Java refuses two collectors, so one that the user names is the only one."""
         given = self.extra.get(_JAVA, "")
         yield JAVA_OPTIONS
+        if not is_listed_user():  # Java would take "?" for the home folder, and Spark refuses a relative one
+            yield shlex.quote(f"-Duser.home={home_folder(self.environ)}")
         if self.is_local:
             if self.light:
                 yield _NIMBLE
@@ -352,9 +358,12 @@ def _started(asked: SparkSettings) -> SparkSession:
         builder = builder.config(key, value)
     with _hidden_output() as output, runs_nothing_here({_PYTHON: sys.executable}):  # of Java, and what it starts
         try:
-            if asked.environment:  # as a setting it would stand in the list of processes, for everybody to read
+            unlisted = not (asked.submitted or is_listed_user())
+            if asked.environment or unlisted:
                 settings = {"spark.app.name": "kodoctl", "spark.master": asked.at or "", **asked.configuration}
-                SparkContext(conf=SparkConf().setAll(list(settings.items())), environment=asked.environment)
+                conf = SparkConf().setAll(list(settings.items()))
+                # settings stand in the list of processes, for everybody to read, and the environment does not
+                SparkContext(conf=conf, environment=asked.environment, gateway=_of_nobody(conf) if unlisted else None)
             return builder.getOrCreate()
         except (PySparkException, Py4JError, OSError) as problem:
             output.seek(0)
@@ -362,6 +371,18 @@ def _started(asked: SparkSettings) -> SparkSession:
             text = "\n".join([str(problem).splitlines()[0][:300], *last])
             detail = f"{text}\nSpark needs Java 17 or 21: `java -version`, or JAVA_HOME"
             raise KodoctlError(error("K571", "Spark does not start", detail)) from None
+
+
+def _of_nobody(conf: SparkConf) -> JavaGateway:
+    """The Java process of a context of a user that the machine does not list, as containers have them. Hadoop's login asks
+    the machine for the user's name, and fails where there is none, whatever the environment says: so it is told here.
+    """
+    from pyspark.java_gateway import launch_gateway
+
+    gateway: JavaGateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
+    users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setLoginUser(users.createRemoteUser(user_name()))
+    return gateway
 
 
 @contextlib.contextmanager

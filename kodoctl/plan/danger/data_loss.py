@@ -241,6 +241,7 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
     if entries or (isinstance(facts, TopicFacts) and facts.backlog_bytes):
         if found.messages:
             count = f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
+            count += " and marks of producers" if found.unseen_marks else ""
         elif found.marks and found.messages == 0:
             count = f"no unread message, {many(found.marks, 'mark')} of producers"
         else:

@@ -17,6 +17,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
 from kodoctl.plan.policy_levels import validates
+from kodoctl.plan.targeting import WHOLE, TargetFlags
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
@@ -38,6 +39,7 @@ from kodoctl.topology.resources import (
     TopicResource,
     place_of,
     topic_address,
+    topic_of_address,
 )
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class ReadScope:
     only: frozenset[TopicName] | None = None
     bookies: bool = False  # whether their number matters
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
+    selection: TargetFlags = WHOLE  # a topic that it leaves out may be unreadable: `Live.unread`
 
 
 @dataclass(slots=True)
@@ -95,7 +98,8 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        for schema in pool.map(lambda topic: read_schema(admin, topic), sorted(scope.schemas)):
+        readable = sorted(scope.schemas - reading.unread.keys())
+        for schema in pool.map(lambda topic: read_schema(admin, topic), readable):
             if schema is not None:
                 _add(reading, [LiveObject(schema)])
     return Live(
@@ -235,29 +239,35 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     owned = _owned_topics(reading.ledgers[namespace], scope)
     ours = {topic for topic in wanted if topic in declared or topic.full in owned}
     asked = {topic: _submit(reader, topic, scope, is_ours=topic in ours) for topic in wanted}  # beside the policies
+    left_out = [topic for topic in wanted if not scope.selection.names(topic_address(topic))]
+    known, unread = _left_out({topic: asked.pop(topic) for topic in left_out})
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
         namespace,
-        wanted,
+        [topic for topic in wanted if topic not in unread],
         validates=validates(reading.policies[namespace], reader.server.defaults),
         checked=namespace not in reading.unseen,
     )
     if wanted:
         reading.how.add(policies.how)
-    known, unread = _all_known(
+    others, not_needed = _all_known(
         asked, lambda topic, why: topic not in ours and (scope.everything or isinstance(why, NotAwaitedError))
     )
-    reading.unread |= unread
-    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in unread))  # its name is all there is to know
-    for found in known:
+    reading.unread |= unread | not_needed
+    _add(
+        reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread)
+    )  # the name is all that is known
+    for found in (*known, *others):
         if found is not None and found.name not in policies.gone:
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
 
 
 def _submit(reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool) -> Future[TopicReading | None]:
     """Submits the read of one topic. Partitions of a topic that is not ours are awaited for an import only: it
-    would adopt the topic.
+    would adopt the topic. An excluded topic is awaited by nobody.
     """
     of = None if is_ours or scope.everything else scope.names
+    if scope.selection.excluded(topic_address(topic)):
+        of = frozenset()
     return reader.pool.submit(read_topic, reader.admin, topic, of=of)
 
 
@@ -284,10 +294,28 @@ def _all_known(
     return known, unread
 
 
+def _left_out(
+    asked: Mapping[TopicName, Future[TopicReading | None]],
+) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
+    """The same of topics that the flags of a plan leave out, none of which has to be known: `choose` refuses where
+    something that is not left out needs an unread one.
+    """
+    known: list[TopicReading | None] = []
+    unread: dict[TopicName, str] = {}
+    for topic, answer in asked.items():
+        try:
+            known.append(answer.result())
+        except UnknownPartitionsError as problem:
+            unread[topic] = problem.reason
+        except ClusterError as problem:
+            unread[topic] = problem.diagnostics[0].detail
+    return known, unread
+
+
 def _owned_topics(entries: dict[str, Ledger], scope: ReadScope) -> set[str]:
     """Full names of the topics that our topologies own, or own a subscription of."""
     mine = [address for name, ledger in entries.items() if name in scope.names for address in ledger.owned]
-    return {"/".join(address.partition(".")[2].split("/")[:5]) for address in mine}
+    return {topic_of_address(address) for address in mine}
 
 
 def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Address]:

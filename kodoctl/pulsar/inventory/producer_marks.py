@@ -41,12 +41,14 @@ _BROKEN: Final = (IndexError, ValueError)  # what a reader of bytes that anybody
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """Backlog of a subscription in one partition. `entries`: without those that hold marks alone; `marks`: marks that
-    were seen; `oldest`: when its oldest message was published, ms since the epoch, None where it has none.
+    were seen; `oldest`: when its oldest message was published, ms since the epoch, None where it has none;
+    `whole`: every entry was looked at, so that there are no other marks.
     """
 
     entries: int = 0
     marks: int = 0
     oldest: int | None = None
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +81,15 @@ def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Sta
     first = list(_up_to_message(_looked_at(admin, topic, index, name, range(1, within // 2 + 1))))
     last = _up_to_message(_looked_at(admin, topic, index, name, range(entries, entries - within // 2, -1)))
     front, end = _sum(entries, oldest, first), _sum(entries, oldest, list(last))
-    return Backlog(front.entries + end.entries - entries, front.marks + end.marks, front.oldest)
+    return Backlog(front.entries + end.entries - entries, front.marks + end.marks, front.oldest, whole=False)
 
 
 def _sum(entries: int, oldest: int | None, seen: list[_Entry]) -> Backlog:
     """`seen`: entries from the first one on."""
     without = sum(one.only_marks for one in seen)
     first = next((one.published for one in seen if not one.only_marks), None) or oldest
-    return Backlog(entries - without, sum(one.marks for one in seen), first if entries > without else None)
+    marks, oldest = sum(one.marks for one in seen), first if entries > without else None
+    return Backlog(entries - without, marks, oldest, whole=len(seen) == entries)
 
 
 def _up_to_message(entries: Iterable[_Entry]) -> Iterator[_Entry]:

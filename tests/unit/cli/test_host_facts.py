@@ -18,7 +18,8 @@ from kodo_consumer.runtime.settings import Settings, read_settings
 from kodoctl.cli.common.plan_files import scratch_file
 from kodoctl.console import defect
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.host_facts import expanded, user_name, working_folder
+from kodoctl.host_facts import expanded, home_folder, is_listed_user, user_name, working_folder
+from kodoctl.pipeline.spark.spark_session import SparkSettings
 from kodoctl.pulsar.connection.connection import own_config, read_contexts, user_config
 from kodoctl.pulsar.connection.secret import read_secret
 
@@ -58,6 +59,21 @@ def test_a_user_without_a_name_has_a_number() -> None:
     with pytest.raises((KeyError, OSError)):
         getpass.getuser()
     assert user_name() == f"uid {os.getuid()}"
+
+
+@pytest.mark.usefixtures("homeless")
+def test_spark_of_a_user_without_an_entry_is_given_an_absolute_home_folder() -> None:
+    assert not is_listed_user()
+    java = "spark.driver.extraJavaOptions"
+    assert "-Duser.home=/nonexistent" in SparkSettings().configuration[java].split()
+    assert "-Duser.home=/nonexistent" in SparkSettings(environ={"HOME": "here"}).configuration[java].split()
+    assert "'-Duser.home=/my home'" in SparkSettings(environ={"HOME": "/my home"}).configuration[java]
+    assert home_folder({"HOME": "/home/a"}) == "/home/a"
+
+
+def test_spark_of_a_user_with_an_entry_finds_the_home_folder_there() -> None:
+    assert is_listed_user()
+    assert "user.home" not in SparkSettings().configuration["spark.driver.extraJavaOptions"]
 
 
 @pytest.mark.parametrize("module", ["kodoctl.cli.main", "kodo_consumer.cli.main"])

@@ -70,7 +70,10 @@ def test_very_long_lines_are_cut_and_cannot_move_the_cursor():
             "Caused by: org.rocksdb.RocksDBException: CURRENT file corrupted",
             "give it up with `kodoctl dev reset --name x`",
         ),
-        ("org.apache.bookkeeper.bookie.BookieException$InvalidCookieException: ", "damaged or not its own"),
+        (
+            "org.apache.bookkeeper.bookie.BookieException$InvalidCookieException: ",
+            "put the data back, or give everything up",
+        ),
         ("java.lang.OutOfMemoryError: Java heap space", "not enough memory"),
         ("Error: java.lang.UnsupportedClassVersionError: x has been compiled by", "Java is too old"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.dev.ports import HIGHEST, AskedPorts, Ports, choose, is_free, keep
+from kodoctl.dev.ports import HIGHEST, AskedPorts, Ports, check_nodes, choose, is_free, keep
 from kodoctl.errors import KodoctlError, UsageError
 
 PREFERRED = Ports()
@@ -109,6 +109,14 @@ class TestKept:
     def test_moving_onto_the_bookie_port_is_refused(self):
         with pytest.raises(UsageError, match="must differ"):
             keep("dev", self.known, AskedPorts(admin=3181), {}, everything_free)
+
+
+def test_a_node_whose_port_somebody_took_while_it_did_not_run_is_refused_by_name():
+    check_nodes("three", {"bookie-1": 3181, "bookie-2": 3182}, everything_free)
+    with pytest.raises(KodoctlError, match="K604") as caught:
+        check_nodes("three", {"bookie-1": 3181, "bookie-2": 3182}, all_but(3182))
+    assert "bookie-2 port 3182 on 127.0.0.1 is taken by another program" in str(caught.value)
+    assert "bookie-2 of `three` is known by it: free it, or give the data up" in str(caught.value)
 
 
 def test_a_port_with_a_listener_is_not_free_and_free_again_after_it():

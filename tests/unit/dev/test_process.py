@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -43,6 +44,22 @@ def test_this_process_is_itself():
     me = process.identify(os.getpid())
     assert me is not None
     assert process.alive(me)
+
+
+def test_a_process_listens_where_it_does_itself_and_not_where_another_one_does(sleeper):
+    me = process.identify(os.getpid())
+    assert me is not None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert process.listens(me, port)
+        assert not process.listens(sleeper, port)
+    assert not process.listens(me, port)
+
+
+def test_a_process_that_ended_listens_nowhere(sleeper):
+    process.stop(sleeper, patience=5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert not process.listens(sleeper, server.getsockname()[1])
 
 
 def test_a_number_used_again_is_another_process(sleeper):

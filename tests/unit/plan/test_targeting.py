@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.errors import UsageError
+from kodoctl.errors import ClusterError, UsageError
 from kodoctl.plan.changes import PolicyChange, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Live, LiveObject
@@ -357,3 +357,31 @@ def test_a_bare_namespace_and_a_foreign_subscription_need_nothing() -> None:
         LiveObject(SubscriptionResource(TopicName(HERE, "J"), "theirs")),
     )
     assert not planned_part(wanted(TWO), there, "namespace.acme/ns").changes
+
+
+# --- what cannot be read
+
+
+UNREAD = TopicName(HERE, "K")
+
+
+def _unreadable(*without: str) -> Live:
+    """Everything was applied, and of K no more than its name can be read now."""
+    there = changed(applied(wanted(TWO)), without=[K_S, *without])
+    bare = {K: LiveObject(TopicResource(UNREAD, 0, {}))}
+    return replace(there, objects={**there.objects, **bare}, unread={UNREAD: "its broker is gone"})
+
+
+def test_what_cannot_be_read_is_left_out_with_all_that_hangs_on_it_and_stays_ours() -> None:
+    plan = planned_part(wanted(TWO), _unreadable(J_S), exclude=[K])
+    assert said(plan.changes) == {("create", "subscription.J/s")}
+    assert _held(plan) == {K_S: K}
+    removed = planned_part(wanted(ONE), _unreadable(), exclude=[K])
+    assert not removed.changes
+    assert _held(removed) == {K_S: K}
+
+
+@pytest.mark.parametrize(("targets", "exclude"), [((), (J,)), ((K,), ()), ((K_S,), ()), ((), (K_S,))])
+def test_what_cannot_be_read_and_is_not_left_out_is_refused(targets: tuple[str, ...], exclude: tuple[str, ...]) -> None:
+    with pytest.raises(ClusterError, match=rf"K580.*{K}: its broker is gone; --exclude {K} leaves it out"):
+        planned_part(wanted(TWO), _unreadable(), *targets, exclude=exclude)

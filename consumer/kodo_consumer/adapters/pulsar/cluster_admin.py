@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.producer")
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
+_CONSUMERS: Final = {
+    "max_consumers": ("maxConsumers", "maxConsumersPerTopic"),
+    "max_consumers_per_subscription": ("maxConsumersPerSubscription", "maxConsumersPerSubscription"),
+}
+"""Limits on consumers by their names in the file: as a topic has them, and as its namespace has them."""
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
 _SERVING_S: Final = 8.0  # for what messages wait for that came already: other lanes wait along
 _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
@@ -97,6 +102,36 @@ class AdminCluster:
             if reply.ok and isinstance(reply.data, list) and reply.data:
                 return frozenset(str(one).lower() for one in reply.data)
         return frozenset()
+
+    def used_up_consumers(self, topic: str, subscription: str) -> str:
+        """The limit that keeps one more consumer from a partition now, as text; "" where there is none that this role may
+        know of.
+        """
+        name = TopicName.parse(topic)
+        limits = {policy: limit for policy in _CONSUMERS if (limit := self._consumer_limit(name, policy))}
+        reply = (
+            self._looking.call("GET", f"{topic_path(name)}/partitioned-stats", query=_PER_PARTITION) if limits else None
+        )
+        parts = reply.data.get("partitions") or {} if reply and reply.ok and isinstance(reply.data, dict) else {}
+        for part in parts.values():
+            each = {one: len(sub.get("consumers") or []) for one, sub in (part.get("subscriptions") or {}).items()}
+            connected = {
+                "max_consumers": sum(each.values()),
+                "max_consumers_per_subscription": each.get(subscription, 0),
+            }
+            for policy, limit in limits.items():
+                if connected[policy] >= limit:
+                    return f"`{policy}` is {limit}, and as many are connected"
+        return ""
+
+    def _consumer_limit(self, topic: TopicName, policy: str) -> int:
+        """0: no limit, or this role may not ask. The broker says of one of the limits only what is set on the topic itself."""
+        of_topic, of_namespace = _CONSUMERS[policy]
+        for path in (f"{topic_path(topic)}/{of_topic}", f"{namespace_path(topic.namespace)}/{of_namespace}"):
+            reply = self._admin.call("GET", path, query={"applied": "true"})
+            if reply.ok and isinstance(reply.data, int):
+                return reply.data
+        return 0
 
     def delays(self, topic: str) -> DelayedDelivery | None:
         """The delayed delivery in force, wherever it is set; None: this role may not ask, or there is no such topic."""

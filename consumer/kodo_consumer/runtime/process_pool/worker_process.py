@@ -30,6 +30,7 @@ from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_import import import_failure
 from kodo_consumer.runtime.handler_results import SingleResult, checked
 from kodo_consumer.runtime.process_pool.wire_format import framed, packed_outcome, read_frame, unpacked
+from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.threads import begin
 from kodoctl.programs import imports_as_before
 
@@ -70,6 +71,7 @@ class ProcessTask:
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
     """Runs until the worker closes its end of the line, or is gone."""
     imports_as_before()
+    redact_stray_errors(job.texts, sys.modules[__name__])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # both reach the whole group; the worker drains, then closes the line
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     begin(_end_with_parent, "kodo-parent", lambda _: os._exit(1))

@@ -125,14 +125,25 @@ def test_an_answer_that_makes_no_sense_fails_all(kind: str, answer: Sync, caplog
 
 
 @both
-def test_a_raise_fails_all(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("problem", "outcome", "logged"),
+    [
+        (Dead("all of it"), DeadLettered("all of it"), ""),
+        (KeyError("x"), Failed("KeyError"), "attempt 1, and 2 more of its batch)"),
+    ],
+)
+def test_a_raise_fails_all(
+    kind: str, problem: Exception, outcome: Outcome, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(messages: list[Message]) -> None:
-        raise Dead("all of it")
+        raise problem
 
     runner, desk, _ = started(kind, fail, most=3, wait=60.0, count=3)
     eventually(lambda: len(desk.ended) == 3)
     runner.stop()
-    assert {outcome for _, outcome in desk.ended} == {DeadLettered("all of it")}
+    assert {outcome for _, outcome in desk.ended} == {outcome}
+    assert logged in caplog.text
+    assert ("handler failed with KeyError (" in caplog.text) is bool(logged)
 
 
 def test_a_batch_that_hangs_loses_its_slot_and_what_was_gathered_meanwhile_goes_on() -> None:

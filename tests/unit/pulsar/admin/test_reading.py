@@ -11,6 +11,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.plan.importing.import_planner import import_namespace
 from kodoctl.plan.inventory import LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind, encode
+from kodoctl.plan.targeting import TargetFlags
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import (
     AdminError,
@@ -332,14 +333,15 @@ def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPa
     assert adopted.adopted == 1
 
 
-@pytest.mark.parametrize(
-    "ours",
-    [
-        {"persistent_acme_ns_K_partitioned-stats": _stats(_part(), None, properties={"kodoctl": "trade"})},
-        {"namespaces_acme_ns": _namespace_with_ledger("subscription.persistent://acme/ns/K/s")},
-        {"namespaces_acme_ns": _namespace_with_ledger("topic.persistent://acme/ns/K")},
-    ],
-)
+OURS: list[dict[str, Any]] = [
+    {"persistent_acme_ns_K_partitioned-stats": _stats(_part(), None, properties={"kodoctl": "trade"})},
+    {"namespaces_acme_ns": _namespace_with_ledger("subscription.persistent://acme/ns/K/s")},
+    {"namespaces_acme_ns": _namespace_with_ledger("topic.persistent://acme/ns/K")},
+]
+"""What makes K ours."""
+
+
+@pytest.mark.parametrize("ours", OURS)
 def test_what_the_marker_or_the_ledger_gives_us_must_be_known(
     ours: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +350,31 @@ def test_what_the_marker_or_the_ledger_gives_us_must_be_known(
     book = _live(**{**whole, "persistent_acme_ns_K-partition-1_stats": 500, **ours})
     with pytest.raises(ClusterError, match=r"K: nothing is known of partition 1: .*answered 500"):
         read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,), names=frozenset({"trade"})))
+
+
+@pytest.mark.parametrize("ours", OURS)
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"persistent_acme_ns_K-partition-1_stats": 500},
+        {"persistent_acme_ns_K_partitioned-stats": 500},
+        {"persistent_acme_ns_K_partitioned-stats": "nothing"},
+    ],
+)
+@pytest.mark.parametrize("flags", [TargetFlags(excludes=("*/K*",)), TargetFlags(targets=("*/J*",))])
+def test_a_topic_of_ours_that_the_flags_leave_out_need_not_be_known(
+    ours: dict[str, Any], refusal: dict[str, Any], flags: TargetFlags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing could be planned in its namespace, not even without the topic, until its broker could load it."""
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
+    whole = {"persistent_acme_ns_J_partitioned-stats": _stats(_part(), _part())}
+    book = _live(**{**whole, **ours, **refusal})
+    scope = ReadScope((HERE,), frozenset({"trade"}), frozenset({J, K}), frozenset({K}), selection=flags)
+    live = read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), scope)
+    assert list(live.unread) == [K]
+    assert live.objects[f"topic.{K}"] == LiveObject(TopicResource(K, 0, {}))
+    assert f"topic.{J}" in live.objects
+    assert not [path for path in book.asked if "K" in path and "stats" not in path], "no policy, and no schema"
 
 
 @pytest.mark.parametrize("status", [412, 500, 503])
