@@ -25,6 +25,8 @@ PATIENCE_S: Final = 3600
 TEST: Final = r"[^\s\[|]+(?:\[[\w./:-]+\])?"
 """A test's id, with its parameters where they are words."""
 _FAILED: Final = re.compile(rf"^(?:FAILED|ERROR) ({TEST})", re.MULTILINE)
+_NO_IMPORT: Final = re.compile(r"^(?:ERROR tests/|ImportError while loading conftest)", re.MULTILINE)
+"""Pytest says that a test is not there, too, if its file cannot be imported."""
 _UNIT: Final = {"kodoctl": "tests/unit", "consumer/kodo_consumer": "tests/unit/consumer"}
 
 
@@ -46,9 +48,11 @@ class Trial:
         self._homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
 
     def failing(self, tests: Sequence[str], marker: str, *, most: int = 1) -> tuple[str, ...]:
-        """Tests that fail: the first `most` of them. Of tests that are gone, their file stands in, of a file its folder. A run that hangs has failed, and names what was asked for."""
+        """Tests that fail: the first `most` of them. A file stands in for tests that are gone, and a folder for a file. Where a file
+        of tests cannot be imported, the file is named. A run that hangs has failed, and names what was asked for.
+        """
         code, output = self._pytest(tests, marker, most)
-        while code == Exit.NOT_FOUND and (nearer := self.nearest(tests)) != tests:
+        while code == Exit.NOT_FOUND and (nearer := self.nearest(tests)) != list(tests):
             tests = nearer
             code, output = self._pytest(tests, marker, most)
         if code in {Exit.PASSED, Exit.NONE_COLLECTED}:
@@ -88,7 +92,8 @@ class Trial:
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(running.pid, signal.SIGKILL)
-        return running.returncode, output
+        no_import = running.returncode == Exit.NOT_FOUND and _NO_IMPORT.search(output)
+        return Exit.INTERRUPTED if no_import else running.returncode, output
 
 
 class Copies:

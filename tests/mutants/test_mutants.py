@@ -75,7 +75,7 @@ def trial(tmp_path: Path) -> Trial:
         "@mark.full\ndef test_long(): assert False\n",
         encoding="utf-8",
     )
-    (folder / "test_y.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
+    (folder / "test_y.py").write_text("import nothing_of_that_name\ndef test_any(): pass\n", encoding="utf-8")
     return Trial(tmp_path)
 
 
@@ -83,6 +83,15 @@ def test_tests_that_fail_are_named(trial: Trial) -> None:
     assert trial.failing(["tests/unit/test_x.py::test_good", "tests/unit/test_x.py::test_long"], GATE) == ()
     assert trial.failing(["tests/unit"], GATE, most=9) == ("tests/unit/test_y.py",)
     assert trial.failing(["tests/unit/test_x.py::test_gone"], GATE) == ("tests/unit/test_x.py::test_bad[1]",)
+    assert trial.failing(["tests/unit/test_x.py::test_good", "tests/unit/test_y.py::test_any"], GATE) == (
+        "tests/unit/test_y.py",
+    )
+
+
+def test_what_keeps_all_tests_from_being_imported_fails_the_tests_that_were_asked_for(trial: Trial) -> None:
+    (trial.tree / "tests/conftest.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
+    good = "tests/unit/test_x.py::test_good"
+    assert trial.failing([good], GATE) == (good,)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from kodoctl.plan.changes import Create
-from tests.samples.inventories import applied, difference, empty, planned, topology_texts, wanted
+from tests.samples.inventories import applied, difference, empty, planned, topology, topology_texts, wanted
 
 
 @given(topology_texts())
@@ -35,3 +35,9 @@ def test_two_files_in_one_namespace_do_not_see_each_others_objects(one: str, oth
     plan = planned(mine, both)
     assert not [c for c in plan.changes if c.address in theirs.objects and c.address != "namespace.acme/ns"]
     assert not plan.unmanaged
+
+
+def test_a_declared_tenant_that_is_there_counts_as_unchanged() -> None:
+    side = wanted(topology(head="create_tenant: {clusters: [standalone]}\n"))
+    assert "tenant.acme" in side.objects
+    assert difference(side, applied(side)).unchanged == len(side.objects)

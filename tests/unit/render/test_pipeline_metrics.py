@@ -95,6 +95,7 @@ def test_a_run_without_progress_is_unhealthy_and_a_pause_is_not() -> None:
     exported.now += 200_000
     well, told = exported.collector.health()
     assert (well, "no progress for 3700 s" in str(told)) == (False, True)
+    assert json.loads(json.dumps(told))["ok"] is False
     exported.collector.rest()
     assert exported.collector.health()[0] is True
 

@@ -15,7 +15,7 @@ from kodo_consumer.core.values.handler_executor import HandlerExecutor
 from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.values.outcomes import DONE, DeadLettered, Failed, Outcome, RetryAsked
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.batch_executor import Batching
+from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 
@@ -191,3 +191,14 @@ def test_a_batch_that_waits_as_long_as_handlers_may_run_is_refused() -> None:
     found = HandlerSpec(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4, bulkheads=slots), Hooks())
     assert found.concurrency == 200
     assert found.bulkheads == (Bulkhead(LaneSet((State.RETRYING,)), 150, 50),), "a message takes a slot"
+
+
+def test_only_what_the_batch_under_way_has_room_for_is_taken() -> None:
+    desk = TestDesk()
+    gatherer = Gatherer(desk, Batching(5, 60.0), lambda: None)
+    desk.put(2)
+    assert gatherer.next(None, None) is None
+    desk.put(9)
+    batch = gatherer.next(None, None)
+    assert batch is not None
+    assert (len(batch.messages), len(desk.work)) == (5, 6)

@@ -11,6 +11,7 @@ from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.limit_policy import Concurrency
+from kodo_consumer.runtime import supervisor
 from kodo_consumer.runtime.supervisor import missing_resources, summary
 from kodo_consumer.runtime.threads import EndedError
 
@@ -237,6 +238,20 @@ def test_the_watchdog_logs_a_contradiction(place: Place, caplog: pytest.LogCaptu
     place.worker.engine.runs.running[object()] = 0.0  # type: ignore[index]
     place.worker.watch()
     assert "0 running by record, 1 by structure" in caplog.text
+
+
+def test_a_worker_at_work_looks_for_contradictions_time_and_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = threading.Semaphore(0)
+    monkeypatch.setattr(supervisor, "_WATCH_EVERY", 0.0)
+    monkeypatch.setattr(place.worker, "watch", looks.release)
+    place.service.start()
+    try:
+        assert looks.acquire(timeout=30)
+        assert looks.acquire(timeout=30)
+    finally:
+        place.service.stop()
 
 
 def test_what_the_broker_allows_less_is_told_at_the_start_and_kept_to_then_and_after_a_reload(

@@ -12,7 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from kodoctl.errors import KodoctlError, LockedError, UsageError, error
+from kodoctl.pipeline.ingest import landing_store
 from kodoctl.pipeline.ingest.cursors import last_looks
+from kodoctl.pipeline.ingest.data_files import DataFile
 from kodoctl.pipeline.ingest.delta_tables import LandingTable
 from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles, batches_with_messages
 from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
@@ -272,3 +274,11 @@ def test_what_the_last_run_that_ended_saw_is_known_without_spark(landing: Landin
             landing.commit(LandingCommit(f"{run}-end", at, facts={"complete": True}))
     history = PartitionMetadata(made, 2)
     assert last_looks(landing) == {f"persistent://a/b/c-partition-{number}": history for number in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "few"), [(50_000, 1, True), (50_001, 1, False), (1, 32 << 20, True), (1, (32 << 20) + 1, False)]
+)
+def test_one_task_reads_what_is_small_by_rows_and_by_bytes(rows: int, size: int, few: bool) -> None:
+    files = [DataFile("a", size - 1, 1, {}), DataFile("b", 1, rows - 1, {})]
+    assert landing_store._are_few(files) is few

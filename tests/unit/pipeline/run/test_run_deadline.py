@@ -40,8 +40,8 @@ def test_a_run_that_gets_on_may_take_longer_than_the_limit() -> None:
 
 def test_a_run_without_progress_is_cancelled_and_the_process_goes_on() -> None:
     calls = Calls(0.05)
+    calls.deadline.progress("the beginning of audit")
     with calls.deadline.watch():
-        calls.deadline.progress("the beginning of audit")
         assert calls.cancelled.wait(30)
     assert calls.deadline.exceeded == "the beginning of audit"
     assert not calls.given_up.is_set()

@@ -40,3 +40,11 @@ def test_a_reading_that_ended_has_its_state() -> None:
     found = Coverage(Split("persistent://a/b/c", 0, _PIECES))
     found.end("complete")
     assert found.state == "complete"
+
+
+def test_ledgers_of_which_nothing_came_are_one_gap_and_the_entries_behind_them_are_counted() -> None:
+    found = Coverage(Split("persistent://a/b/c", 0, _PIECES))
+    found.entries(5, 0, 6)
+    found.entry(8, 0)
+    found.end("complete")
+    assert (found.gaps, found.seen, found.full) == (["3:4>5:0"], 8, False)

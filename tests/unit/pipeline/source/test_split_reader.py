@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from kodoctl.pipeline.source import split_reader
 from kodoctl.pipeline.source.message_columns import Columns
 from kodoctl.pipeline.source.split_reader import queue_size, runs
 from kodoctl.pipeline.source.splits import LedgerRange, Split
@@ -178,3 +179,13 @@ def test_times_that_no_timestamp_holds_do_not_end_the_reading() -> None:
 @pytest.mark.parametrize(("size", "entries", "expected"), [(10, 1, 1_000), (10**9, 10**6, 10_000), (10**9, 10, 16)])
 def test_a_reader_fetches_ahead_within_memory(size: int, entries: int, expected: int) -> None:
     assert queue_size(Split("persistent://a/b/c", 0, (LedgerRange(1, 0, entries - 1, size),))) == expected
+
+
+def test_entries_that_did_not_come_are_explained_by_a_proof_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = Split("persistent://a/b/c", 0, (LedgerRange(3, 0, 4, 10),))
+    looked: list[Any] = []
+    monkeypatch.setattr(split_reader, "_stats", lambda *_: None)
+    monkeypatch.setattr(split_reader, "without_message", lambda *those: looked.append(those))
+    unused: Any = None
+    assert not split_reader._Missing(split).explained(split, unused, unused)
+    assert len(looked) == 1

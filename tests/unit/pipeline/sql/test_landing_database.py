@@ -256,7 +256,7 @@ def test_without_the_extra_a_statement_says_how_to_install_it(
     ("text", "complete"),
     [("SELECT 1;", True), ("SELECT 1", False), ("SELECT ';'", False), ("SELECT ';", False), ("SELECT 1 -- ;", False),
      ("SELECT 1; -- yes", True), ('SELECT ";" FROM x;\n', True), ("SELECT /* ; */ 1", False), ("SELECT $$;$$", False),
-     ("SELECT 'it''s';", True), ("", False)],
+     ("SELECT 'it''s';", True), ("", False), ('SELECT ";', False), ("SELECT 1 /* ;", False), ("SELECT $$;", False)],
 )  # fmt: skip
 def test_a_statement_ends_with_a_semicolon_of_its_own(text: str, complete: bool) -> None:
     assert is_complete(text) is complete

@@ -78,3 +78,10 @@ def test_it_is_a_warning_of_the_plan() -> None:
     [finding] = [finding for finding in plan.findings if finding.code == "K211"]
     assert finding.severity is Severity.WARNING
     assert not plan.refused
+
+
+def test_a_namespace_where_nothing_waits_hides_no_other() -> None:
+    quiet = topology(subscription("states: []"))
+    side = wanted(quiet, topology(WAITS, name="other", namespace="waits"))
+    [finding] = delayed_delivery_findings(side, replace(empty(), default_delays=OFF))
+    assert "in acme/waits" in finding.detail

@@ -147,6 +147,25 @@ def test_a_worker_with_nothing_to_do_is_looked_at_once_a_second() -> None:
     assert [probe._beat() for _ in range(2)] == [0.1, 0.1]
 
 
+def test_a_loop_that_does_not_answer_is_judged_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Late] = []
+    monkeypatch.setattr(Stalls, "add", lambda _, late, now: judged.append(late))
+    runner = AsyncExecutor(_ignore, 1)
+    worker = Worker(policy(), MemoryBroker(SystemClock()), runner, SystemClock(), Random(0))
+    runner.start(worker)
+    runner.stop()
+    service = WorkerSupervisor(worker, None, consumer_name="w", drain_timeout=1.0)
+    probe = WorkerView(worker, service, runner.loop, measured=False).pulse
+    probe._ask_loop(0.0)
+    assert probe._asked is not None
+    probe._ask_loop(probe._asked.at + 0.9)
+    assert not judged
+    probe._ask_loop(probe._asked.at + 1.5)
+    [late] = judged
+    assert late.seconds == pytest.approx(1.5)
+    assert late.own == 0.0, "the thread that is judged is the one that runs handlers"
+
+
 async def _ignore(_message: Message) -> None:
     """A handler that is never called."""
 
