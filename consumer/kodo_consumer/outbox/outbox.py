@@ -1,14 +1,26 @@
-"""The application's side of the outbox: rows, written in its own transaction."""
+"""The application's side of the outbox: rows, written in its own transaction.
+
+The rows of a key are sent in the order in which they were written, whatever their ids are: rows sort by the millisecond
+of their creation, then by id. Ids that are made here ascend within a process; those of callers, such as `order-9` and
+`order-10`, need not. So a row with such an id, and the next one of its key, have a millisecond each.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from sqlalchemy import BigInteger, Connection, insert, literal
+from sqlalchemy import BigInteger, ColumnElement, Connection, String, cast, insert, literal
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.sql.functions import FunctionElement
 
 from kodo_consumer.adapters.stores.callers_transaction import check_session, why_not_undone
 from kodo_consumer.adapters.stores.sql_tables import now_ms
@@ -16,9 +28,7 @@ from kodo_consumer.adapters.tracing.setup import Wanted, callers
 from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments
 from kodo_consumer.core.values.envelope import Duration
 from kodo_consumer.core.values.object_use import misused
-from kodo_consumer.outbox.creation_order import CreationOrder
 from kodo_consumer.outbox.row_filter import RowStatus
-from kodo_consumer.outbox.row_ids import row_id
 from kodo_consumer.outbox.table import PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.runtime.settings import read_settings
@@ -33,6 +43,9 @@ if TYPE_CHECKING:
 
 _LONGEST_DELAY: Final = 1_000 * 365 * 86_400_000  # ms: what is later counts as held
 _MOST: Final = {"app": 120, "biz_code": 120, "env": 120, "topic": 255, "id": 64}  # characters, as the columns have them
+_COUNTER: Final = itertools.count()  # of this process: its rows of one millisecond ascend
+_APART: Final = 0.002  # seconds, of which one millisecond begins for certain
+_MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotten that no longer matter
 
 
 class Outbox:
@@ -130,3 +143,59 @@ def _unfit(row: Mapping[str, Any]) -> list[Any]:
     ]
     texts = [name for name in ("app", "biz_code", "env", "topic", "key", "id") if "\x00" in row[name]]
     return found + [error("K724", "row refused", f"{name}: a NUL character cannot be stored") for name in texts]
+
+
+class row_id(FunctionElement[str]):  # noqa: N801  # reads as the SQL function it is
+    """32 hex digits: `now` in ms since the epoch (12), a counter (8), randomness (12). One that no other row has.
+
+    `now` is the database's clock, which all processes share. By the clocks of their machines a row could be sent before
+    one of its key that another process had committed long before.
+    """
+
+    type = String(64)
+    inherit_cache = True
+
+    def __init__(self, now: ColumnElement[int]) -> None:
+        count = next(_COUNTER) & 0xFFFF_FFFF
+        super().__init__(cast(now, BigInteger), literal(f"{count:08x}{secrets.token_hex(6)}", String))
+
+
+@compiles(row_id, "postgresql")
+def _id_postgresql(element: Any, compiler: Any, **more: Any) -> str:
+    now, rest = (compiler.process(one, **more) for one in element.clauses)
+    return f"lpad(to_hex({now}), 12, '0') || CAST({rest} AS VARCHAR)"
+
+
+@compiles(row_id, "sqlite")
+def _id_sqlite(element: Any, compiler: Any, **more: Any) -> str:
+    now, rest = (compiler.process(one, **more) for one in element.clauses)
+    return f"printf('%012x', {now}) || {rest}"
+
+
+class CreationOrder:
+    """Times of the last rows of this process, by topic and key. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[tuple[str, str], tuple[float, bool]] = {}
+
+    @contextmanager
+    def writing(self, topic: str, key: str, *, own_id: bool) -> Iterator[None]:
+        """Around the writing of a row: waits until the millisecond of the row before is over, where their ids may not
+        ascend.
+        """
+        if not key:
+            yield
+            return
+        place = topic, key
+        with self._lock:
+            at, before_had_own = self._last.get(place, (float("-inf"), False))
+        left = at + _APART - time.monotonic()
+        if left > 0 and (own_id or before_had_own):
+            time.sleep(left)
+        yield
+        with self._lock:
+            now = time.monotonic()
+            if len(self._last) >= _MOST_KEYS:
+                self._last = {one: last for one, last in self._last.items() if last[0] + _APART > now}
+            self._last[place] = now, own_id

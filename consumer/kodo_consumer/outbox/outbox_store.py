@@ -8,12 +8,14 @@ their claim ends; then they are as good as unsent.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
+    URL,
     BigInteger,
     Boolean,
     ColumnElement,
@@ -21,11 +23,13 @@ from sqlalchemy import (
     Engine,
     and_,
     bindparam,
+    create_engine,
     delete,
     exists,
     func,
     literal,
     literal_column,
+    make_url,
     not_,
     or_,
     select,
@@ -36,12 +40,12 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.types import NULLTYPE
 
+from kodo_consumer.adapters.stores.database_url import shown, without_secrets
 from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.core.values.infrastructure_faults import words
-from kodo_consumer.outbox.outbox_engine import UNUSABLE, engine_of, unusable
 from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult, row_of
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
-from kodo_consumer.outbox.table import HELD, NAME, NEXT_VERSION, PULSAR, SENT, TABLE, lacking, unsent
+from kodo_consumer.outbox.table import DIALECTS, HELD, NAME, NEXT_VERSION, PULSAR, SENT, TABLE, lacking, unsent
 from kodoctl.errors import KodoctlError, error
 from kodoctl.escaping import one_line
 
@@ -50,6 +54,8 @@ _UNTIMED_ALSO: Final = {"sqlite": [literal_column("typeof(next_push_at) NOT IN (
 _WAITING: Final = unsent(f"{NAME}.status")
 _EARLIER: Final = TABLE.alias("earlier")
 _EARLIER_WAITING: Final = unsent("earlier.status")
+UNUSABLE: Final = "database cannot be used"
+_EXAMPLE: Final = "for PostgreSQL write postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,3 +357,46 @@ def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
         store.close()
         raise
     return store
+
+
+class LenientConnection(sqlite3.Connection):
+    """Reads text that is no UTF-8, which SQLite keeps, all the same: it is one row's fault, not the database's."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.text_factory = _text_of
+
+
+_ARGUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "pysqlite": {"factory": LenientConnection},
+    "psycopg": {"prepare_threshold": None},
+}
+"""Arguments of drivers. Nothing is prepared on a server: a pooler that shares connections by transaction would give a
+prepared statement to others, and not find it again.
+"""
+
+
+def _text_of(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def engine_of(url: str) -> Engine:
+    """Connections to the database behind an address. Raises KodoctlError, whose text has no secret of the address."""
+    try:
+        parsed = make_url(url)
+    except (SQLAlchemyError, ValueError):
+        raise KodoctlError(error("K721", UNUSABLE, f"no address of a database\n{_EXAMPLE}")) from None
+    if parsed.get_backend_name() not in DIALECTS:
+        detail = f"{parsed.drivername} is none of {', '.join(DIALECTS)}\n{_EXAMPLE}"
+        raise KodoctlError(error("K721", UNUSABLE, detail))
+    try:
+        return create_engine(parsed, connect_args=_ARGUMENTS.get(parsed.get_driver_name(), {}))
+    except (SQLAlchemyError, ImportError, ValueError, TypeError) as problem:
+        detail = f"{shown(parsed)}: {without_secrets(str(problem), parsed)}\n{_EXAMPLE}"
+        raise KodoctlError(error("K721", UNUSABLE, detail)) from None
+
+
+def unusable(url: URL, problem: Exception) -> KodoctlError:
+    """The database's own words, without the statement and its parameters, and without secrets of its address."""
+    reason = without_secrets(" ".join(str(getattr(problem, "orig", None) or problem).split()), url)
+    return KodoctlError(error("K721", UNUSABLE, f"{shown(url)}: {reason}"))

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kodo_consumer.outbox import Outbox, creation_order
-from kodo_consumer.outbox.creation_order import CreationOrder
+from kodo_consumer.outbox import Outbox
+from kodo_consumer.outbox.outbox import CreationOrder
 from kodo_consumer.outbox.outbox_row import Row, RowResult
 from kodo_consumer.outbox.outbox_store import OutboxStore
 from kodo_consumer.outbox.row_filter import RowStatus
@@ -84,8 +84,8 @@ def test_a_time_of_another_type_ends_no_claim() -> None:
 def test_only_rows_whose_ids_may_not_ascend_wait_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
     clock = SimpleNamespace(sleep=naps.append, monotonic=lambda: 7.0)
-    monkeypatch.setattr(creation_order, "time", clock)
-    monkeypatch.setattr(creation_order, "_MOST", 3)
+    monkeypatch.setattr("kodo_consumer.outbox.outbox.time", clock)
+    monkeypatch.setattr("kodo_consumer.outbox.outbox._MOST_KEYS", 3)
     order = CreationOrder()
 
     def write(key: str, *, own_id: bool) -> bool:

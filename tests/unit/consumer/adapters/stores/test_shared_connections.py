@@ -7,8 +7,7 @@ from typing import Any
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.core.values.lease_protocol import ConcurrencySpec, LeaseRequest
 from kodo_consumer.core.values.store import Exchange
-from kodo_consumer.outbox.outbox_engine import engine_of
-from kodo_consumer.outbox.outbox_store import OutboxStore
+from kodo_consumer.outbox.outbox_store import OutboxStore, engine_of
 from kodo_consumer.outbox.table import TABLE
 from sqlalchemy import Engine, make_url
 
