@@ -25,7 +25,11 @@ PATIENCE_S: Final = 3600
 TEST: Final = r"[^\s\[|]+(?:\[[\w./:-]+\])?"
 """A test's id, with its parameters where they are words."""
 _FAILED: Final = re.compile(rf"^(?:FAILED|ERROR) ({TEST})", re.MULTILINE)
-_UNIT: Final = {"kodoctl": "tests/unit", "consumer/kodo_consumer": "tests/unit/consumer"}
+_UNIT: Final = {
+    "kodoctl": "tests/unit",
+    "consumer/kodo_consumer": "tests/unit/consumer",
+    "pipeline/kodo_pipeline": "tests/unit/pipeline",
+}
 
 
 class Exit(IntEnum):
@@ -75,7 +79,9 @@ class Trial:
         pytest = str(Path(sys.executable).with_name("pytest"))
         options = ["-q", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--maxfail={most}", "-m", marker]
         environment = os.environ | self._homes | {"KODO_FAST_CORE": "false", "COLUMNS": "1000"}
-        environment["PYTHONPATH"] = os.pathsep.join((str(self.tree), str(self.tree / "consumer")))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            (str(self.tree), str(self.tree / "consumer"), str(self.tree / "pipeline"))
+        )
         with subprocess.Popen(
             [pytest, *options, *tests], cwd=self.tree, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -28,6 +28,7 @@ from kodoctl.pipeline.spark.spark_session import (
     spark_session,
 )
 from tests.brokers.workspace import run_main
+from tests.source_roots import PATHS
 
 ROOT = Path(__file__).parents[2]
 ENDED = """
@@ -119,7 +120,7 @@ def test_pythons_of_spark_run_nothing_of_the_working_folder(tmp_path: Path) -> N
         (tmp_path / name).write_text("#!/bin/sh\necho $0 >> RAN\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path.parent / "program.py").write_text(ELSEWHERE)
-    paths = os.pathsep.join(one for one in (str(ROOT), str(ROOT / "consumer"), os.environ.get("PYTHONPATH", "")) if one)
+    paths = os.pathsep.join(one for one in (PATHS, os.environ.get("PYTHONPATH", "")) if one)
     done = _run(tmp_path.parent / "program.py", tmp_path, PATH=f".:{os.environ['PATH']}", PYTHONPATH=paths)
     assert f"Row(safe='1', python='{sys.executable}')\n[1]" in done.stdout
     assert not (tmp_path / "RAN").exists()
