@@ -36,6 +36,11 @@ def expanded(path: str | Path) -> Path:
         return Path(path)
 
 
+def absolute_uri(place: str) -> str:
+    """A folder as a URI, without a slash at its end, or as an absolute path."""
+    return place.rstrip("/") if "://" in place else str(expanded(place).absolute())
+
+
 def user_name() -> str:
     """Name of who runs this process, or its number where the machine knows no name."""
     try:

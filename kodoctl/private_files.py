@@ -14,6 +14,9 @@ from typing import Final
 
 OWN: Final = ".kodoctl"
 """Folder in a working folder, for what kodoctl keeps there unless another place is named."""
+LANDING: Final = f"{OWN}/landing"
+LEDGER: Final = f"{OWN}/recall"
+"""The ledger of recalls, where no landing is named."""
 
 
 def make_private(folder: Path) -> None:

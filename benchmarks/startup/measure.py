@@ -91,7 +91,12 @@ def environment_of(tree: Path, compiled: str, extra: dict[str, str]) -> dict[str
     are.
     """
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": f"{tree}:{tree / 'consumer'}", "PYTHONPYCACHEPREFIX": compiled, **extra}
+    return {
+        **kept,
+        "PYTHONPATH": f"{tree}:{tree / 'consumer'}:{tree / 'pipeline'}",
+        "PYTHONPYCACHEPREFIX": compiled,
+        **extra,
+    }
 
 
 def table(runs: list[Run]) -> Iterator[str]:

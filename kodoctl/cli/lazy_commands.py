@@ -6,7 +6,6 @@ of commands import many libraries, so building all of them took longer than most
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, cast
@@ -14,6 +13,8 @@ from typing import Any, ClassVar, Final, cast
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
+
+from kodoctl.extension_points import load
 
 
 class LazyCommand(TyperCommand):
@@ -27,9 +28,8 @@ class LazyCommand(TyperCommand):
 
     def load(self) -> Any:  # typer exports no type of commands
         """The command itself, with its options."""
-        module, _, function = self.target.partition(":")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(self.name, cls=_Command)(getattr(importlib.import_module(module), function))
+        app.command(self.name, cls=_Command)(load(self.target))
         return typer.main.get_command(app)
 
 

@@ -1,6 +1,4 @@
-"""Command-line hints: the arguments of a command on the same tables, for users to copy, and the parser of durations
-that users type. Pure. A text that is no duration, or a duration of zero, raises UsageError.
-"""
+"""Command-line hints after a loss: the commands that send lost messages again, for users to copy. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.ingest.landing_store import DEFAULT
-from kodoctl.topology.units import Duration, UnitError
-
 if TYPE_CHECKING:
     from kodoctl.documents.audit_document import LostLaneRow
-
-
-def command_line(topology: str, environment: str | None, landing: str) -> str:
-    """The argument and the options that name them."""
-    options = [
-        *(("--env", environment) if environment else ()),
-        *(("--landing", landing) if landing != DEFAULT else ()),
-    ]
-    return shlex.join([topology, *options])
 
 
 def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -> list[str]:
@@ -38,14 +23,3 @@ def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -
     commands = [f"kodoctl pipeline recall plan {typed}{of} --lost --out lost.json{book}"]
     commands += [f"kodoctl recall apply {file}{book}" for file in files]
     return [*commands, f"kodoctl pipeline ingest {typed}", f"kodoctl pipeline audit {typed}{book}"] if lost else []
-
-
-def duration(option: str, text: str) -> int:
-    """`10s` as ms. Raises UsageError, which names the option, for what is no time, or no time at all."""
-    try:
-        found = int(Duration.parse(text))
-    except UnitError as problem:
-        raise UsageError(error("K804", "not a time", f"{option}: {problem}")) from None
-    if not found:
-        raise UsageError(error("K804", "not a time", f"{option}: must be longer than zero"))
-    return found

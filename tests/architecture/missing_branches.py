@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.architecture.pure_modules import PACKAGES, ROOT, pure_modules
+from tests.architecture.pure_modules import pure_modules
+from tests.source_roots import PACKAGES, ROOT
 
 _NEVER = "assert_never("
 
@@ -35,7 +36,7 @@ def missing(report: Path, root: Path, modules: Iterable[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    pure = [path.relative_to(ROOT).as_posix() for package in PACKAGES for path in pure_modules(package)]
+    pure = [path.relative_to(ROOT).as_posix() for package in PACKAGES.values() for path in pure_modules(package)]
     places = list(missing(Path(sys.argv[1]), ROOT, [path for path in pure if not path.startswith("kodoctl/pipeline/")]))
     sys.stdout.writelines(f"not run by any unit test: {place}\n" for place in places)
     sys.exit(bool(places))

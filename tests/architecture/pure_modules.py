@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = (ROOT / "kodoctl", ROOT / "consumer" / "kodo_consumer")
+from tests.source_roots import PACKAGES, ROOT
+
 MARK: Final = re.compile(r"# (pure|adapter): \w.*")
 
 
@@ -41,7 +41,7 @@ def pure_modules(package: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    pure = {path for package in PACKAGES for path in pure_modules(package)}
-    every = (path for package in PACKAGES for path in sorted(package.rglob("*.py")))
+    pure = {path for package in PACKAGES.values() for path in pure_modules(package)}
+    every = (path for package in PACKAGES.values() for path in sorted(package.rglob("*.py")))
     shown = [path.relative_to(ROOT).as_posix() for path in every if (path in pure) != ("--others" in sys.argv)]
     sys.stdout.write(",".join(shown) + "\n")

@@ -14,8 +14,8 @@ import grimp
 import networkx as nx
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SOURCES = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
+from tests.source_roots import PACKAGES, ROOT, SOURCES
+
 MAX_LINES = 600
 MAX_FUNCTION = 60
 MAX_CHAIN = 13  # modules that import one another
@@ -47,7 +47,7 @@ def test_imports_point_one_way() -> None:
 
 def test_no_modules_import_each_other() -> None:
     """Neither within functions nor for types: who reads one of them would have to read the other first."""
-    graph = grimp.build_graph("kodoctl", "kodo_consumer", cache_dir=None)
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     imports = nx.DiGraph(
         (one, other) for one in graph.modules for other in graph.find_modules_directly_imported_by(one)
     )
@@ -56,7 +56,7 @@ def test_no_modules_import_each_other() -> None:
 
 def _module(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(part for part in parts[parts[0] == "consumer" :] if part != "__init__")
+    return ".".join(part for part in parts[parts[0] not in PACKAGES :] if part != "__init__")
 
 
 def _loaded(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _third_party() -> dict[str, set[str]]:
                 names = [node.module]
             for name in names:
                 top = name.partition(".")[0]
-                if top not in sys.stdlib_module_names and top not in ("kodoctl", "kodo_consumer"):
+                if top not in sys.stdlib_module_names and top not in PACKAGES:
                     found.setdefault(top, set()).add(_name(path))
     return found
 

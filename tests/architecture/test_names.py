@@ -7,11 +7,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
-SOURCES: Final = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
+from tests.source_roots import PACKAGES, ROOT, SOURCES
+
 BANNED_MODULES: Final = {
     "against", "approved", "asked", "begun", "beside", "book", "booking", "bookings", "borrowing", "built", "carried",
     "carry", "casts", "choosing", "chosen", "complaints", "continuing", "copies", "cores", "counting", "crews",
@@ -191,13 +190,20 @@ def test_collaborators_are_given_in_constructors() -> None:
     assert not found
 
 
+def _file_of(module: str) -> str:
+    """Path of a module from the root."""
+    package, _, rest = module.partition(".")
+    folder = PACKAGES[package].relative_to(ROOT).as_posix() if package in PACKAGES else package
+    return f"{folder}/{rest.replace('.', '/')}.py"
+
+
 def test_a_module_that_one_other_imports_has_some_length() -> None:
     importers: dict[str, set[str]] = defaultdict(set)
     for module, tree in _trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 for path in (f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)):
-                    importers[f"{path.replace('.', '/')}.py"].add(module)
+                    importers[_file_of(path)].add(module)
     short = {
         module
         for module, path in zip(_trees(), SOURCES, strict=True)

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[2]
-FOLDERS: Final = ("consumer/kodo_consumer", "kodoctl")
+from tests.source_roots import ROOT, SOURCES
+
 OPENERS: Final = {
     "Of", "As", "By", "On", "With", "Where", "What", "For", "Until", "In", "At", "From", "Which", "Who", "Whose",
     "That", "Those", "While", "When", "After", "Before", "Behind", "Beside", "Without", "Within", "Under", "Over",
@@ -71,8 +71,7 @@ def _module(path: Path) -> Module:
 @cache
 def _modules() -> dict[str, Module]:
     """Modules by their path from the root."""
-    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-    return {path.relative_to(ROOT).as_posix(): _module(path) for path in paths}
+    return {path.relative_to(ROOT).as_posix(): _module(path) for path in SOURCES}
 
 
 @cache

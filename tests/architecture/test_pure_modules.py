@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 from tests.architecture.missing_branches import missing
-from tests.architecture.pure_modules import MARK, PACKAGES, first_line, pure_modules
+from tests.architecture.pure_modules import MARK, first_line, pure_modules
+from tests.source_roots import SOURCES
 
 
 def test_a_comment_on_the_first_line_of_a_module_is_a_mark() -> None:
     """One that is misspelt would leave a pure module untested in silence."""
-    comments = {path: first_line(path) for package in PACKAGES for path in package.rglob("*.py")}
+    comments = {path: first_line(path) for path in SOURCES}
     assert not {str(path): line for path, line in comments.items() if line.startswith("#") and not MARK.fullmatch(line)}
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
@@ -21,6 +20,7 @@ from tests.broker.test_recall_kills import APP, STEPS
 from tests.broker.waiting_messages import Waits
 from tests.brokers.workspace import Workspace, this_process_goes_on
 from tests.services.polling import eventually
+from tests.source_roots import PATHS
 
 pytestmark = pytest.mark.broker
 TOPICS = """
@@ -161,7 +161,7 @@ def attempt(shop: Shop, step: str) -> int:
     done = subprocess.run(
         [sys.executable, str(app), *release(shop), *shop.workspace.connection()],
         cwd=shop.workspace.folder,
-        env={**os.environ, "KILL_AT": step, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "KILL_AT": step, "PYTHONPATH": PATHS},
         timeout=120, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.broker.recalling import ONE_LANE, RETRYING, Recalls
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
+from tests.source_roots import PATHS
 
 pytestmark = pytest.mark.broker
 LETTERS = 90
@@ -76,7 +76,6 @@ def attempt(workspace: Workspace, step: str, group: str = "recall", *more: str) 
     """`recall apply p.json` (or another group's) as a process that dies at a step."""
     app = workspace.folder / "app.py"
     app.write_text(APP, encoding="utf-8")
-    root = str(Path(__file__).parents[2])
     command = [
         sys.executable,
         str(app),
@@ -89,7 +88,7 @@ def attempt(workspace: Workspace, step: str, group: str = "recall", *more: str) 
         *workspace.connection(),
     ]
     done = subprocess.run(
-        command, cwd=workspace.folder, env={**os.environ, "KILL_AT": step, "PYTHONPATH": root}, timeout=120,
+        command, cwd=workspace.folder, env={**os.environ, "KILL_AT": step, "PYTHONPATH": PATHS}, timeout=120,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
@@ -191,7 +190,7 @@ def test_a_letter_that_holds_up_its_lane_lets_an_interrupt_end_it_and_is_not_los
     app = workspace.folder / "blind.py"
     app.write_text(BLIND, encoding="utf-8")
     command = [sys.executable, str(app), "recall", "apply", "p.json", "--rate", "5000/s", *workspace.connection()]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": PATHS}
     with subprocess.Popen(
         command, cwd=workspace.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

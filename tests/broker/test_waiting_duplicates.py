@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker.waiting_messages import TOPICS, Waits
 from tests.brokers.workspace import Workspace
+from tests.source_roots import PATHS
 
 pytestmark = pytest.mark.broker
 ONE_PARTITION = TOPICS.replace("orders:\n", "orders:\n  partitions: 1\n", 1)
@@ -65,7 +65,7 @@ def _apply(waits: Waits, *more: str) -> dict[str, Any]:
     broker = {"BROKER": workspace.broker.broker_url, "ADMIN": workspace.broker.admin_url}
     done = subprocess.run(
         [sys.executable, str(app), *words], cwd=workspace.folder, timeout=120, capture_output=True, text=True,
-        env={**os.environ, **broker, "PYTHONPATH": str(Path(__file__).parents[2])}, check=False,
+        env={**os.environ, **broker, "PYTHONPATH": PATHS}, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)

@@ -21,8 +21,8 @@ from tests.chaos.cluster import WiredCluster
 from tests.chaos.spans import Span
 from tests.faults.campaign import SLOTS, WORKERS, Campaign
 from tests.faults.ledger import Run
-from tests.faults.nursery import PATHS
 from tests.faults.ordered_traffic import TOPICS, OrderedTraffic
+from tests.source_roots import PATHS
 
 Fault = Callable[["ClusterCampaign"], None]
 TOPOLOGY = """

@@ -31,8 +31,8 @@ from kodoctl.console import end_process
 ROOT = Path(__file__).parents[2]
 NAMES = ("kodoctl", "kodo-consumer", "python")
 _CLIENT = Path(__file__).with_name("forked_client.py")
-_LEFT_OUT = ("kodoctl.__main__", "kodoctl.pipeline", "kodo_consumer.adapters.tracing")
-"""Modules that are programs, and those of extras: their libraries start threads or read the environment when imported."""
+_LEFT_OUT = ("kodoctl.__main__", "kodo_consumer.adapters.tracing")
+"""Modules that are programs, and one of an extra: such libraries start threads or read the environment when imported."""
 _SIZE = 4
 
 
@@ -175,7 +175,7 @@ class Server:
 
 
 def import_all() -> None:
-    """Imports both packages: a command imports what it needs when it needs it. Without a thread, which no child would have."""
+    """Imports the packages of the command lines, without the pipeline: a command imports what it needs when it needs it. Without a thread, which no child would have."""
     for package in ("kodoctl", "kodo_consumer"):
         _import_below(importlib.import_module(package))
     assert threading.active_count() == 1

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.source_roots import PACKAGES, ROOT, SOURCES
+
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
-KODOCTL, CONSUMER = ROOT / "kodoctl", ROOT / "consumer" / "kodo_consumer"
-TABLES = {"Packages of `kodoctl/`": KODOCTL, "Packages of `consumer/kodo_consumer/`": CONSUMER}
+CONSUMER = PACKAGES["kodo_consumer"]
+TABLES = {f"Packages of `{root.relative_to(ROOT).as_posix()}/`": root for root in PACKAGES.values()}
 WALKS = {
     "From a YAML field to its HTTP request": (ROOT, 12),
     "From a received message to its acknowledgement": (CONSUMER, 14),
@@ -52,9 +53,8 @@ def names(module: Path) -> frozenset[str]:
 @cache
 def everything() -> frozenset[str]:
     """`Class.method` and `module.function` of all modules."""
-    modules = [*KODOCTL.rglob("*.py"), *CONSUMER.rglob("*.py")]
-    members = {name for module in modules for name in names(module) if "." in name}
-    return frozenset(members | {f"{module.stem}.{name}" for module in modules for name in names(module)})
+    members = {name for module in SOURCES for name in names(module) if "." in name}
+    return frozenset(members | {f"{module.stem}.{name}" for module in SOURCES for name in names(module)})
 
 
 @pytest.mark.parametrize("title", TABLES)

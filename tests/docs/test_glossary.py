@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.architecture.replaced_words import REPLACED
+from tests.source_roots import PACKAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in row.strip("|").split("|")] for row in PAGE.splitlines() if row.startswith("| ")]
 TERMS = [row for row in ROWS if row[0] != "term"]
@@ -27,8 +26,8 @@ def test_a_word_has_a_meaning_and_a_place_in_the_code(row: list[str]) -> None:
     assert meaning
     assert places
     for place in places:
-        folder = ROOT / "consumer" if place.startswith("kodo_consumer/") else ROOT
-        assert (folder / place).exists(), place
+        folder = PACKAGES.get(place.partition("/")[0])
+        assert ((folder.parent if folder else ROOT) / place).exists(), place
 
 
 def test_a_replaced_word_is_replaced_by_a_term_and_is_itself_none() -> None:

@@ -25,8 +25,9 @@ from kodo_consumer.core.values.broker import Confirmed
 from tests.brokers.topics import backlog, create_topics
 from tests.faults.ledger import Ledger, Verdict, body
 from tests.faults.machine import Machine
-from tests.faults.nursery import PATHS, Nursery
+from tests.faults.nursery import Nursery
 from tests.services.polling import eventually
+from tests.source_roots import PATHS
 
 TOPOLOGY = """
 version: 1

@@ -17,9 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PATHS = f"{ROOT}{os.pathsep}{ROOT / 'consumer'}"
-"""PYTHONPATH of a process that is to run this tree, whatever is installed."""
+from tests.source_roots import ROOT
 
 
 class Nursery:

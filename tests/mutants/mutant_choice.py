@@ -18,6 +18,7 @@ from coverage import CoverageData
 from tests.mutants.mutant_set import ROOT, Mutant, mutant_of
 from tests.mutants.mutated_copy import GATE, TEST, Copies, unit_folder
 from tests.mutants.mutation_sites import Site, sites
+from tests.source_roots import SOURCES
 
 SPARED: Final = {"kodoctl/dev/process.py", "kodoctl/dev/jars.py"}
 """What ends processes and clears the cache of jars: a mutant could do so to those of others."""
@@ -166,11 +167,10 @@ def choose(
 def _packages() -> dict[str, list[str]]:
     """The product's files by folder, without those that are spared."""
     packages = defaultdict[str, list[str]](list)
-    for top in ("kodoctl", "consumer/kodo_consumer"):
-        for path in sorted((ROOT / top).rglob("*.py")):
-            file = path.relative_to(ROOT).as_posix()
-            if file not in SPARED and _size(file):
-                packages[path.parent.relative_to(ROOT).as_posix()].append(file)
+    for path in SOURCES:
+        file = path.relative_to(ROOT).as_posix()
+        if file not in SPARED and _size(file):
+            packages[path.parent.relative_to(ROOT).as_posix()].append(file)
     return packages
 
 

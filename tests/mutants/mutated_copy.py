@@ -27,7 +27,11 @@ TEST: Final = r"[^\s\[|]+(?:\[[\w./:-]+\])?"
 _FAILED: Final = re.compile(rf"^(?:FAILED|ERROR) ({TEST})", re.MULTILINE)
 _NO_IMPORT: Final = re.compile(r"^(?:ERROR tests/|ImportError while loading conftest)", re.MULTILINE)
 """Pytest says that a test is not there, too, if its file cannot be imported."""
-_UNIT: Final = {"kodoctl": "tests/unit", "consumer/kodo_consumer": "tests/unit/consumer"}
+_UNIT: Final = {
+    "kodoctl": "tests/unit",
+    "consumer/kodo_consumer": "tests/unit/consumer",
+    "pipeline/kodo_pipeline": "tests/unit/pipeline",
+}
 
 
 class Exit(IntEnum):
@@ -79,7 +83,9 @@ class Trial:
         pytest = str(Path(sys.executable).with_name("pytest"))
         options = ["-q", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--maxfail={most}", "-m", marker]
         environment = os.environ | self._homes | {"KODO_FAST_CORE": "false", "COLUMNS": "1000"}
-        environment["PYTHONPATH"] = os.pathsep.join((str(self.tree), str(self.tree / "consumer")))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            (str(self.tree), str(self.tree / "consumer"), str(self.tree / "pipeline"))
+        )
         with subprocess.Popen(
             [pytest, *options, *tests], cwd=self.tree, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +18,7 @@ from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS, TABLES, TRANSITIONS
 from kodoctl.protocol import audit_records
 from tests.brokers.topics import create_topics
 from tests.brokers.workspace import Workspace
+from tests.source_roots import PATHS
 from tests.spark.dying import DYING
 from tests.spark.filling import fill, keep
 
@@ -153,7 +153,7 @@ def _with(shop: Workspace, script: str, **environ: str) -> tuple[int, str, str]:
     (folder / "sitecustomize.py").write_text(script, encoding="utf-8")
     command = [sys.executable, "-m", "kodoctl", "pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed",
                "--max-bytes", "250000", "--master", "local[1]", *shop.connection()]  # fmt: skip
-    environment = {**os.environ, **environ, "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}"}
+    environment = {**os.environ, **environ, "PYTHONPATH": f"{folder}:{PATHS}"}
     with subprocess.Popen(
         command, cwd=shop.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,

@@ -23,6 +23,7 @@ from kodoctl.pipeline.ingest.tables import EVENTS
 from tests.broker.recalling import RETRYING, Recalls
 from tests.brokers.workspace import Run, Workspace
 from tests.services.object_stores import BUCKET, ObjectStore, object_store, refusing_store
+from tests.source_roots import PATHS
 from tests.spark.filling import fill, keep
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
@@ -95,7 +96,7 @@ class Shell:
 def shell(workspace: Workspace, settings: list[str]) -> Iterator[Shell]:
     """Ended when the block is."""
     command = [sys.executable, "-c", SHELL, json.dumps(settings)]
-    root = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    root = {**os.environ, "PYTHONPATH": PATHS}
     with subprocess.Popen(
         command, cwd=workspace.folder, env=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +17,7 @@ from kodoctl.recall.plan.recall_plan import SEGMENT
 from tests.broker.recalling import DLQ, ONE_LANE, RETRYING, Recalls
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
+from tests.source_roots import PATHS
 from tests.spark.dying import DYING
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def _killed(recalls: Recalls, step: str) -> None:
         "--master",
         "local[2]",
     ]
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "KILL_AT": step, "PYTHONPATH": f"{folder}:{root}"}
+    environment = {**os.environ, "KILL_AT": step, "PYTHONPATH": f"{folder}:{PATHS}"}
     with subprocess.Popen(
         [*command, *recalls.workspace.connection()], cwd=recalls.workspace.folder, env=environment, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
@@ -185,7 +184,7 @@ def test_an_interrupt_ends_tasks_that_wait_for_receipts_for_ever(workspace: Work
     folder = workspace.folder / "blind"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(BLIND, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}"}
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{PATHS}"}
     process = workspace.process(
         *["pipeline", "recall", "apply", "p.json", "--rate", "50000/s", "--master", "local[2]"], env=environment
     )

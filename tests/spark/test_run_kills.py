@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -18,6 +17,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COUNTED, EVENTS, TABLES
 from tests.brokers.workspace import run_main
+from tests.source_roots import PATHS
 from tests.spark.dying import DYING
 from tests.spark.judged import Judged, judged
 
@@ -71,9 +71,8 @@ def _killed(judged: Judged, stage: str) -> None:
     folder = judged.folder / "first"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(KILLING, encoding="utf-8")
-    root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "kodoctl", *_typed(judged), "--every", "1s", "--master", "local[1]"]
-    path = f"{folder}:{root}:{root}/consumer"
+    path = f"{folder}:{PATHS}"
     with subprocess.Popen(
         command, cwd=judged.folder, env={**os.environ, "KILL_AT": stage, "PYTHONPATH": path}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

@@ -29,10 +29,11 @@ from kodoctl.pipeline.spark.spark_session import (
     small_table,
     spark_session,
 )
+from tests import source_roots
 from tests.brokers.workspace import run_main
 
 ROOT = Path(__file__).parents[2]
-PATHS = os.pathsep.join(one for one in (str(ROOT), str(ROOT / "consumer"), os.environ.get("PYTHONPATH", "")) if one)
+PATHS = os.pathsep.join(one for one in (source_roots.PATHS, os.environ.get("PYTHONPATH", "")) if one)
 ENDED = """
 import os, signal, threading
 from pathlib import Path

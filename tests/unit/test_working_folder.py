@@ -17,10 +17,9 @@ from kodoctl.cli.topology.graphviz import draw
 from kodoctl.dev import docker, java
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.pipeline.simulate import job
+from tests.source_roots import PACKAGES, PATHS, ROOT, SOURCES
 
-ROOT = Path(__file__).parents[2]
-SOURCES = sorted([*(ROOT / "kodoctl").rglob("*.py"), *(ROOT / "consumer/kodo_consumer").rglob("*.py")])
-MODULES = ("select", "socket", "typer", "kodoctl", "kodo_consumer", "multiprocessing", "pyspark", "site", "json")
+MODULES = ("select", "socket", "typer", *PACKAGES, "multiprocessing", "pyspark", "site", "json")
 """Names that a Python finds first in a folder that is in its path."""
 PROGRAMS = ("git", "dot", "docker", "java", "mvn", "python3")
 MARK = "import os\nopen(os.path.join(os.path.dirname(__file__), 'RAN'), 'a').write(__name__)\n"
@@ -60,7 +59,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).chmod(0o755)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'consumer'}")
+    monkeypatch.setenv("PYTHONPATH", PATHS)
     monkeypatch.delenv(programs.SAFE_PATH, raising=False)
     return folder
 

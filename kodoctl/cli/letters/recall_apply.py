@@ -30,16 +30,17 @@ from kodoctl.cli.letters.recall_options import (
 from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
+from kodoctl.extension_points import LOST_MESSAGES, load
 from kodoctl.formatting import time_text
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.recall.landed_messages import LandedMessages
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.message.payload_patch import Edit
     from kodoctl.recall.plan.destinations import RecallSource
     from kodoctl.recall.plan.recall_plan import RecallPlan
+    from kodoctl.recall.send.dead_letter_partitions import MessageSource
     from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions, SendReport
     from kodoctl.topology.units import Duration
 
@@ -344,14 +345,10 @@ def _carry_out(
         return RecallSender(plan, cluster, ledger, edit, orders, helpers, source).run()
 
 
-def _landed(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
+def _landed(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> MessageSource:
     """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
-    from kodoctl.pipeline.recall.landed_messages import LandedMessages
-
-    landing = Landing(plan.landing, plan.topology, plan.environment)
-    must_hold(landing, f"{plan.path} --landing {plan.landing}")
-    return LandedMessages(plan, cluster, landing, signer)
+    made: Callable[[RecallPlan, RecallCluster, Signer | None], MessageSource] = load(LOST_MESSAGES)
+    return made(plan, cluster, signer)
 
 
 def _after_the_end(plan: RecallPlan) -> str:

@@ -6,8 +6,8 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from kodoctl.cli.letters.recall_options import (
 )
 from kodoctl.console import Environment, command, report, say, tell
 from kodoctl.errors import UsageError, Where, error, warning
+from kodoctl.extension_points import DONE_STORE, load
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
@@ -139,14 +140,14 @@ def remembered(store: str | None, family: RecallSource, *, again: bool) -> Itera
     read. Raises KodoctlError.
     """
     from kodoctl.pulsar.connection.secret import Secret
-    from kodoctl.recall.ledger.done_store import DoneStoreClient
 
     workers = os.environ.get(STORE, "")
     text = store if store is not None else workers if workers != "memory" else ""
     if again or not text:
         yield None
         return
-    with DoneStoreClient(Secret(text), family.named_in_full) as done:
+    opened: Callable[[Secret, str], AbstractContextManager[Done]] = load(DONE_STORE)
+    with opened(Secret(text), family.named_in_full) as done:
         done([""])  # a store that cannot be asked is told at once, and also where no letter has to ask
         yield done
 

@@ -12,6 +12,8 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.options import Format
 from kodoctl.console import Environment
 from kodoctl.errors import InvalidFileError, UsageError, error
+from kodoctl.host_facts import absolute_uri
+from kodoctl.private_files import LANDING, LEDGER
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.secret import Secret
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from kodoctl.recall.plan.destinations import RecallSource
     from kodoctl.topology.loaded_topology import LoadedTopology
 
-LEDGER = ".kodoctl/recall"
 SIGNING_KEYS = "KODO_CONSUMER_SIGNING_KEYS"
 
 
@@ -106,12 +107,9 @@ def ledger_named(given: str | None, landing: str = "") -> str:
         return given
     if not landing:
         return LEDGER
-    from kodoctl.pipeline.ingest.file_store import Storage
-    from kodoctl.pipeline.ingest.landing_store import DEFAULT
-
-    if landing == DEFAULT:
+    if landing == LANDING:
         return LEDGER
-    uri = Storage(landing).uri
+    uri = absolute_uri(landing)
     scheme, separator, path = uri.rpartition("://")
     folder, _, name = path.rpartition("/")
     return f"{scheme}{separator}{folder}/recall" if folder or (name and not separator) else f"{uri}/.recall"

@@ -12,7 +12,7 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.cli.letters.recall_options import LEDGER, LedgerOption, ledger_named, signing_keys
+from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named, signing_keys
 from kodoctl.cli.pipeline.pipeline_options import (
     LandedFlags,
     Output,
@@ -24,6 +24,7 @@ from kodoctl.cli.pipeline.spark_progress import Bar
 from kodoctl.console import command, say, tell_wait
 from kodoctl.documents.audit_document import AuditDocument
 from kodoctl.pipeline.command_hint import resend_commands
+from kodoctl.private_files import LEDGER
 
 Full = Annotated[bool, typer.Option("--full", help="Judge all that landed, also what earlier audits have settled.")]
 

@@ -23,7 +23,7 @@ from kodoctl.console import Environment, command, is_terminal
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.formatting import many
 from kodoctl.host_facts import user_name
-from kodoctl.pipeline.command_hint import command_line
+from kodoctl.pipeline.command_line import command_line
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.payload_removal import PayloadSelection

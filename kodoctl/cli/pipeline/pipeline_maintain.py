@@ -26,7 +26,7 @@ from kodoctl.cli.pipeline.pipeline_options import (
 from kodoctl.console import Environment, command
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.command_hint import command_line
+from kodoctl.pipeline.command_line import command_line
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from kodoctl.cli.pipeline.spark_progress import STARTS, Bar
 from kodoctl.console import Environment, say, tell
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.command_hint import command_line
+from kodoctl.pipeline.command_line import command_line
+from kodoctl.private_files import LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.spark.spark_session import SparkSettings
     from kodoctl.topology.expand import Expansion
 
-LANDING = ".kodoctl/landing"
 File = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
 LandingOption = Annotated[
     str,

@@ -12,12 +12,13 @@ from kodoctl.cli.letters.recall_apply import ApplyFlags, Attempt, apply_plan
 from kodoctl.cli.letters.recall_commands import prepare_plan, show_plan
 from kodoctl.cli.letters.recall_options import ChoiceFlags, Output, family_in, signing_keys
 from kodoctl.cli.pipeline.lost_planning import LostChoice, choose_lost
-from kodoctl.cli.pipeline.pipeline_options import LANDING, Conf, Master, landed_place, new_run, spark_settings
+from kodoctl.cli.pipeline.pipeline_options import Conf, Master, landed_place, new_run, spark_settings
 from kodoctl.cli.pipeline.spark_progress import STARTS, Bar, tell_folded
 from kodoctl.console import command
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.command_hint import command_line
+from kodoctl.pipeline.command_line import command_line
+from kodoctl.private_files import LANDING
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection

@@ -62,7 +62,7 @@ def recommend(
     bar = Bar(output)
     bar.begin(run, "recommend")
     settings = asked.settings()
-    from kodoctl.pipeline.command_hint import duration
+    from kodoctl.pipeline.command_line import duration
     from kodoctl.pipeline.recommend.job import recommend as look
     from kodoctl.pipeline.recommend.job import recommend_exclusive
     from kodoctl.pipeline.recommend.report import document

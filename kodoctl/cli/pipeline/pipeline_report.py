@@ -13,7 +13,7 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.options import Format, bundles
-from kodoctl.cli.letters.recall_options import LEDGER, LedgerOption, ledger_named, signing_keys
+from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named, signing_keys
 from kodoctl.cli.pipeline.chart_files import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.pipeline.pipeline_options import (
     LandedFlags,
@@ -27,7 +27,8 @@ from kodoctl.cli.pipeline.spark_progress import Bar
 from kodoctl.console import columns, command, say, tell_wait, write_file
 from kodoctl.documents.report_document import ReportDocument
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.command_hint import command_line
+from kodoctl.pipeline.command_line import command_line
+from kodoctl.private_files import LANDING, LEDGER
 
 Out = Annotated[
     str | None,
@@ -63,7 +64,6 @@ def report(
     check_drawable()
     connection = target.connection()
     expansion = one_expansion(asked.topology, command_target.environment_of(connection, asked.env))
-    from kodoctl.pipeline.ingest.landing_store import DEFAULT
     from kodoctl.pipeline.report.document import ReportOrigin, document
     from kodoctl.pipeline.report.job import gather
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
@@ -83,7 +83,7 @@ def report(
         made_at=int(time.time() * 1000),
         topology=expansion.name,
         environment=expansion.topology.environment,
-        file=command_line(asked.topology, asked.env, DEFAULT),
+        file=command_line(asked.topology, asked.env, LANDING),
         typed=asked.typed,
         ledger="" if book == LEDGER else book,
     )

@@ -14,7 +14,7 @@ from kodoctl.cli.pipeline.pipeline_runner import RunFlags, Runner, RunProgressVi
 from kodoctl.cli.pipeline.spark_progress import Bar
 from kodoctl.console import command, finish
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.command_hint import duration
+from kodoctl.pipeline.command_line import duration
 
 Every = Annotated[
     str | None,

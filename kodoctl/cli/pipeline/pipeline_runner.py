@@ -14,11 +14,10 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.cli.letters.recall_options import LEDGER, LedgerOption, ledger_named
+from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
 from kodoctl.cli.pipeline.chart_files import check_drawable, make_folder, write_pictures
 from kodoctl.cli.pipeline.pipeline_ingest import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
 from kodoctl.cli.pipeline.pipeline_options import (
-    LANDING,
     Conf,
     LandingOption,
     Master,
@@ -31,7 +30,9 @@ from kodoctl.cli.pipeline.spark_progress import Bar
 from kodoctl.console import Environment, defect, replace_file, report, say
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many, time_text
-from kodoctl.pipeline.command_hint import command_line, resend_commands
+from kodoctl.pipeline.command_hint import resend_commands
+from kodoctl.pipeline.command_line import command_line
+from kodoctl.private_files import LANDING, LEDGER
 
 if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic
@@ -287,7 +288,6 @@ class Runner:
             raise result.failure
         if result.facts is None:
             return None
-        from kodoctl.pipeline.ingest.landing_store import DEFAULT
         from kodoctl.pipeline.report.document import ReportOrigin, document
         from kodoctl.render.report_html import report_html
 
@@ -296,7 +296,7 @@ class Runner:
             made_at=int(time.time() * 1000),
             topology=expansion.name,
             environment=expansion.topology.environment,
-            file=self._typed(expansion, DEFAULT),
+            file=self._typed(expansion, LANDING),
             typed=self._typed(expansion, self.asked.landing),
             ledger=self._ledger,
         )

@@ -108,7 +108,7 @@ def lab(
     if png:
         check_drawable()
         make_folder(Path(png))
-    from kodoctl.pipeline.command_hint import duration
+    from kodoctl.pipeline.command_line import duration
     from kodoctl.pipeline.simulate import job
     from kodoctl.pipeline.simulate.comparison import document
     from kodoctl.pipeline.simulate.outage_request import outage_of

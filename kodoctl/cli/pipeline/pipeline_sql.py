@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.pipeline.pipeline_options import LANDING, File, LandingOption, landed_place, one_expansion
+from kodoctl.cli.pipeline.pipeline_options import File, LandingOption, landed_place, one_expansion
 from kodoctl.cli.pipeline.spark_progress import tell_folded
 from kodoctl.console import Environment, columns, reading, report, say, tell
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.formatting import time_text
-from kodoctl.pipeline.command_hint import command_line
+from kodoctl.pipeline.command_line import command_line
+from kodoctl.private_files import LANDING
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.host_facts import expanded
+from kodoctl.host_facts import absolute_uri
 from kodoctl.private_files import write_whole
 
 ALIASES: Final = {
@@ -45,7 +45,7 @@ class Storage:
     """
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri.rstrip("/") if "://" in uri else str(expanded(uri).absolute())
+        self.uri = absolute_uri(uri)
         self.local = Path(self.uri.removeprefix("file://")) if self.uri.startswith(("/", "file://")) else None
         self._opened: tuple[Any, str] | None = None
 

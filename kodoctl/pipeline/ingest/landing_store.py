@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 FEW: Final = 50_000  # rows for which a light session is enough
 _FEW_BYTES: Final = 32 * 1024 * 1024  # of files that one task reads
-DEFAULT: Final = ".kodoctl/landing"
 BASE: Final = "base"  # environment of a file without overlay
 _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
 _OLD: Final = timedelta(days=1)
@@ -383,7 +382,7 @@ def _is_old(name: str) -> bool:
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
     """Raises UsageError if no run has ended by itself, or, with `messages`, if no message has landed: a typo in
     --landing or --env must not look like an empty cluster. `typed`: arguments of the command, from
-    kodoctl.pipeline.command_hint. Starts no Spark, creates no folder.
+    kodoctl.pipeline.command_line. Starts no Spark, creates no folder.
     """
     commits = landing.commits()
     if holds_messages(commits) if messages else read_at(commits):

@@ -54,6 +54,15 @@ def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict
     return found
 
 
+def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
+    """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+
+    landing = Landing(plan.landing, plan.topology, plan.environment)
+    must_hold(landing, f"{plan.path} --landing {plan.landing}")
+    return LandedMessages(plan, cluster, landing, signer)
+
+
 class LandedMessages:
     """kodoctl.recall.send.dead_letter_partitions.MessageSource of a plan of lost messages. Nobody keeps these: nothing is
     acknowledged, and the ledger alone says what was sent. So one attempt at the messages of a lane runs at a time.

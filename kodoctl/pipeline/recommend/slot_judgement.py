@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.command_hint import duration
+from kodoctl.pipeline.command_line import duration
 from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.order_keepers import (
     DeclaredLimit,

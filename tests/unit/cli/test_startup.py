@@ -15,6 +15,7 @@ from kodo_consumer.cli.main import app as consumer_app
 
 from kodoctl.cli.lazy_commands import LazyCommand
 from kodoctl.cli.main import app
+from tests.source_roots import PATHS
 
 ROOT = Path(__file__).parents[3]
 APPLICATIONS = {"kodoctl": app, "kodo-consumer": consumer_app}
@@ -34,10 +35,9 @@ def imported(application: str, *words: str, **variables: str) -> set[str]:
         f"from {MAINS[application]} import main\n"
         "main()\n"
     )
-    paths = f"{ROOT}:{ROOT / 'consumer'}"
     ran = subprocess.run(
         [sys.executable, "-c", program, *words],
-        env={"PYTHONPATH": paths, "PATH": "", **variables},
+        env={"PYTHONPATH": PATHS, "PATH": "", **variables},
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -7,7 +7,8 @@ import pytest
 from kodoctl.cli.pipeline.lost_planning import plan_file
 from kodoctl.documents.audit_document import LostLaneRow
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.command_hint import command_line, duration, resend_commands
+from kodoctl.pipeline.command_hint import resend_commands
+from kodoctl.pipeline.command_line import command_line, duration
 
 
 def test_what_was_typed_is_typed_again():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.worlds import NATIVE
+from tests.source_roots import PATHS
 
 ROOT = Path(__file__).parents[3]
 _ASK = """
@@ -25,9 +26,7 @@ print(choose_border().status)
 def _status(asked: str | None, *first: Path) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if name != "KODO_CONSUMER_NATIVE"}
     environ |= {} if asked is None else {"KODO_CONSUMER_NATIVE": asked}
-    environ["PYTHONPATH"] = os.pathsep.join(
-        [*map(str, first), str(ROOT), str(ROOT / "consumer"), environ.get("PYTHONPATH", "")]
-    )
+    environ["PYTHONPATH"] = os.pathsep.join([*map(str, first), PATHS, environ.get("PYTHONPATH", "")])
     return subprocess.run([sys.executable, "-c", _ASK], env=environ, capture_output=True, text=True, check=False)
 
 

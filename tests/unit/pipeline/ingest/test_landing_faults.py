@@ -21,6 +21,7 @@ from kodoctl.pipeline.ingest.recorded_tables import RECORDED
 from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, COVERAGE, EVENTS, TABLES, Table
 from kodoctl.pipeline.sql.landing_database import open_database
+from tests.source_roots import PATHS
 from tests.unit.pipeline.ingest.landings import anew, batch, stored
 from tests.unit.pipeline.ingest.test_audit_commits import state, values
 
@@ -74,10 +75,9 @@ def test_a_disk_that_is_full_at_any_step_of_a_commit_is_told_and_leaves_all_or_n
     landing.commit(batch(landing, 0))
     first = state(landing, 1, None)
     assert first.number == 1
-    path = os.pathsep.join([str(Path(__file__).parents[4]), f"{Path(__file__).parents[4]}/consumer"])
     typed = [sys.executable, "-c", FULL, str(tmp_path), what, step[0], str(step[1])]
     failed = subprocess.run(typed, text=True, capture_output=True, check=False, timeout=120,
-                            env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+                            env={**os.environ, "PYTHONPATH": PATHS})  # fmt: skip
     assert failed.returncode == 1, failed.stderr
     # Beside it a thread of delta-rs may say that it panicked, when its own writer of `commits` cannot write.
     assert any(line.startswith("K573 ") for line in failed.stderr.splitlines()), failed.stderr

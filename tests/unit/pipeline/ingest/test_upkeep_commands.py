@@ -15,6 +15,7 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, TABLES
 from tests.brokers.workspace import Run, run_main
+from tests.source_roots import PATHS
 from tests.unit.pipeline.ingest.landings import anew, stored
 from tests.unit.pipeline.ingest.test_payload_removal import SECRET, anywhere, fill, proofs
 
@@ -75,7 +76,7 @@ def process(place: Path, script: str, what: str, *more: str, **environ: str) -> 
     """The command in a process of its own, which runs the script first."""
     (place / "first").mkdir(exist_ok=True)
     (place / "first/sitecustomize.py").write_text(script, encoding="utf-8")
-    path = f"{place}/first:{Path(__file__).parents[4]}:{Path(__file__).parents[4]}/consumer"
+    path = f"{place}/first:{PATHS}"
     return subprocess.run(
         [sys.executable, "-m", "kodoctl", *typed(place, what, *more)], text=True, capture_output=True, check=False,
         env={**os.environ, "PYTHONPATH": path, "WHAT": what, **environ}, timeout=120,

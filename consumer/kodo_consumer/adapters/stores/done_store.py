@@ -1,6 +1,7 @@
 # adapter: reads a database
 """Client of the idempotency store of the workers: finds the messages that are done. Nothing is written to the store.
-The consumer's stores are imported when a store is opened, so that other commands start without them.
+
+The commands on dead letters find it by its name (`kodoctl.extension_points`): others start without any store.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
+from kodo_consumer.adapters.stores.sql_store import SqlStore
+from kodo_consumer.core.values.store import StoreDownError, name_of
 from kodoctl.errors import KodoctlError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.adapters.stores.factory import StorePlace
-    from kodo_consumer.adapters.stores.sql_store import SqlStore
-
     from kodoctl.pulsar.connection.secret import Secret
 
 _CANNOT_OPEN: Final = "store cannot be opened"
@@ -45,8 +46,6 @@ class DoneStoreClient:
         """The identities among `identities` that are done. Raises KodoctlError if the store cannot be asked
         (K740, K741).
         """
-        from kodo_consumer.core.values.store import StoreDownError, name_of
-
         if self._opened is None:
             self._opened = self._open()
         place, store = self._opened
@@ -62,8 +61,6 @@ class DoneStoreClient:
         """Opens the store. Raises KodoctlError if the setting names no store, or a store without permanent
         storage.
         """
-        from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
-
         try:
             place = StorePlace(parse_store(self._secret.reveal()))
         except ValueError as problem:
@@ -75,7 +72,5 @@ class DoneStoreClient:
             detail = f"{place}: there is no such file; a relative path counts from here"
             raise KodoctlError(error("K741", _CANNOT_ASK, detail))
         store = place.open(self._subscription)
-        from kodo_consumer.adapters.stores.sql_store import SqlStore
-
         assert isinstance(store, SqlStore)
         return place, store

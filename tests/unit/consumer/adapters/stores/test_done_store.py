@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kodo_consumer.adapters.stores.done_store import DoneStoreClient
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.core.values.store import Exchange, name_of
 from kodo_consumer.policy_builder import policy_of
@@ -14,7 +15,6 @@ from kodo_consumer.policy_builder import policy_of
 from kodoctl.cli.letters.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.connection.secret import Secret
-from kodoctl.recall.ledger.done_store import DoneStoreClient
 from kodoctl.topology.load import load_topology
 from tests.unit.recall.letters import family
 
@@ -82,7 +82,7 @@ def test_a_driver_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyte
 
 def test_the_stores_are_imported_when_one_is_asked() -> None:
     program = (
-        "import sys, kodoctl.cli.letters.recall_commands, kodoctl.recall.ledger.done_store; "
+        "import sys, kodoctl.cli.letters.recall_commands, kodoctl.extension_points; "
         "print([name for name in ('kodo_consumer', 'sqlalchemy') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
