@@ -17,16 +17,16 @@ from kodo_consumer.adapters.metrics.collector import EXPORTED
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS
 from kodo_consumer.cli.main import app as consumer_app
+from kodo_pipeline.audit.report import EXIT_CODES
+from kodo_pipeline.landing.recorded_tables import RECORDED
+from kodo_pipeline.landing.state_tables import REMOVALS, STATE
+from kodo_pipeline.landing.tables import COMMITS, COUNTED, DATE, MESSAGES, TABLES
+from kodo_pipeline.run.pipeline_metrics import PIPELINE_METRICS
 
 from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
 from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
-from kodoctl.pipeline.audit.report import EXIT_CODES
-from kodoctl.pipeline.ingest.recorded_tables import RECORDED
-from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, TABLES
-from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
 from kodoctl.status.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
 

@@ -10,12 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kodo_pipeline.report.report_charts import for_chat
+from kodo_pipeline.report.report_html import report_html
+from kodo_pipeline.simulate import simulation_charts
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from kodoctl.render import simulation_charts
-from kodoctl.render.report_charts import for_chat
-from kodoctl.render.report_html import report_html
 from tests.samples.reports import made, tried
 
 HERE = Path(__file__).parent / "images"

@@ -31,21 +31,21 @@ from typing import Any
 
 import pyarrow as pa
 from common import HERE, Memory, cell, cluster, machine, say, timed, write
+from kodo_pipeline.audit.deduplicate import without_duplicates
+from kodo_pipeline.audit.incremental_audit import AuditOptions, run_audit
+from kodo_pipeline.audit.job import audit
+from kodo_pipeline.audit.judged_rows import LandedTables
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodo_pipeline.landing.landing_commits import LandingCommit, TableFiles
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.table_writer import TableWriter
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
+from kodo_pipeline.rollup import job as rollup_job
+from kodo_pipeline.rollup.histogram import percentiles
+from kodo_pipeline.rollup.report import parse_window
+from kodo_pipeline.rollup.transforms import latencies, rollup
+from kodo_pipeline.spark.spark_session import SparkSettings, spark_session
 
-from kodoctl.pipeline.audit.deduplicate import without_duplicates
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
-from kodoctl.pipeline.audit.job import audit
-from kodoctl.pipeline.audit.judged_rows import LandedTables
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.table_writer import TableWriter
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
-from kodoctl.pipeline.rollup import job as rollup_job
-from kodoctl.pipeline.rollup.histogram import percentiles
-from kodoctl.pipeline.rollup.report import parse_window
-from kodoctl.pipeline.rollup.transforms import latencies, rollup
-from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import requests
+from kodo_pipeline.recall.send_job import SendTask
 from recall import CLUSTER, TOPOLOGY, kodoctl, send
 
-from kodoctl.pipeline.recall.send_job import SendTask
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.plan.recall_plan_file import loads

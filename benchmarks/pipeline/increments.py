@@ -19,14 +19,14 @@ from typing import Any
 
 from audit import LOST, PARTITIONS, SPACING, START, TOPOLOGY, _events, _records, _stored
 from common import Memory, cell, machine, say, timed, write
+from kodo_pipeline.audit.audit_inputs import landed_inputs
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judge_landing
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodo_pipeline.spark.spark_session import SparkSettings, spark_session
 
-from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
-from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from common import CORES, Memory, Readers, cell, cluster, fill, machine, namespace, remove, say, timed, write
+from kodo_pipeline.ingest import job
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.source.data_source import PulsarSource
+from kodo_pipeline.spark.spark_session import SparkSettings, spark_session
 
 from kodoctl.cli.main import app
-from kodoctl.pipeline.ingest import job
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.source.data_source import PulsarSource
-from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 

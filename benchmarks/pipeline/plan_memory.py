@@ -20,7 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from kodoctl.pipeline.recall.select_job import CandidateRow
+from kodo_pipeline.recall.select_job import CandidateRow
+
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.destinations import family_of

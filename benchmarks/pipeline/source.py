@@ -35,14 +35,14 @@ from common import (
     timed,
     write,
 )
+from kodo_pipeline.source.data_source import PulsarSource
+from kodo_pipeline.source.native_batches import choose_batches
+from kodo_pipeline.source.options import read_options
+from kodo_pipeline.source.partition_stats import read_stored
+from kodo_pipeline.source.split_reader import read_split
+from kodo_pipeline.source.splits import splits_of
+from kodo_pipeline.spark.spark_session import SparkSettings, spark_session
 
-from kodoctl.pipeline.source.data_source import PulsarSource
-from kodoctl.pipeline.source.native_batches import choose_batches
-from kodoctl.pipeline.source.options import read_options
-from kodoctl.pipeline.source.partition_stats import read_stored
-from kodoctl.pipeline.source.split_reader import read_split
-from kodoctl.pipeline.source.splits import splits_of
-from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.binary.client import BrokerClient
 

@@ -27,12 +27,12 @@ from typing import Any
 
 from common import machine, say, write
 from deltalake import DeltaTable
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
+from kodo_pipeline.spark.spark_session import SparkSettings, open_session, set_light
+from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, is_due, maintain
 
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
-from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session, set_light
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
 
@@ -167,15 +167,15 @@ def _run(place: str, number: int, rows: int) -> None:
 
 
 def _count(spark: Any, place: str, expansion: Expansion) -> None:
-    from kodoctl.pipeline.rollup.job import count as roll_up
+    from kodo_pipeline.rollup.job import count as roll_up
 
     roll_up(spark, Landing(place, "bench", None), expansion, "counted")
 
 
 def _judge(spark: Any, place: str, expansion: Expansion, *, page: bool) -> None:
-    from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-    from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
-    from kodoctl.pipeline.report.job import gather_facts
+    from kodo_pipeline.audit.audit_inputs import landed_inputs
+    from kodo_pipeline.audit.incremental_audit import AuditOptions, judged_landing
+    from kodo_pipeline.report.job import gather_facts
 
     landing = Landing(place, "bench", None)
     inputs = landed_inputs(spark, landing, expansion, (), {}, None)

@@ -187,7 +187,7 @@ def test_sessions_of_spark_are_made_in_one_place() -> None:
     """Elsewhere they would say what Spark says, and answer in the machine's own time zone."""
     made = ("SparkSession.builder", "SparkContext(")
     found = {_name(path) for path in SOURCES if any(one in path.read_text(encoding="utf-8") for one in made)}
-    assert found == {"kodoctl/pipeline/spark/spark_session.py"}
+    assert found == {"pipeline/kodo_pipeline/spark/spark_session.py"}
 
 
 def test_spark_runs_our_python_where_few_rows_pass_and_nowhere_else() -> None:
@@ -195,13 +195,13 @@ def test_spark_runs_our_python_where_few_rows_pass_and_nowhere_else() -> None:
     ours = {"udf", "pandas_udf", "arrow_udf", "applyInPandas", "applyInArrow", "mapInPandas", "mapInArrow", "toPandas", "rdd",
             "transformWithState", "transformWithStateInPandas"}  # fmt: skip
     few = {
-        "kodoctl/pipeline/recall/send_job.py",  # a row for each lane
-        "kodoctl/pipeline/audit/signatures.py",  # where keys are given, a producer's mark: one a minute and partition at most
-        "kodoctl/pipeline/recall/dead_letter_rows.py",  # conditions of dead letters: one meaning, measured in benchmarks/pipeline
+        "pipeline/kodo_pipeline/recall/send_job.py",  # a row for each lane
+        "pipeline/kodo_pipeline/audit/signatures.py",  # where keys are given, a producer's mark: one a minute and partition at most
+        "pipeline/kodo_pipeline/recall/dead_letter_rows.py",  # conditions of dead letters: one meaning, measured in benchmarks/pipeline
     }
     found = set()
     for path in SOURCES:
-        if not _name(path).startswith("kodoctl/pipeline/"):
+        if not _name(path).startswith("pipeline/kodo_pipeline/"):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kodo_consumer import Consumer, Message, Producer
+from kodo_pipeline.ingest.events import events, roles
+from kodo_pipeline.landing.tables import MESSAGES
 
-from kodoctl.pipeline.ingest.events import events, roles
-from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.broker.recalling import Recalls

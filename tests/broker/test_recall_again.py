@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_pipeline.recall.send_job import SendTask
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from kodoctl.pipeline.recall.send_job import SendTask
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster

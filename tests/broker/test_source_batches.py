@@ -13,15 +13,15 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_pipeline.landing.tables import MESSAGES
+from kodo_pipeline.source import native_batches, split_reader
+from kodo_pipeline.source.native_batches import choose_batches
+from kodo_pipeline.source.options import Options
+from kodo_pipeline.source.partition_stats import read_stored
+from kodo_pipeline.source.split_reader import read_split
+from kodo_pipeline.source.splits import Split, splits_of
 
 from kodoctl.errors import ClusterError
-from kodoctl.pipeline.ingest.tables import MESSAGES
-from kodoctl.pipeline.source import native_batches, split_reader
-from kodoctl.pipeline.source.native_batches import choose_batches
-from kodoctl.pipeline.source.options import Options
-from kodoctl.pipeline.source.partition_stats import read_stored
-from kodoctl.pipeline.source.split_reader import read_split
-from kodoctl.pipeline.source.splits import Split, splits_of
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.binary.client import BrokerClient
 from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from kodo_pipeline.report.report_html import report_html
 
-from kodoctl.render.report_html import report_html
 from tests.browser.conftest import Opened
 from tests.samples.reports import audited, busy, made, quiet
-from tests.unit.render.test_report_page import evil
+from tests.unit.pipeline.report.test_report_page import evil
 
 Scheme = Literal["light", "dark"]
 LEAST = 4.5  # contrast of text with what is behind it, as WCAG's level AA has it

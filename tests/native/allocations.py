@@ -77,8 +77,7 @@ def built(number: int = 0) -> Any:
 def without_broker(failures: Failures) -> None:
     """Single messages, and columns."""
     from kodo_fast import _native
-
-    from kodoctl.pipeline.source.native_batches import _decoded
+    from kodo_pipeline.source.native_batches import _decoded
 
     failures.check("delivery", built, _native.delivery)
     failures.check(

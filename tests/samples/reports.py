@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kodoctl.pipeline.audit.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
-from kodoctl.pipeline.audit.report import LostMessages, SampledFinding
-from kodoctl.pipeline.audit.report import document as told
-from kodoctl.pipeline.audit.verdict import decide_verdict
-from kodoctl.pipeline.report.document import Facts, ReportOrigin, document
+from kodo_pipeline.audit.report import LostMessages, SampledFinding
+from kodo_pipeline.audit.report import document as told
+from kodo_pipeline.audit.verdict import decide_verdict
+from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
+from kodo_pipeline.report.document import Facts, ReportOrigin, document
 
 AT = 1_767_323_040_000  # 2026-01-02 03:04
 MINUTE, HOUR = 60_000, 3_600_000

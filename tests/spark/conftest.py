@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from kodo_pipeline.spark.spark_session import SparkSettings, open_session
 
-from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
 from tests.brokers.authentication import closed, guarded
 from tests.brokers.workspace import workspace
 from tests.spark.standalone import Cluster

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kodoctl.pipeline.source.options import Options, read_options
+from kodo_pipeline.source.options import Options, read_options
+
 from tests.brokers.workspace import Workspace
 
 BODY = b"x" * 200

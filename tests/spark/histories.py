@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from kodoctl.pipeline.audit.judged_rows import RecalledLetter
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodo_pipeline.audit.judged_rows import RecalledLetter
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology

@@ -11,10 +11,10 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_pipeline.audit.incremental_audit import AuditOptions, run_audit
+from kodo_pipeline.ingest.job import IngestRequest, ingest, present
+from kodo_pipeline.landing.landing_store import Landing
 
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
-from kodoctl.pipeline.ingest.job import IngestRequest, ingest, present
-from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.protocol.audit_records import Event, Record, decode, encode
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection

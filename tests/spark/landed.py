@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
 
 Row = dict[str, Any]
 

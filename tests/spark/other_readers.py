@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import polars as pl
 from deltalake import DeltaTable
+from kodo_pipeline.landing.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
+from kodo_pipeline.landing.tables import EVENTS, LATENCIES, ROLLUP, TABLES, TRANSITIONS
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
-from kodoctl.pipeline.ingest.tables import EVENTS, LATENCIES, ROLLUP, TABLES, TRANSITIONS
-
 if TYPE_CHECKING:
+    from kodo_pipeline.landing.landing_store import Landing
     from pyspark.sql import SparkSession
-
-    from kodoctl.pipeline.ingest.landing_store import Landing
 
 DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
 COUNTS = [(date(2026, 1, 1), "a:b", 2, 30), (date(2026, 1, 1), "orders", 2, 10), (date(2026, 1, 2), "orders", 2, 20)]

@@ -8,19 +8,19 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from kodo_pipeline.audit.audit_state import SettledTotals, letter_hash
+from kodo_pipeline.audit.classify import findings, judged, messages, outcomes, tallied
+from kodo_pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
+from kodo_pipeline.audit.job import AuditResult
+from kodo_pipeline.audit.judged_rows import CarriedRows, JudgedRows, LandedTables, RecalledLetter, judged_rows
+from kodo_pipeline.audit.positions import LANES, hops, places
+from kodo_pipeline.audit.recalled import WEIGHED, with_evidence
+from kodo_pipeline.audit.settlement import open_places, settled_messages, state_frames, surprises
+from kodo_pipeline.audit.signatures import genuine
+from kodo_pipeline.audit.verdict import decide_verdict
+from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, Misaddressed
+from kodo_pipeline.landing.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
 
-from kodoctl.pipeline.audit.audit_evidence import AuditEvidence, MessageStatus, Misaddressed
-from kodoctl.pipeline.audit.audit_state import SettledTotals, letter_hash
-from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
-from kodoctl.pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
-from kodoctl.pipeline.audit.job import AuditResult
-from kodoctl.pipeline.audit.judged_rows import CarriedRows, JudgedRows, LandedTables, RecalledLetter, judged_rows
-from kodoctl.pipeline.audit.positions import LANES, hops, places
-from kodoctl.pipeline.audit.recalled import WEIGHED, with_evidence
-from kodoctl.pipeline.audit.settlement import open_places, settled_messages, state_frames, surprises
-from kodoctl.pipeline.audit.signatures import genuine
-from kodoctl.pipeline.audit.verdict import decide_verdict
-from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
 from kodoctl.pulsar.connection.secret import Secret
 from tests.spark import disasters, world
 from tests.spark.world import waiting_of
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(900)  # one pass for all of them, and a busy ma
 
 class Planted(NamedTuple):
     """All disasters as tables, and what an audit of all rows makes of them. `known`: of
-    kodoctl.pipeline.audit.classify.outcomes; `verdicts`: of `judged` there; `counted`: messages by family and rank;
+    kodo_pipeline.audit.classify.outcomes; `verdicts`: of `judged` there; `counted`: messages by family and rank;
     `named`: its findings.
     """
 

@@ -21,7 +21,7 @@ def clocks(patch, *, machine=0, cluster=0):
     tells none.
     """
     real, told = time.time, SERVER_TIME
-    patch.setattr("kodoctl.pipeline.ingest.job.time.time", lambda: real() + machine)
+    patch.setattr("kodo_pipeline.ingest.job.time.time", lambda: real() + machine)
     patch.setattr(
         admin_http, "_server_time", lambda answer: None if cluster is None else told(answer) + 1_000 * cluster
     )
@@ -29,7 +29,7 @@ def clocks(patch, *, machine=0, cluster=0):
 
 def test_neither_a_clock_set_back_nor_an_added_partition_hides_a_loss(judged, monkeypatch):
     real = time.time
-    monkeypatch.setattr("kodoctl.pipeline.ingest.job.time.time", lambda: real() + 300)
+    monkeypatch.setattr("kodo_pipeline.ingest.job.time.time", lambda: real() + 300)
     judged.work(10)
     judged.read()
     monkeypatch.undo()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kodo_pipeline.audit.audit_inputs import landed_inputs
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judged_landing
+from kodo_pipeline.audit.job import classify_landing
+from kodo_pipeline.landing.landing_store import Landing
 
-from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
-from kodoctl.pipeline.audit.job import classify_landing
-from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.spark.histories import FILE, History

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from itertools import count
 
 import pytest
+from kodo_pipeline.audit.job import audit
+from kodo_pipeline.audit.judged_rows import LandedTables, RecalledLetter
+from kodo_pipeline.audit.positions import LANES
+from kodo_pipeline.audit.recalled import WEIGHED, recalled_positions
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 
-from kodoctl.pipeline.audit.job import audit
-from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
-from kodoctl.pipeline.audit.positions import LANES
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.audit.recalled import WEIGHED, recalled_positions
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.audit.audit_state import AuditState
+from kodo_pipeline.landing.landing_commits import AUDIT_RUN
+from kodo_pipeline.landing.landing_store import Landing
 
-from kodoctl.pipeline.audit.audit_state import AuditState
-from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN
-from kodoctl.pipeline.ingest.landing_store import Landing
 from tests.spark.dying import DYING
 from tests.spark.histories import FILE, History, topology_of
 from tests.spark.test_audit_increments import both
@@ -25,11 +25,11 @@ AUDIT = f"""
 {DYING}
 import sys
 
-from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
-from kodoctl.pipeline.ingest.delta_tables import LandingTable
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
+from kodo_pipeline.audit.audit_inputs import landed_inputs
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judge_landing
+from kodo_pipeline.landing.delta_tables import LandingTable
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.spark.spark_session import SparkSettings, open_session
 from tests.spark.histories import topology_of
 
 around(Landing, "start", "begun.", 1)

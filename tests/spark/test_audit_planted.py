@@ -5,10 +5,10 @@ from __future__ import annotations
 import pulsar
 import pytest
 from deltalake import DeltaTable
+from kodo_pipeline.evidence.audit_evidence import Cause
+from kodo_pipeline.landing.landing_commits import newest_batch
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.audit.audit_evidence import Cause
-from kodoctl.pipeline.ingest.landing_commits import newest_batch
 from tests.brokers.topics import EARLIEST, LATEST, unload
 from tests.services.polling import eventually
 from tests.spark.judged import Judged, fates_of, judged, outcome

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kodo_pipeline.ingest.job import HolesError
+from kodo_pipeline.landing.tables import EVENTS
 
-from kodoctl.pipeline.ingest.job import HolesError
-from kodoctl.pipeline.ingest.tables import EVENTS
 from tests.brokers.topics import unload
 from tests.brokers.wire_producer import WireProducer, numeric, wire_metadata
 from tests.services.polling import eventually

@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.evidence.audit_evidence import Cause
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.protocol.audit_records import Event
 from tests.broker.test_consumer_process import APP
 from tests.brokers.topics import unload

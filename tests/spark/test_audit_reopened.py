@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
 
-from kodoctl.pipeline.ingest.landing_store import Landing
 from tests.spark.histories import History
 from tests.spark.test_audit_increments import both, expansion
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from kodo_pipeline.audit.audit_state import AuditState
+from kodo_pipeline.audit.last_audit import StateProblem
+from kodo_pipeline.evidence.audit_evidence import RANKS, Cause, MessageStatus
+from kodo_pipeline.landing.delta_tables import LandingTable
+from kodo_pipeline.landing.landing_commits import AUDIT_RUN, LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.state_tables import OPEN_EVENTS
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from kodoctl.pipeline.audit.audit_evidence import RANKS, Cause, MessageStatus
-from kodoctl.pipeline.audit.audit_state import AuditState
-from kodoctl.pipeline.audit.last_audit import StateProblem
-from kodoctl.pipeline.ingest.delta_tables import LandingTable
-from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS
 from tests.spark.histories import FILE, topology_of
 from tests.spark.test_audit_increments import by_increments, of_all_rows
 from tests.spark.test_audit_reopened import SpokenOf

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from kodo_pipeline.spark.spark_progress import Bar
+from kodo_pipeline.spark.spark_session import SparkSettings
 
 from kodoctl.cli.common.options import Format
-from kodoctl.cli.pipeline.spark_progress import Bar
-from kodoctl.pipeline.spark.spark_session import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kodo_pipeline.audit.classify import CAUSES, delayed_by_sender, findings, judged_anew, outcome_of, written_off
+from kodo_pipeline.audit.positions import LANES
+from kodo_pipeline.audit.unbooked_recalls import UnbookedRecalls, sent_again
+from kodo_pipeline.evidence.audit_evidence import RANKS, Cause, MessageStatus
+from kodo_pipeline.spark.spark_session import small_table
 
-from kodoctl.pipeline.audit.audit_evidence import RANKS, Cause, MessageStatus
-from kodoctl.pipeline.audit.classify import CAUSES, delayed_by_sender, findings, judged_anew, outcome_of, written_off
-from kodoctl.pipeline.audit.positions import LANES
-from kodoctl.pipeline.audit.unbooked_recalls import UnbookedRecalls, sent_again
-from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import ledger_key, lost_key, recall_id
 

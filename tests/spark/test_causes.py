@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from kodo_pipeline.ingest.transitions import audited, transitions, unreadable
+from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
+from kodo_pipeline.report import report_tables
+from kodo_pipeline.rollup.failure_counts import failed_records, failures_by_day, without_doubles
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
-from kodoctl.pipeline.ingest.transitions import audited, transitions, unreadable
-from kodoctl.pipeline.report import report_tables
-from kodoctl.pipeline.rollup.failure_counts import failed_records, failures_by_day, without_doubles
 from kodoctl.protocol.audit_records import Event, Record, encode
 
 pytestmark = pytest.mark.timeout(900)

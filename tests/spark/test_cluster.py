@@ -7,10 +7,10 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import EVENTS
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import EVENTS
 from tests.brokers.workspace import Workspace
 from tests.spark.filling import fill, keep
 from tests.spark.standalone import BIN, ENVIRON, WORKERS, Cluster

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from kodo_pipeline.landing.tables import MESSAGES
+from kodo_pipeline.recall.dead_letter_rows import chosen, letter_of_row
 from pyspark.sql import functions as F
 
 from kodoctl.errors import UsageError
 from kodoctl.expressions.filter_errors import ConditionError
-from kodoctl.pipeline.ingest.tables import MESSAGES
-from kodoctl.pipeline.recall.dead_letter_rows import chosen, letter_of_row
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
 from kodoctl.recall.filter.condition import Condition, literal, parse

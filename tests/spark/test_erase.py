@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kodo_pipeline.audit.job import audit
+from kodo_pipeline.audit.judged_rows import LandedTables
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TABLES
+from kodo_pipeline.recall.dead_letter_rows import check_payloads, stored_in
+from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, maintain
+from kodo_pipeline.upkeep.payload_removal import ErasureRequest, erase, select_tenant
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.audit.job import audit
-from kodoctl.pipeline.audit.judged_rows import LandedTables
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.payload_removal import ErasureRequest, erase, select_tenant
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES
-from kodoctl.pipeline.recall.dead_letter_rows import check_payloads, stored_in
 from kodoctl.recall.filter.condition import parse
 from tests.unit.topology.topology_files import expanded
 

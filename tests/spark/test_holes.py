@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from pyspark.sql import functions as F
-
-from kodoctl.pipeline.audit.completeness import (
+from kodo_pipeline.audit.completeness import (
     gaps_of,
     incomplete_producers,
     incomplete_runs,
     missing_of,
     missing_records,
 )
-from kodoctl.pipeline.audit.sequence_gaps import counted, holes, merged
-from kodoctl.pipeline.ingest.state_tables import MARKS
+from kodo_pipeline.audit.sequence_gaps import counted, holes, merged
+from kodo_pipeline.landing.state_tables import MARKS
+from pyspark.sql import functions as F
 
 CASES = {
     "none": [1, 2, 3],

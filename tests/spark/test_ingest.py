@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pulsar
 import pytest
+from kodo_pipeline.ingest import small_batch
+from kodo_pipeline.landing.landing_commits import LandingCommit, TableFiles
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest import small_batch
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol import audit_records
 from tests.brokers.topics import create_topics
 from tests.brokers.workspace import Workspace

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
+from kodo_pipeline.landing.landing_commits import batches
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, EVENTS, TABLES, TRANSITIONS
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest.landing_commits import batches
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS, TABLES, TRANSITIONS
 from kodoctl.protocol import audit_records
 from tests.brokers.topics import create_topics
 from tests.brokers.workspace import Workspace
@@ -40,10 +40,10 @@ def ends(_, commit):
 
 
 if IS_COMMAND:
-    from kodoctl.pipeline.ingest import job as ingest
-    from kodoctl.pipeline.ingest.delta_tables import LandingTable
-    from kodoctl.pipeline.ingest.landing_store import Landing
-    from kodoctl.pipeline.ingest.stream_checkpoint import StreamCheckpoint
+    from kodo_pipeline.ingest import job as ingest
+    from kodo_pipeline.landing.delta_tables import LandingTable
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.ingest.stream_checkpoint import StreamCheckpoint
 
     around(StreamCheckpoint, "begin", "small batch planned.", 1)  # none but a small batch comes here
     around(ingest, "write_splits", "small batch read.", 1)
@@ -62,12 +62,12 @@ if IS_COMMAND:
     around(Landing, "commit", "all read", 1, ends)
     around(Landing, "commit", "run ended.", 1, ends)
 elif os.environ["KILL_AT"] in ("offsets planned", "batch committed"):  # Spark's process that plans
-    from kodoctl.pipeline.source import data_source as spark
+    from kodo_pipeline.source import data_source as spark
 
     around(spark.PulsarStream, "partitions", "offsets planned", 2)  # of the second batch: where it ends is written down
     around(spark.PulsarStream, "latestOffset", "batch committed", 3)  # Spark knows that the second batch is done
 elif os.environ["KILL_AT"].startswith("read"):  # one that reads; the first batch has three splits, one of them audit records
-    from kodoctl.pipeline.source import split_reader as reading
+    from kodo_pipeline.source import split_reader as reading
 
     around(reading.Columns, "batch", "reading", 4)
     around(reading._Missing, "met_span", "reading", 2)  # where batches come whole
@@ -103,7 +103,7 @@ from itertools import count
 if "kodoctl" not in sys.orig_argv:
     import requests
 
-    from kodoctl.pipeline.source import data_source as spark
+    from kodo_pipeline.source import data_source as spark
 
     planned, calls = spark.PulsarStream.partitions, count(1)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.recommend.yaml_patch import unified_diff
 
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.recommend.yaml_patch import unified_diff
 from tests.brokers.workspace import run_main
 from tests.spark.landed import event, land, record
 

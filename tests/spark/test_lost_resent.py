@@ -12,8 +12,8 @@ import time
 import pulsar
 import pytest
 from deltalake import DeltaTable
+from kodo_pipeline.evidence.audit_evidence import Cause
 
-from kodoctl.pipeline.audit.audit_evidence import Cause
 from kodoctl.protocol.audit_records import Event
 from tests.brokers.workspace import isolated, run_main
 from tests.spark.dying import DYING

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_pipeline.landing.landing_commits import batches
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import EVENTS
 
-from kodoctl.pipeline.ingest.landing_commits import batches
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import EVENTS
 from tests.broker.recalling import RETRYING, Recalls
 from tests.brokers.workspace import Run, Workspace
 from tests.services.object_stores import BUCKET, ObjectStore, object_store, refusing_store
@@ -40,7 +40,7 @@ orders:
 """
 KILLED = """
 import os, signal
-from kodoctl.pipeline.ingest.landing_store import Landing
+from kodo_pipeline.landing.landing_store import Landing
 
 commit = Landing.commit
 
@@ -57,7 +57,7 @@ main()
 """
 SHELL = """
 import json, os, sys
-from kodoctl.pipeline.spark.spark_session import SparkSettings, configuration_of, spark_session
+from kodo_pipeline.spark.spark_session import SparkSettings, configuration_of, spark_session
 from tests.brokers.workspace import run_main
 
 with spark_session(SparkSettings("local[2]", configuration_of(json.loads(sys.argv[1])), light=True, environ=dict(os.environ))):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
 
-from kodoctl.pipeline.ingest.landing_store import Landing
 from tests.services.object_stores import BUCKET, object_store
 from tests.spark.other_readers import COUNTS, by_duckdb, by_polars, by_spark, fill
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.broker
 LETTERS = 120
 KILLING = f"""
 {DYING}
-from kodoctl.pipeline.recall import send_job as sending
+from kodo_pipeline.recall import send_job as sending
 from kodoctl.pulsar.binary.bundled_producer import BundledProducer
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, DedupProducer
 from kodoctl.recall.send import batch_sender, dead_letter_partitions

@@ -7,13 +7,13 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.recommend.noisy_neighbours import LevelMove
+from kodo_pipeline.recommend.subscription_routes import movable_subscriptions
+from kodo_pipeline.recommend.verified_patch import Recommendations, patch_topology
+from kodo_pipeline.rollup.job import count
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
-from kodoctl.pipeline.recommend.subscription_routes import movable_subscriptions
-from kodoctl.pipeline.recommend.verified_patch import Recommendations, patch_topology
-from kodoctl.pipeline.rollup.job import count
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.brokers.workspace import run_main

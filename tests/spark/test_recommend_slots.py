@@ -7,11 +7,11 @@ import subprocess
 from datetime import UTC, datetime
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.recommend import slot_query
+from kodo_pipeline.recommend.recommendation_text import lines
+from kodo_pipeline.rollup.job import count
 
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.recommend import slot_query
-from kodoctl.pipeline.rollup.job import count
-from kodoctl.render.recommendation_text import lines
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.units import LATEST

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.report import report_tables
+from kodo_pipeline.report.job import counts
 
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.report import report_tables
-from kodoctl.pipeline.report.job import counts
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level, State

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from kodo_pipeline.audit.audit_inputs import landed_inputs
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judged_landing
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.report.job import gather_facts
+from kodo_pipeline.rollup.job import count
 
-from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.report.job import gather_facts
-from kodoctl.pipeline.rollup.job import count
 from tests.spark.histories import History
 from tests.spark.test_audit_increments import expansion, of_all_rows
 

@@ -7,11 +7,10 @@ import random
 from datetime import UTC, datetime
 
 import pytest
+from kodo_pipeline.rollup.histogram import bucket, percentiles
+from kodo_pipeline.rollup.latency_histograms import BASE
+from kodo_pipeline.rollup.transforms import latencies, rollup
 from pyspark.sql import functions as F
-
-from kodoctl.pipeline.rollup.histogram import bucket, percentiles
-from kodoctl.pipeline.rollup.latency_histograms import BASE
-from kodoctl.pipeline.rollup.transforms import latencies, rollup
 
 pytestmark = pytest.mark.timeout(900)
 SHARES = (0.5, 0.95, 0.99, 1.0)

@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.landing.landing_commits import REMOVAL_RUN, LandingCommit
+from kodo_pipeline.landing.landing_store import FEW, Landing
+from kodo_pipeline.landing.removal_record import RemovalRecord
+from kodo_pipeline.landing.tables import COUNTED, FAILURES, LATENCIES, ROLLUP, SENT
+from kodo_pipeline.report import report_tables
+from kodo_pipeline.report.job import counts
+from kodo_pipeline.rollup import counted_files
+from kodo_pipeline.rollup.job import RollupState, count, counted
+from kodo_pipeline.sql.landing_database import open_database
+from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, maintain
+from kodo_pipeline.upkeep.payload_removal import ErasureRequest, erase, select_tenant
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.ingest.landing_commits import REMOVAL_RUN, LandingCommit
-from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
-from kodoctl.pipeline.ingest.landing_store import FEW, Landing
-from kodoctl.pipeline.ingest.payload_removal import ErasureRequest, erase, select_tenant
-from kodoctl.pipeline.ingest.removal_record import RemovalRecord
-from kodoctl.pipeline.ingest.tables import COUNTED, FAILURES, LATENCIES, ROLLUP, SENT
-from kodoctl.pipeline.report import report_tables
-from kodoctl.pipeline.report.job import counts
-from kodoctl.pipeline.rollup import counted_files
-from kodoctl.pipeline.rollup.job import RollupState, count, counted
-from kodoctl.pipeline.sql.landing_database import open_database
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.units import LATEST

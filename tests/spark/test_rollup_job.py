@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.ingest.transitions import audited, transitions, unreadable
+from kodo_pipeline.landing.landing_commits import REMOVAL_RUN, LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.removal_record import RemovalRecord
+from kodo_pipeline.landing.tables import COUNTED, EVENTS, LATENCIES, ROLLUP
+from kodo_pipeline.rollup.job import check_counted, count, counted
+from kodo_pipeline.rollup.transforms import COUNTS
 from pyspark.sql import functions as F
 
 from kodoctl.errors import LockedError, UsageError
-from kodoctl.pipeline.ingest.landing_commits import REMOVAL_RUN, LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.removal_record import RemovalRecord
-from kodoctl.pipeline.ingest.tables import COUNTED, EVENTS, LATENCIES, ROLLUP
-from kodoctl.pipeline.ingest.transitions import audited, transitions, unreadable
-from kodoctl.pipeline.rollup.job import check_counted, count, counted
-from kodoctl.pipeline.rollup.transforms import COUNTS
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.units import LATEST

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from kodo_pipeline.audit.audit_inputs import landed_inputs
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judge_landing
+from kodo_pipeline.evidence.audit_evidence import Cause
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
+from kodo_pipeline.upkeep import row_removal
+from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, maintain
+from kodo_pipeline.upkeep.row_removal import plan_removal, remove_rows
 
-from kodoctl.pipeline.audit.audit_evidence import Cause
-from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
-from kodoctl.pipeline.ingest import row_removal
-from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.row_removal import plan_removal, remove_rows
-from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.spark.histories import FILE, History

@@ -13,12 +13,12 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.rollup import job as rollup_job
+from kodo_pipeline.run import job as run_job
+from kodo_pipeline.run.run_command import worst
 
-from kodoctl.cli.pipeline.pipeline_run import worst
 from kodoctl.errors import KodoctlError, LockedError, error
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.rollup import job as rollup_job
-from kodoctl.pipeline.run import job as run_job
 from tests.brokers.topics import create_topics
 from tests.brokers.workspace import Workspace, run_main
 from tests.services.polling import eventually

@@ -12,10 +12,10 @@ from contextlib import suppress
 
 import pytest
 from deltalake import DeltaTable
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.state_tables import STATE
+from kodo_pipeline.landing.tables import COUNTED, EVENTS, TABLES
 
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.state_tables import STATE
-from kodoctl.pipeline.ingest.tables import COUNTED, EVENTS, TABLES
 from tests.brokers.workspace import run_main
 from tests.source_roots import PATHS
 from tests.spark.dying import DYING
@@ -28,11 +28,11 @@ KILLING = f"""
 import sys
 
 if "kodoctl" in sys.orig_argv:
-    from kodoctl.pipeline.ingest import landing_maintenance
-    from kodoctl.pipeline.ingest.delta_tables import LandingTable
-    from kodoctl.pipeline.ingest.landing_store import Landing
-    from kodoctl.pipeline.run import job as run
-    from kodoctl.render.pipeline_metrics import PipelineCollector
+    from kodo_pipeline.upkeep import landing_maintenance
+    from kodo_pipeline.landing.delta_tables import LandingTable
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.run import job as run
+    from kodo_pipeline.run.pipeline_metrics import PipelineCollector
 
     options = run.AuditOptions
     run.AuditOptions = lambda name: options(name, few=0)  # so that each audit keeps a state

@@ -14,14 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-
-from kodoctl.errors import UsageError
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
-from kodoctl.pipeline.ingest.landing_store import FEW, Landing
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, MESSAGES, TABLES, Table
-from kodoctl.pipeline.source.data_source import PulsarSource
-from kodoctl.pipeline.spark.spark_session import (
+from kodo_pipeline.landing.landing_commits import LandingCommit, TableFiles
+from kodo_pipeline.landing.landing_store import FEW, Landing
+from kodo_pipeline.landing.tables import COMMITS, COUNTED, MESSAGES, TABLES, Table
+from kodo_pipeline.source.data_source import PulsarSource
+from kodo_pipeline.spark.spark_session import (
     JAVA_OPTIONS,
     SparkSettings,
     configuration_of,
@@ -29,6 +26,9 @@ from kodoctl.pipeline.spark.spark_session import (
     small_table,
     spark_session,
 )
+from pyspark.sql import DataFrame, SparkSession
+
+from kodoctl.errors import UsageError
 from tests import source_roots
 from tests.brokers.workspace import run_main
 
@@ -39,7 +39,7 @@ import os, signal, threading
 from pathlib import Path
 from unittest.mock import patch
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_failures, spark_session
+from kodo_pipeline.spark.spark_session import SparkSettings, spark_failures, spark_session
 from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JNetworkError
 def reset(*_):
@@ -63,7 +63,7 @@ except KodoctlError as problem:
 LOUD = """
 import os
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
+from kodo_pipeline.spark.spark_session import SparkSettings, open_session
 extra = {"spark.driver.memory": MEMORY}
 try:
     session = open_session(SparkSettings(master="local[1]", extra=extra, environ=dict(os.environ)))
@@ -75,7 +75,7 @@ else:
 """
 ELSEWHERE = """
 from pyspark.sql.datasource import DataSource, DataSourceReader
-from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
+from kodo_pipeline.spark.spark_session import SparkSettings, open_session
 class Reader(DataSourceReader):
     def read(self, partition):
         import os, sys
@@ -98,7 +98,7 @@ session.stop()
 NOBODY = """
 import os
 from kodoctl.host_facts import is_listed_user
-from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
+from kodo_pipeline.spark.spark_session import SparkSettings, open_session
 session = open_session(SparkSettings(master="local[1]", light=True, environ=dict(os.environ)))
 session.range(3).write.parquet("rows")
 rows = session.read.parquet("rows").count()

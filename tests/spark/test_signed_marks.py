@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kodo_pipeline.audit.signatures import genuine
+from kodo_pipeline.landing.tables import EVENTS
 
-from kodoctl.pipeline.audit.signatures import genuine
-from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.pulsar.connection.secret import Secret

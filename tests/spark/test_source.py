@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kodo_pipeline.landing.file_store import Storage
+from kodo_pipeline.source.data_source import PulsarSource
+from kodo_pipeline.source.partition_stats import read_stored
+from kodo_pipeline.source.split_reader import read_split
+from kodo_pipeline.source.splits import Split, splits_of
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from kodoctl.errors import ClusterError
-from kodoctl.pipeline.ingest.file_store import Storage
-from kodoctl.pipeline.source.data_source import PulsarSource
-from kodoctl.pipeline.source.partition_stats import read_stored
-from kodoctl.pipeline.source.split_reader import read_split
-from kodoctl.pipeline.source.splits import Split, splits_of
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.brokers.workspace import Workspace

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pulsar
 import pytest
+from kodo_pipeline.ingest import small_batch
 
-from kodoctl.pipeline.ingest import small_batch
 from tests.brokers.authentication import SECRET, Closed, Guarded, issuing
 
 if TYPE_CHECKING:

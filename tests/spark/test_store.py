@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS
+from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, maintain
 
 from kodoctl.errors import KodoctlError, LockedError
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 from tests.services.object_stores import BUCKET, ObjectStore, object_store, refusing_store

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
 
-from kodoctl.pipeline.ingest.landing_store import Landing
 from tests.brokers.topics import create_topics
 from tests.brokers.workspace import Run, Workspace, run_main
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, groupby
 from pathlib import Path
 
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, Level, State
 

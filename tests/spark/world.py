@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, cast
 
-from kodoctl.pipeline.audit.audit_evidence import PartitionCoverage, SequenceGap, SubscriptionTotals
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.report.report_tables import waiting
+from kodo_pipeline.evidence.audit_evidence import PartitionCoverage, SequenceGap, SubscriptionTotals
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodo_pipeline.report.report_tables import waiting
+
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
@@ -153,7 +154,7 @@ class World:
         self.marks[state] = ((message.ledger, message.entry - 1), [behind])
 
     def lanes(self):
-        """Rows of kodoctl.pipeline.audit.positions.LANES."""
+        """Rows of kodo_pipeline.audit.positions.LANES."""
         for at, state in enumerate(("ready", "retrying", "dead")):
             default = ((self.ledger(state), -1 if state == "dead" else LAST), [])
             mark, ranges = self.marks.get(state, default) or ((None, None), None)

@@ -16,8 +16,8 @@ from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, Prod
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key
 from kodo_consumer.adapters.pulsar.send_calls import NativeResults, NativeSendCalls, SendCalls
 from kodo_consumer.core.values.envelope import FRESH, Delivery, Headers, Outgoing, reroute_message, transfer_message
+from kodo_pipeline.recall.landed_messages import _message
 
-from kodoctl.pipeline.recall.landed_messages import _message
 from kodoctl.protocol import properties as names
 from kodoctl.pulsar.binary.bundled_producer import dedup_producer
 from kodoctl.pulsar.binary.message_reader import ReadMessage

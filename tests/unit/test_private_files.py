@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.charts.chart_files import write_pictures
+from kodo_pipeline.landing.file_store import Storage
 from prometheus_client import CollectorRegistry
 
 from kodoctl.cli.common.plan_files import write_plan_text
-from kodoctl.cli.pipeline.chart_files import write_pictures
 from kodoctl.cli.status.exporter_command import _publish
 from kodoctl.cli.topology.import_command import _files
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.ingest.file_store import Storage
 from kodoctl.private_files import create_private, make_folder, make_private, write_private, write_whole
 from kodoctl.pulsar.connection.connection import write_context
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_pipeline.simulate import job
 
 from kodoctl import programs
 from kodoctl.cli.common.git import Revision
 from kodoctl.cli.topology.graphviz import draw
 from kodoctl.dev import docker, java
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.pipeline.simulate import job
 from tests.source_roots import PACKAGES, PATHS, ROOT, SOURCES
 
 MODULES = ("select", "socket", "typer", *PACKAGES, "multiprocessing", "pyspark", "site", "json")
@@ -38,11 +38,11 @@ HOMES = {
     "kodoctl/dev/process.py": "a java that was found, in a folder of the user's",
     "kodoctl/cli/common/git.py": "find_program",
     "kodoctl/cli/topology/graphviz.py": "find_program",
-    "kodoctl/pipeline/simulate/job.py": "python_command",
+    "pipeline/kodo_pipeline/simulate/job.py": "python_command",
     "consumer/kodo_consumer/cli/limit_release.py": "python_command",
     "consumer/kodo_consumer/running/worker_group.py": "imports_nothing_here",
     "consumer/kodo_consumer/runtime/process_pool/channel.py": "imports_nothing_here",
-    "kodoctl/pipeline/spark/spark_session.py": "runs_nothing_here",
+    "pipeline/kodo_pipeline/spark/spark_session.py": "runs_nothing_here",
 }
 """Modules that start processes, and how each keeps the law: whoever adds one says how, and tests it below."""
 
@@ -78,7 +78,7 @@ def test_whoever_starts_processes_keeps_the_law() -> None:
         assert how.startswith("a java") or how in text, name
         assert "shutil.which" not in text, f"{name}: kodoctl.programs.find_program"
     spelled = [str(one.relative_to(ROOT)) for one in SOURCES if "sys.executable" in one.read_text(encoding="utf-8")]
-    assert spelled == ["kodoctl/pipeline/spark/spark_session.py", "kodoctl/programs.py"]
+    assert spelled == ["pipeline/kodo_pipeline/spark/spark_session.py", "kodoctl/programs.py"]
 
 
 def _starts(text: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from kodoctl.protocol.error_causes import MAX_CAUSE, REPLACEMENTS
 
 POSITION: Final = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `batch_index`)"
-"""Over the columns of kodoctl.pipeline.ingest.tables.MESSAGES."""
+"""Over the columns of kodo_pipeline.landing.tables.MESSAGES."""
 
 
 def cause_column(reason: str, error: str) -> str:

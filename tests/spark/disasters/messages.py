@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.audit.verdict import DAY
+from kodo_pipeline.audit.verdict import DAY
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+
 from tests.spark.disasters.planting import CLEAN, DOUBT, LOSS, case
 from tests.spark.world import MINUTE
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kodoctl.pipeline.audit.audit_evidence import MessageStatus
-from kodoctl.pipeline.audit.verdict import Outcome
+from kodo_pipeline.audit.verdict import Outcome
+from kodo_pipeline.evidence.audit_evidence import MessageStatus
+
 from tests.spark.world import World
 
 CLEAN, LOSS, DOUBT = Outcome.NO_LOSS, Outcome.LOSS, Outcome.INCONCLUSIVE

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NotRequired, get_origin, get_type_hints
 
 import pytest
+from kodo_pipeline.simulate import simulation_document as simulation
 
 from kodoctl.documents import fleet_document as fleet
 from kodoctl.documents import plan_document as plan
 from kodoctl.documents import recall_document as recall
-from kodoctl.documents import simulation_document as simulation
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 PLAN = json.loads((SCHEMAS / "plan.v1.json").read_text(encoding="utf-8"))

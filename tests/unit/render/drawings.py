@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kodoctl.render.charts import Paint, Style, svg
+from kodo_pipeline.charts.charts import Paint, Style, svg
 
 
 def drawing(paint: Paint[Any], document: Any, style: Style) -> str:

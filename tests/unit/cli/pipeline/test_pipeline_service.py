@@ -15,17 +15,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kodo_pipeline.ingest.job import LandingResult
+from kodo_pipeline.run import job as run_job
+from kodo_pipeline.run.job import RunResult
+from kodo_pipeline.run.pipeline_metrics import PipelineCollector
+from kodo_pipeline.run.run_command import worst
+from kodo_pipeline.run.run_service import PipelineService
+from kodo_pipeline.run.runner import RunFlags, Runner
+from kodo_pipeline.spark.spark_session import SparkSettings, set_light
 
 from kodoctl.cli.common.options import Format
-from kodoctl.cli.pipeline.pipeline_run import worst
-from kodoctl.cli.pipeline.pipeline_runner import RunFlags, Runner
-from kodoctl.cli.pipeline.pipeline_service import PipelineService
 from kodoctl.errors import ClusterError, KodoctlError, StoppedError, UsageError, error
-from kodoctl.pipeline.ingest.job import LandingResult
-from kodoctl.pipeline.run import job as run_job
-from kodoctl.pipeline.run.job import RunResult
-from kodoctl.pipeline.spark.spark_session import SparkSettings, set_light
-from kodoctl.render.pipeline_metrics import PipelineCollector
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
 from tests.samples.reports import busy

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import CURSORS
+from kodo_pipeline.sql.landing_database import LandingDatabase
 
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import CURSORS
-from kodoctl.pipeline.sql.landing_database import LandingDatabase
 from tests.brokers.workspace import isolated, run_main
 from tests.spark.other_readers import fill
 

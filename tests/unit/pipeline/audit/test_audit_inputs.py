@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_pipeline.audit.audit_inputs import _letters, delayed_lanes, unbooked_recalls, with_ledger_note
+from kodo_pipeline.evidence.audit_evidence import Cause
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import EVENTS
+from kodo_pipeline.recall.lost_planning import must_be_booked
 
-from kodoctl.cli.pipeline.lost_planning import must_be_booked
 from kodoctl.errors import RefusedError
-from kodoctl.pipeline.audit.audit_evidence import Cause
-from kodoctl.pipeline.audit.audit_inputs import _letters, delayed_lanes, unbooked_recalls, with_ledger_note
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from kodoctl.pipeline.audit.audit_state import (
+from kodo_pipeline.audit.audit_state import (
     AuditState,
     SettledTotals,
     basis_of,
@@ -19,11 +18,12 @@ from kodoctl.pipeline.audit.audit_state import (
     last_batch,
     letter_hash,
 )
-from kodoctl.pipeline.audit.readings import AuditedSubscription, AuditScope
-from kodoctl.pipeline.ingest.data_files import DataFile
-from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
-from kodoctl.pipeline.ingest.removal_record import RemovalRecord, RemovedTotals
-from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
+from kodo_pipeline.evidence.readings import AuditedSubscription, AuditScope
+from kodo_pipeline.landing.data_files import DataFile
+from kodo_pipeline.landing.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
+from kodo_pipeline.landing.removal_record import RemovalRecord, RemovedTotals
+from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
+
 from kodoctl.pulsar.connection.secret import Secret
 
 TOTALS = SettledTotals({(0, 3): 7, (1, 1): 2}, {0: 1}, 17, 4, {("t", "nobody"): 3})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kodoctl.pipeline.audit.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
-from kodoctl.pipeline.audit.report import EXIT_CODES, SampledFinding, document, sql
-from kodoctl.pipeline.audit.verdict import Outcome, decide_verdict
-from kodoctl.render.audit_text import lines
+from kodo_pipeline.audit.audit_text import lines
+from kodo_pipeline.audit.report import EXIT_CODES, SampledFinding, document, sql
+from kodo_pipeline.audit.verdict import Outcome, decide_verdict
+from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
 
 TOPIC = "persistent://t/n/orders"
 

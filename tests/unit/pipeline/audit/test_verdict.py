@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kodoctl.pipeline.audit.audit_evidence import (
+from kodo_pipeline.audit.verdict import DAY, SKEW, Outcome, decide_verdict
+from kodo_pipeline.evidence.audit_evidence import (
     RANKS,
     AuditEvidence,
     MessageStatus,
@@ -18,8 +18,7 @@ from kodoctl.pipeline.audit.audit_evidence import (
     SubscriptionTotals,
     UndatedMessages,
 )
-from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.audit.verdict import DAY, SKEW, Outcome, decide_verdict
+from kodo_pipeline.evidence.reading_clock import ReadingClock
 
 READY = PartitionCoverage("persistent://t/n/orders", 0, planned=10, seen=10)
 AUDIT = PartitionCoverage("persistent://t/n/orders-billing-AUDIT", 0, planned=3, seen=3, audit=True)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
-from kodoctl.errors import UsageError
-from kodoctl.pipeline.audit.audit_evidence import (
+from kodo_pipeline.audit.verdict import Outcome, decide_verdict
+from kodo_pipeline.audit.write_offs import WriteOffs, described, standing, without_messages
+from kodo_pipeline.evidence.audit_evidence import (
     AuditEvidence,
     MessageStatus,
     Misaddressed,
@@ -17,9 +17,9 @@ from kodoctl.pipeline.audit.audit_evidence import (
     SequenceGap,
     SubscriptionTotals,
 )
-from kodoctl.pipeline.audit.verdict import Outcome, decide_verdict
-from kodoctl.pipeline.audit.write_off_plan import WriteOffPlan, chosen, loads
-from kodoctl.pipeline.audit.write_offs import WriteOffs, described, standing, without_messages
+from kodo_pipeline.write_off.write_off_plan import WriteOffPlan, chosen, loads
+
+from kodoctl.errors import UsageError
 
 DAY = 86_400_000
 TOPIC = "persistent://t/n/orders"

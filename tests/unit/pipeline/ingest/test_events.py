@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from kodo_pipeline.ingest.events import NOBODY, UNKNOWN, TopicRole, events, of_text, roles, to_text
+from kodo_pipeline.landing.tables import EVENTS, MESSAGES
 
-from kodoctl.pipeline.ingest.events import NOBODY, UNKNOWN, TopicRole, events, of_text, roles, to_text
-from kodoctl.pipeline.ingest.tables import EVENTS, MESSAGES
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED
 from kodoctl.pulsar.binary.undeliverable_entries import UNREAD

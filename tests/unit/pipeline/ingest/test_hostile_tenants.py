@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.tables import CURSORS, EVENTS
+
 from tests.brokers.workspace import run_main
 from tests.samples.reports import EVIL
-from tests.unit.pipeline.ingest.landings import event, stored
+from tests.unit.pipeline.landings import event, stored
 
 FILE = "version: 1\nname: trade\ntenant: t\nnamespace: n\ntopics: {orders: {fair_by: uid}}\n"
 TENANTS = (

@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from kodo_pipeline.ingest import small_batch
+from kodo_pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
+from kodo_pipeline.landing.file_store import Storage
+from kodo_pipeline.landing.tables import EVENTS
+from kodo_pipeline.source.splits import LedgerRange, Split
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pipeline.ingest import small_batch
-from kodoctl.pipeline.ingest.file_store import Storage
-from kodoctl.pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
-from kodoctl.pipeline.ingest.tables import EVENTS
-from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.pulsar.connection.connection import Connection
-from tests.unit.pipeline.ingest.landings import event
+from tests.unit.pipeline.landings import event
 from tests.unit.pipeline.source.test_partition_stats import answering
 from tests.unit.pipeline.source.test_stream import PART, reloaded, stream
 

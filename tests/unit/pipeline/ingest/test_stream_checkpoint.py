@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from kodoctl.pipeline.ingest.file_store import Storage
-from kodoctl.pipeline.ingest.stream_checkpoint import StreamCheckpoint, parse_batch
+from kodo_pipeline.ingest.stream_checkpoint import StreamCheckpoint, parse_batch
+from kodo_pipeline.landing.file_store import Storage
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":17,"conf":{"spark.sql.shuffle.partitions":"1"}}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'

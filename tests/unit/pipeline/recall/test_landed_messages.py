@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kodoctl.pipeline.ingest.tables import EVENTS
-from kodoctl.pipeline.recall.landed_messages import ERASED, LandedMessages, has_payload, moved_properties
+from kodo_pipeline.landing.tables import EVENTS
+from kodo_pipeline.recall.landed_messages import ERASED, LandedMessages, has_payload, moved_properties
+
 from kodoctl.protocol import properties as control
 from kodoctl.protocol.signing import Signer
 from kodoctl.recall.message.stored_message import Position

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kodo_pipeline.recall.unacknowledged import STRIDE, join_rows, unacknowledged_ranges
+from kodo_pipeline.source.splits import LedgerRange
 
-from kodoctl.pipeline.recall.unacknowledged import STRIDE, join_rows, unacknowledged_ranges
-from kodoctl.pipeline.source.splits import LedgerRange
 from kodoctl.pulsar.binary.message_reader import Cursor
 from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
 

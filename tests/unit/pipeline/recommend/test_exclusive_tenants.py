@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 import yaml
-
-from kodoctl.errors import UsageError
-from kodoctl.pipeline.recommend.exclusive_tenants import (
+from kodo_pipeline.recommend.exclusive_tenants import (
     TenantFigures,
     exclusive_levels,
     released_routes,
     tenant_figures,
 )
-from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, TenantUse
-from kodoctl.pipeline.recommend.subscription_routes import movable_subscriptions
-from kodoctl.pipeline.recommend.verified_patch import Recommendations, patch_topology
+from kodo_pipeline.recommend.slot_use import LaneUse, SlotWindow, TenantUse
+from kodo_pipeline.recommend.subscription_routes import movable_subscriptions
+from kodo_pipeline.recommend.verified_patch import Recommendations, patch_topology
+
+from kodoctl.errors import UsageError
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kodoctl.pipeline.recommend.noisy_neighbours import (
+from kodo_pipeline.recommend.noisy_neighbours import (
     CALM,
     ENTER,
     LOUD,
@@ -21,6 +20,7 @@ from kodoctl.pipeline.recommend.noisy_neighbours import (
     unmovable,
     without_contrast,
 )
+
 from tests.samples.profiles import examples
 
 WIDTH = 300_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kodoctl.pipeline.recommend.order_keepers import (
+from kodo_pipeline.recommend.order_keepers import (
     DeclaredLimit,
     SerialKey,
     idle_while_waiting,
@@ -15,7 +14,8 @@ from kodoctl.pipeline.recommend.order_keepers import (
     recommend_slots,
     serial_keys,
 )
-from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
+from kodo_pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
+
 from tests.samples.profiles import examples
 
 WIDTH, TOTAL = 300_000, 8

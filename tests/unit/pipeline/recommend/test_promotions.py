@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_pipeline.recommend.noisy_neighbours import CALM, ENTER
+from kodo_pipeline.recommend.promotions import LIGHT, PromotionCase, is_heavy, recommend_promotions
+from kodo_pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
 
-from kodoctl.pipeline.recommend.noisy_neighbours import CALM, ENTER
-from kodoctl.pipeline.recommend.promotions import LIGHT, PromotionCase, is_heavy, recommend_promotions
-from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
 from tests.samples.profiles import examples
 
 WIDTH, GOAL = 300_000, 10_000

@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from kodo_pipeline.recommend.exclusive_tenants import ExclusiveLevel, TenantFigures
+from kodo_pipeline.recommend.noisy_neighbours import LevelMove
+from kodo_pipeline.recommend.recommendation_text import lines
+from kodo_pipeline.recommend.report import Victim, document
+from kodo_pipeline.recommend.slot_use import SettingChange
+from kodo_pipeline.recommend.yaml_patch import unified_diff
 
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.pipeline.recommend.exclusive_tenants import ExclusiveLevel, TenantFigures
-from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
-from kodoctl.pipeline.recommend.report import Victim, document
-from kodoctl.pipeline.recommend.slot_use import SettingChange
-from kodoctl.pipeline.recommend.yaml_patch import unified_diff
-from kodoctl.render.recommendation_text import lines
 
 
 def text(moves, victims=(), notes=(), settings=(), levels=()):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from kodo_pipeline.recommend.setting_patch import rewrite_setting, with_setting
+from kodo_pipeline.recommend.slot_use import SettingChange
+from kodo_pipeline.recommend.yaml_patch import CannotPatchError, ManagedRoute, Text, managed_routes, rewrite_routes
 
-from kodoctl.pipeline.recommend.setting_patch import rewrite_setting, with_setting
-from kodoctl.pipeline.recommend.slot_use import SettingChange
-from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, ManagedRoute, Text, managed_routes, rewrite_routes
 from kodoctl.topology.model.subscription import Route
 from kodoctl.topology.model.topology import Subscription
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kodoctl.pipeline.recommend.noisy_neighbours import ENTER, RECENT
-from kodoctl.pipeline.recommend.slot_bulkheads import (
+from kodo_pipeline.recommend.noisy_neighbours import ENTER, RECENT
+from kodo_pipeline.recommend.slot_bulkheads import (
     DeclaredBulkhead,
     LaneGroup,
     bulkheads_exceeded,
     recommend_bulkhead,
 )
-from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, is_harmed, slots_for
+from kodo_pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, is_harmed, slots_for
+
 from tests.samples.profiles import examples
 
 WIDTH, TOTAL = 300_000, 16

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from kodoctl.errors import UsageError
-from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
-from kodoctl.pipeline.recommend.slot_judgement import (
+from kodo_pipeline.recommend.noisy_neighbours import LevelMove
+from kodo_pipeline.recommend.slot_judgement import (
     Goals,
     judge_settings,
     recommend_by_slots,
     slot_query,
     tenant_goals,
 )
-from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
-from kodoctl.pipeline.recommend.subscription_routes import movable_subscriptions, with_level
+from kodo_pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
+from kodo_pipeline.recommend.subscription_routes import movable_subscriptions, with_level
+
+from kodoctl.errors import UsageError
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.model.topology import GroundTopic

@@ -9,8 +9,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from kodoctl.pipeline.recommend.yaml_patch import (
+from kodo_pipeline.recommend.yaml_patch import (
     CannotPatchError,
     ManagedRoute,
     foreign_tenants,
@@ -19,6 +18,7 @@ from kodoctl.pipeline.recommend.yaml_patch import (
     rewrite_routes,
     unified_diff,
 )
+
 from kodoctl.topology.model.subscription import Route
 from tests.samples.profiles import examples
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from kodoctl.pipeline.report.document import FAILURES, coarser, fitting
+from kodo_pipeline.report.document import FAILURES, coarser, fitting
+
 from tests.samples.reports import AT, MINUTE, busy, failure, made, quiet, tenant, wait
 
 

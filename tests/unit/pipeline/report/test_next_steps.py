@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import typer.main
+from kodo_pipeline.report import next_steps as module
+from kodo_pipeline.report.document import document
 
-from kodoctl.pipeline.report import next_steps as module
-from kodoctl.pipeline.report.document import document
 from kodoctl.recall.filter.condition import literal, parse
 from tests.samples.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, tenant, wait
 
@@ -136,7 +136,7 @@ def test_letters_of_another_subscription_have_their_own_cause():
 
 KINDS = [
     kind for kinds in module._DOUBTS for kind in kinds
-]  # those of kodoctl.pipeline.audit.verdict, which a test below holds against its source
+]  # those of kodo_pipeline.audit.verdict, which a test below holds against its source
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -152,7 +152,7 @@ def test_every_doubt_has_advice_with_commands_that_can_be_typed(kind):
 def test_no_kind_of_doubt_is_without_advice():
     import inspect
 
-    from kodoctl.pipeline.audit import verdict
+    from kodo_pipeline.audit import verdict
 
     known = set(re.findall(r'_doubt\("([a-z ]+)"', inspect.getsource(verdict))) | {one.value for one in verdict._DOUBTS}
     assert known == set(KINDS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kodoctl.pipeline.rollup.landed_days import day_of, with_neighbours
+from kodo_pipeline.rollup.landed_days import day_of, with_neighbours
+
 from kodoctl.topology.units import LATEST
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from kodoctl.pipeline.rollup.latency_histograms import Histograms, bucket_of, percentiles_of
+from kodo_pipeline.rollup.latency_histograms import Histograms, bucket_of, percentiles_of
 
 SHARES = {"p50": 0.5, "p95": 0.95, "most": 1.0}
 

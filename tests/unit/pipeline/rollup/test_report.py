@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_pipeline.rollup.report import DAY, document, parse_window
+from kodo_pipeline.rollup.rollup_text import lines
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.rollup.report import DAY, document, parse_window
-from kodoctl.render.rollup_text import lines
 
 ZERO = dict.fromkeys(
     ("arrivals", "done", "failed", "rerouted", "over_limit", "retries", "dead", "discarded", "repeated"), 0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pyarrow as pa
-
-from kodoctl.pipeline.ingest.tables import LATENCIES, ROLLUP, SENT
-from kodoctl.pipeline.rollup.small_counts import small_counts
+from kodo_pipeline.landing.tables import LATENCIES, ROLLUP, SENT
+from kodo_pipeline.rollup.small_counts import small_counts
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEYS = {"window_ts": AT, "topic": "orders", "subscription": None, "level": "L1", "state": "ready", "tenant": "u1"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kodoctl.pipeline.rollup.time_bounds import CLOCKS, LONGEST, TimeBounds
+from kodo_pipeline.rollup.time_bounds import CLOCKS, LONGEST, TimeBounds
+
 from kodoctl.topology.units import LATEST
 from tests.samples.reports import AT, HOUR
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from kodoctl.pipeline.run.run_deadline import RunDeadline
+from kodo_pipeline.run.run_deadline import RunDeadline
 
 
 class Calls:

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kodo_pipeline.ingest import job as ingest_job
+from kodo_pipeline.run import job as run_job
+from kodo_pipeline.run.job import RunRequest, RunResult, run_topology
+from kodo_pipeline.spark.spark_session import SparkSettings
 
 from kodoctl.errors import KodoctlError, StoppedError, error
-from kodoctl.pipeline.ingest import job as ingest_job
-from kodoctl.pipeline.run import job as run_job
-from kodoctl.pipeline.run.job import RunRequest, RunResult, run_topology
-from kodoctl.pipeline.spark.spark_session import SparkSettings
 from kodoctl.pulsar.connection.connection import Connection
 
 AUDIT: Any = {"verdict": "loss", "findings": [], "notes": []}

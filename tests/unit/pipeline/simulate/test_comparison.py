@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from kodoctl.errors import UsageError
-from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied, unified_diff
-from kodoctl.pipeline.simulate.comparison import (
+from kodo_pipeline.recommend.yaml_patch import CannotPatchError, applied, unified_diff
+from kodo_pipeline.simulate.comparison import (
     Trial,
     asked_properties,
     document,
@@ -17,8 +15,10 @@ from kodoctl.pipeline.simulate.comparison import (
     slots_of,
     times_by_state,
 )
-from kodoctl.pipeline.simulate.outage_request import OutageRequest
-from kodoctl.render.simulation_text import lines
+from kodo_pipeline.simulate.outage_request import OutageRequest
+from kodo_pipeline.simulate.simulation_text import lines
+
+from kodoctl.errors import UsageError
 from kodoctl.topology.model.topology import GroundTopic
 
 

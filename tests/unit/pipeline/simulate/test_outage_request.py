@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kodo_pipeline.simulate.outage_request import OutageRequest, outage_of
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.simulate.outage_request import OutageRequest, outage_of
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_pipeline.source.coverage import Coverage
+from kodo_pipeline.source.splits import LedgerRange, Split
 
-from kodoctl.pipeline.source.coverage import Coverage
-from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.pulsar.binary.undeliverable_entries import EntryRun, Expected
 
 _PIECES = (LedgerRange(3, 4, 9, 10), LedgerRange(5, 0, 3, 10), LedgerRange(5, 4, 6, 10), LedgerRange(8, 0, 0, 10))

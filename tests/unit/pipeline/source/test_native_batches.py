@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_pipeline.landing.tables import MESSAGES
+from kodo_pipeline.source import native_batches
+from kodo_pipeline.source.message_columns import Columns, NoMessage, record_batch
+from kodo_pipeline.source.native_batches import EntrySpan, arrays_of, choose_batches
+from kodo_pipeline.source.options import read_options
+from kodo_pipeline.source.splits import LedgerRange, Split
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.ingest.tables import MESSAGES
-from kodoctl.pipeline.source import native_batches
-from kodoctl.pipeline.source.message_columns import Columns, NoMessage, record_batch
-from kodoctl.pipeline.source.native_batches import EntrySpan, arrays_of, choose_batches
-from kodoctl.pipeline.source.options import read_options
-from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.topology.units import LATEST
 from tests.native.client_messages import built, resident, wrapped
 from tests.samples.profiles import examples

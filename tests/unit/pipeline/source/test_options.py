@@ -7,9 +7,9 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.source.options import addressed, read_options, unknown
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.source.options import addressed, read_options, unknown
 from kodoctl.pulsar.connection.connection import Connection, Flags, connect
 from kodoctl.pulsar.connection.secret import Secret
 from tests.brokers.authentication import make_certificates

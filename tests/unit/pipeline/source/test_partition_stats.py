@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from kodo_pipeline.evidence.cursors import read_cursors
+from kodo_pipeline.ingest.job import IngestRequest as Ingest
+from kodo_pipeline.ingest.job import present
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.source.partition_stats import internal_stats, read_stored
 
-from kodoctl.pipeline.ingest.cursors import read_cursors
-from kodoctl.pipeline.ingest.job import IngestRequest as Ingest
-from kodoctl.pipeline.ingest.job import present
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.source.partition_stats import internal_stats, read_stored
 from kodoctl.pulsar.admin.admin import AdminError
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
 from tests.services.servers import Answer, Request, Server, answer_json, serving
-from tests.unit.pipeline.audit.test_readings import READY, expansion
+from tests.unit.pipeline.evidence.test_readings import READY, expansion
 
 __all__ = ["expansion"]
 TOPIC = TopicName.parse(READY)

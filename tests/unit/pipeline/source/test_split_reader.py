@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
+from kodo_pipeline.source import split_reader
+from kodo_pipeline.source.message_columns import Columns
+from kodo_pipeline.source.split_reader import queue_size, runs
+from kodo_pipeline.source.splits import LedgerRange, Split
 
-from kodoctl.pipeline.source import split_reader
-from kodoctl.pipeline.source.message_columns import Columns
-from kodoctl.pipeline.source.split_reader import queue_size, runs
-from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.topology.units import LATEST
 
 Found = list[tuple[int, int, int, int]]

@@ -7,11 +7,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kodoctl.pipeline.source import offsets
-from kodoctl.pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
-from kodoctl.pipeline.source.offsets import BEGIN, StreamOffset, advanced, holes, mark, missing, wanted
-from kodoctl.pipeline.source.splits import (
+from kodo_pipeline.source import offsets
+from kodo_pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
+from kodo_pipeline.source.offsets import BEGIN, StreamOffset, advanced, holes, mark, missing, wanted
+from kodo_pipeline.source.splits import (
     SMALLEST,
     START,
     LedgerRange,

@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from kodo_pipeline.ingest.event_source import EventStream
+from kodo_pipeline.ingest.events import TopicRole
+from kodo_pipeline.source import partition_stats
+from kodo_pipeline.source.data_source import PulsarStream
+from kodo_pipeline.source.options import Options
+from kodo_pipeline.source.partition_stats import PartitionMetadata
 
 from kodoctl.errors import ClusterError
-from kodoctl.pipeline.ingest.event_source import EventStream
-from kodoctl.pipeline.ingest.events import TopicRole
-from kodoctl.pipeline.source import partition_stats
-from kodoctl.pipeline.source.data_source import PulsarStream
-from kodoctl.pipeline.source.options import Options
-from kodoctl.pipeline.source.partition_stats import PartitionMetadata
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
-from tests.unit.pipeline.audit.test_readings import READY
+from tests.unit.pipeline.evidence.test_readings import READY
 from tests.unit.pipeline.source.test_partition_stats import answering
 
 PART = f"{READY}-partition-0"

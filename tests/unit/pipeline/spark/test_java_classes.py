@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from kodoctl.pipeline.spark.java_classes import JavaClassMembers, keep_java_classes
+from kodo_pipeline.spark.java_classes import JavaClassMembers, keep_java_classes
 
 
 class Functions:

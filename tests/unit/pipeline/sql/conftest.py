@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.landing.landing_store import Landing
 
-from kodoctl.pipeline.ingest.landing_store import Landing
 from tests.spark.other_readers import fill
 
 

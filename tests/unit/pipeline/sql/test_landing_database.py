@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_pipeline.audit.report import SampledFinding, sql
+from kodo_pipeline.landing.delta_tables import LandingTable
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.landing_store import Landing
+from kodo_pipeline.landing.recorded_tables import ERASURES
+from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
+from kodo_pipeline.sql.landing_database import NAMES, LandingDatabase, is_complete, open_database
 
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.pipeline.audit.report import SampledFinding, sql
-from kodoctl.pipeline.ingest.delta_tables import LandingTable
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit
-from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.recorded_tables import ERASURES
-from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
-from kodoctl.pipeline.sql.landing_database import NAMES, LandingDatabase, is_complete, open_database
 from tests.services.object_stores import BUCKET, object_store, refusing_store
 from tests.spark.other_readers import COUNTS
-from tests.unit.pipeline.ingest.landings import anew
+from tests.unit.pipeline.landings import anew
 
 COUNTED = "SELECT date, topic, count(*)::int, sum(size)::int FROM events GROUP BY ALL ORDER BY ALL"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_pipeline.evidence.recording_workers import _is_unrecorded
 
 from kodoctl.errors import ClusterError
-from kodoctl.pipeline.ingest.recording_workers import _is_unrecorded
 from kodoctl.pulsar.binary import recall_transport
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, _locked
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor

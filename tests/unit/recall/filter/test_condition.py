@@ -119,7 +119,7 @@ def test_a_payload_that_is_no_json_or_no_text_has_no_values() -> None:
 
 
 def test_a_time_that_no_table_holds_is_what_tables_have_for_it() -> None:
-    """As kodoctl.pipeline.source.split_reader: else Spark would choose other letters."""
+    """As kodo_pipeline.source.split_reader: else Spark would choose other letters."""
     none = parse("event_at is null", NOW)
     for at in (0, LATEST + 1, time.time_ns(), 2**63, 2**64 - 1):
         assert none.chooses(letter(event_time=at))

@@ -15,9 +15,9 @@ from kodo_consumer.core.values.envelope import (
     message_identity,
     read_headers,
 )
+from kodo_pipeline.ingest.events import TopicRole, events
+from kodo_pipeline.landing.tables import MESSAGES
 
-from kodoctl.pipeline.ingest.events import TopicRole, events
-from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.protocol.properties import ID, MAX_ID, ORIGIN_ID
 from kodoctl.recall.message.stored_message import DeadLetter, Position
 

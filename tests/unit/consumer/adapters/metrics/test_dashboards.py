@@ -17,8 +17,8 @@ from kodo_consumer.adapters.metrics.collector import EXPORTED
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS
 from kodo_consumer.cli.main import main
+from kodo_pipeline.run.pipeline_metrics import PIPELINE_METRICS
 
-from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
 from kodoctl.status.status_metrics import STATUS_METRICS
 from tests.brokers.workspace import this_process_goes_on
 

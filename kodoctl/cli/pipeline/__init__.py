@@ -1,1 +1,0 @@
-"""Commands of the pipeline. Spark is imported when one of them runs, never before."""

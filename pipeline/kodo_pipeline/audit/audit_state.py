@@ -1,0 +1,210 @@
+"""State of the audits of a landing: what the last one settled, and whether the next one may begin with it. Pure.
+
+The rows of the state are tables (kodo_pipeline.landing.state_tables); this is what the commit of an audit says of
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kodo_pipeline.landing.landing_commits import AUDIT_RUN, LandingCommit, batches, rows_of
+from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS, Table
+from kodoctl import __version__
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from kodo_pipeline.evidence.partition_history import Key
+    from kodo_pipeline.evidence.readings import AuditScope
+    from kodo_pipeline.landing.data_files import DataFile
+    from kodo_pipeline.landing.removal_record import RemovalRecord
+    from kodo_pipeline.source.splits import Place
+    from kodoctl.pulsar.connection.secret import Secret
+
+_RULES: Final = 5  # what an audit judges by; another number: states of other kodoctls are of no use
+JUDGED: Final = (EVENTS, TRANSITIONS)  # tables whose rows are judged once
+_CURSOR: Final = ("mark_ledger", "mark_entry", "acknowledged")
+_MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them
+
+
+@dataclass(frozen=True, slots=True)
+class SettledTotals:
+    """Counts over all rows that were judged before. `fates`: settled messages by (number of the subscription, rank);
+    `contradictions`: by number of the subscription; `newest`: publish time of the newest message in ms; `meant`: first
+    hops that are meant for one subscription, by (topic, subscription); `since`: settled messages that were published
+    before that (ms) are not counted, because their rows were gone when the counts began; None: all are; `removal`: run
+    of the last removal then, "" where there was none: rows that a later one removed are counted.
+    """
+
+    fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    contradictions: Mapping[int, int] = field(default_factory=dict)
+    newest: int | None = None
+    unnumbered: int = 0
+    meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    since: int | None = None
+    removal: str = ""
+
+    @classmethod
+    def of_removed(cls, record: RemovalRecord | None) -> Self:
+        """Returns the totals that an audit of all rows starts with: the counts of settled messages whose rows were
+        removed. All are zero if `record` is None, that is, if no rows were removed.
+        """
+        if record is None:
+            return cls()
+        found = record.totals
+        return cls(
+            newest=found.newest,
+            unnumbered=found.unnumbered,
+            meant=found.meant,
+            since=record.before,
+            removal=record.run,
+        )
+
+    @property
+    def messages(self) -> int:
+        """Settled messages of all subscriptions."""
+        return sum(self.fates.values())
+
+
+@dataclass(frozen=True, slots=True)
+class AuditState:
+    """`basis`: digest of everything but rows that a verdict rests on; `batch`: the last one that was judged, with all
+    before it; `rows`: of the landing's tables then; `ends`: last position of each partition that was read then; `kept`:
+    rows of the state's own tables; `number`: of its commit; `dead`: digests of the cursors of dead letter topics.
+    """
+
+    basis: str
+    batch: int
+    rows: Mapping[str, int]
+    ends: Mapping[Key, Place]
+    totals: SettledTotals
+    kept: Mapping[str, int] = field(default_factory=dict)
+    number: int = -1
+    dead: Mapping[Key, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
+        """Returns the state that the last audit committed. None if there was no audit, or if the audit used other rules
+        than this version of kodoctl.
+        """
+        found = _last_audit(commits)
+        if found is None or found.facts.get("rules") != _RULES:
+            return None
+        facts = found.facts
+        totals = SettledTotals(
+            {(family, rank): count for family, rank, count in facts["fates"]},
+            dict(facts["contradictions"]),
+            facts["newest"],
+            facts["unnumbered"],
+            {(topic, name): count for topic, name, count in facts["meant"]},
+            facts["since"],
+            facts["removal"],
+        )
+        ends = {(topic, part): (ledger, entry) for topic, part, ledger, entry in facts["ends"]}
+        dead = {(topic, part): digest for topic, part, digest in facts["dead"]}
+        return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number, dead)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Returns the state as the JSON facts of a commit; `of` reads them."""
+        totals = self.totals
+        return {
+            "rules": _RULES, "basis": self.basis, "batch": self.batch, "rows": dict(self.rows),
+            "kept": dict(self.kept), "ends": [[*key, *place] for key, place in self.ends.items()],
+            "dead": [[*key, digest] for key, digest in self.dead.items()],
+            "fates": [[*key, count] for key, count in totals.fates.items()],
+            "contradictions": [list(one) for one in totals.contradictions.items()],
+            "newest": totals.newest, "unnumbered": totals.unnumbered,
+            "meant": [[*key, count] for key, count in totals.meant.items()], "since": totals.since,
+            "removal": totals.removal,
+        }  # fmt: skip
+
+    def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
+        """True if these are its tables, with all their rows: a table whose log was lost has those of its last commit."""
+        return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())
+
+    @property
+    def is_small(self) -> bool:
+        """True if a commit can hold it."""
+        return len(self.totals.meant) <= _MOST
+
+
+def is_of_other_rules(commits: Iterable[LandingCommit]) -> bool:
+    """True if the last audit was that of a kodoctl which judged, or kept its state, otherwise."""
+    found = _last_audit(commits)
+    return found is not None and found.facts.get("rules") != _RULES
+
+
+def _last_audit(commits: Iterable[LandingCommit]) -> LandingCommit | None:
+    return next((one for one in commits if one.run == AUDIT_RUN), None)
+
+
+def basis_of(ground: AuditScope, keys: Secret | None) -> str:
+    """Digest of subscriptions, lanes, keys and program: whoever changes one of them changes what was settled."""
+    facts = [
+        __version__,
+        [[one.number, one.topic, one.subscription, one.mode] for one in ground.families],
+        [
+            [one[name] for name in ("msg_topic", "msg_partition", "subscription", "state", "family")]
+            for one in ground.lanes
+        ],
+        None if keys is None else hashlib.sha256(keys.reveal().encode()).hexdigest(),
+    ]
+    return _digest(facts)
+
+
+def _digest(facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def ends_of(ground: AuditScope) -> dict[Key, Place]:
+    """Last position of each partition that was read."""
+    return {
+        (one["msg_topic"], one["msg_partition"]): (one["last_ledger"], one["last_entry"])
+        for one in ground.lanes
+        if one["last_ledger"] is not None
+    }
+
+
+def dead_cursors(ground: AuditScope) -> dict[Key, str]:
+    """Digest of how far each dead letter topic is acknowledged: a letter that is settled is not, and no row of it says when
+    it is.
+    """
+    return {
+        (one["msg_topic"], one["msg_partition"]): _digest([one[name] for name in _CURSOR])
+        for one in ground.lanes
+        if one["state"] == State.DEAD
+    }
+
+
+def last_batch(commits: Iterable[LandingCommit]) -> int:
+    """The last one that counts, -1 where there is none."""
+    return max(batches(commits), default=-1)
+
+
+def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
+    """Rows of the tables whose rows are judged once."""
+    return {table.name: rows_of(commits, table) for table in JUDGED}
+
+
+def fresh_files(
+    state: AuditState, files: Mapping[str, Sequence[DataFile]], removed: Mapping[str, int] | None = None
+) -> dict[Table, list[DataFile]] | None:
+    """Files of the batches behind the state's. None if the others have not the rows that were judged, less those that a
+    removal took out (`removed`, by table): something was put together, or deleted, since.
+    """
+    found = {table: [one for one in files[table.name] if one.batch > state.batch] for table in JUDGED}
+    for table, fresh in found.items():
+        before = sum(one.rows for one in files[table.name]) - sum(one.rows for one in fresh)
+        if before + (removed or {}).get(table.name, 0) != state.rows[table.name]:
+            return None
+    return found
+
+
+def letter_hash(letter: Sequence[object]) -> int:
+    """Hash of an entry of the recall ledger: 64 bits, signed."""
+    digest = hashlib.blake2b(json.dumps(list(letter)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

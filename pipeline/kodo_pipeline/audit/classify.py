@@ -1,0 +1,368 @@
+"""Classification for the audit: the fate of every message for every subscription. Transforms of Spark DataFrames:
+first each position of a message gets its fate, then the message gets the worst fate of its positions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.positions import PLACE, WEIGHTS, split_position
+from kodo_pipeline.audit.removed_rows import with_removed
+from kodo_pipeline.evidence.audit_evidence import RANKS, Cause, MessageStatus
+from kodo_pipeline.spark.spark_session import small_table
+from kodoctl.protocol.audit_records import Event
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from kodo_pipeline.audit.removed_rows import RemovedRows
+
+CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
+FINDINGS: Final = (MessageStatus.OVERDUE, MessageStatus.UNPROVED, MessageStatus.UNKNOWN, MessageStatus.LOST)
+_CAUSES: Final = 100  # rank and cause in one number: a struct is not compared, and costs more than the judgement
+_AWAY: Final = -1  # a place outside of what was read: nothing can be said of it
+_LANE: Final = (
+    "lane", "family", "state", "mark_ledger", "mark_entry", "acknowledged", "aged_ledger", "aged_entry", "started_ledger",
+    "started_entry", "proven_ranges",
+    "first_ledger", "first_entry", "last_ledger", "last_entry", "covered", "proved", "recorded", "horizon", "read_at",
+)  # fmt: skip
+
+
+def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = None) -> DataFrame:
+    """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop, doubtful, stored, carried,
+    final) of every place. `*_next_hop` are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES +
+    cause`; `doubtful`: 1 where they differ, a number because Spark leaves out blocks of what was persisted by numbers.
+    `final`: no later row that a broker or a worker writes in the course of things changes that. `judged` reads the
+    result twice: persist it. Each step is a projection of its own, so that nothing is worked out twice, and no method
+    that Spark makes of it is too long for Java to compile.
+    """
+    return (
+        with_removed(places, lanes, removed)
+        .join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner")
+        .withColumns({"is_acknowledged": _is_acknowledged(), "precedes_trail": _precedes_trail()})
+        .withColumn("acknowledged_unrecorded", _acknowledged_unrecorded())
+        .withColumn("without_next_hop", _judgement())
+        .withColumn("with_next_hop", _followed())
+        .select(
+            *PLACE,
+            "family",
+            "identity",
+            "next",
+            "completions",
+            "published",
+            "without_next_hop",
+            "with_next_hop",
+            F.when(F.col("without_next_hop") != F.col("with_next_hop"), 1).otherwise(0).alias("doubtful"),
+            "stored",
+            "carried",
+            _final().alias("final"),
+        )
+    )
+
+
+def _final() -> Column:
+    """True if the place's record tells its fate, or if it is that of a dead letter which nobody has released."""
+    without = F.col("without_next_hop")
+    certain = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
+    return (_ended() & certain) | (_named_letter() & (without == RANKS[MessageStatus.DEAD] * _CAUSES))
+
+
+def _ended() -> Column:
+    """True if it has a record, and its acknowledgement was read, before which all records are: it is not received again.
+    What a recall is about has not ended.
+    """
+    recorded = (F.col("weight") > 0) & (F.col("state") != "dead") & F.coalesce("is_acknowledged", F.lit(False))
+    return F.col("stored") & ~F.col("recalled") & recorded
+
+
+def _named_letter() -> Column:
+    """True of a dead letter that a record names, and no recall. Of one with two names nobody could tell its cursor."""
+    one_name = ~F.coalesce("identity_conflict", F.lit(False))
+    return F.col("stored") & ~F.col("recalled") & (F.col("state") == "dead") & F.col("referenced") & one_name
+
+
+def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
+    """(PLACE, family, identity, rank, cause, completions, published, outcome, final) of every place. `rank` is of
+    kodo_pipeline.evidence.audit_evidence.RANKS, null of a place outside of what was read; `cause` of CAUSES, null
+    where there is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was
+    persisted.
+    `hops`: kodo_pipeline.audit.positions.hops.
+    """
+    decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))
+    asked = (
+        outcomes.where("doubtful = 1")
+        .join(hops.withColumn("found", F.lit(True)), ["family", "next"], how="left")
+        .withColumn("outcome", F.when(F.col("found"), F.col("with_next_hop")).otherwise(F.col("without_next_hop")))
+    )
+    columns = (*PLACE, "family", "identity", "completions", "published", "outcome", "final")
+    known = F.nullif(F.col("outcome"), F.lit(_AWAY))
+    return (
+        asked.select(*columns)
+        .unionByName(decided.select(*columns))
+        .withColumn("known", known)
+        .select(
+            *PLACE,
+            "family",
+            "identity",
+            F.expr(f"known div {_CAUSES}").cast("int").alias("rank"),
+            F.nullif(F.col("known") % _CAUSES, F.lit(0)).alias("cause"),
+            "completions",
+            "published",
+            "outcome",
+            "final",
+        )
+    )
+
+
+def judged_anew(
+    judged: DataFrame, places: DataFrame, fate: MessageStatus, cause: Cause | None, least: MessageStatus
+) -> DataFrame:
+    """`judged`, with another fate and cause for these places (PLACE) where theirs is `least`, or worse."""
+    is_chosen = F.col("is_chosen") & (F.col("outcome") >= outcome_of(least))
+    changed = {
+        "rank": F.lit(RANKS[fate]),
+        "cause": F.lit(None if cause is None else CAUSES[cause]),
+        "outcome": F.lit(outcome_of(fate, cause)),
+    }
+    return (
+        judged.join(F.broadcast(places.withColumn("is_chosen", F.lit(True))), list(PLACE), how="left")
+        .withColumns({name: F.when(is_chosen, value).otherwise(F.col(name)) for name, value in changed.items()})
+        .select(*judged.columns)
+    )
+
+
+def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataFrame:
+    """`judged`, without the losses and doubts at (msg_topic, subscription, id) of `places`, few."""
+    named = split_position(places, "id", "").withColumnRenamed("part", "msg_partition")
+    here = named.join(
+        lanes.select("lane", "msg_topic", "msg_partition", "subscription"),
+        ["msg_topic", "msg_partition", "subscription"],
+    )
+    return judged_anew(judged, here.select(*PLACE).distinct(), MessageStatus.WRITTEN_OFF, None, MessageStatus.UNPROVED)
+
+
+def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[tuple[str, int, str]]) -> DataFrame:
+    """`judged`, with overdue messages of these ready lanes (kodo_pipeline.audit.write_offs.Bookings) as waiting."""
+    named = small_table(judged.sparkSession, delayed, "msg_topic string, msg_partition int, subscription string")
+    here = lanes.where(F.col("state") == State.READY.value).join(named, ["msg_topic", "msg_partition", "subscription"])
+    waits = F.col("waits") & (F.col("rank") == RANKS[MessageStatus.OVERDUE])
+    return (
+        judged.join(F.broadcast(here.select("lane", F.lit(True).alias("waits"))), "lane", how="left")
+        .withColumns(
+            {
+                "rank": F.when(waits, RANKS[MessageStatus.WAITING]).otherwise(F.col("rank")),
+                "outcome": F.when(waits, outcome_of(MessageStatus.WAITING)).otherwise(F.col("outcome")),
+            }
+        )
+        .select(*judged.columns)
+    )
+
+
+def messages(judged: DataFrame) -> DataFrame:
+    """(family, identity, rank, settled): of a message's places the worst one counts; `rank` null: nothing can be said of
+    any. Done at several places, or several times at one, is done twice. `settled`: every place that it is known at is
+    final (kodo_pipeline.audit.settlement).
+    """
+    twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
+    return (
+        judged.groupBy("family", "identity")
+        .agg(
+            F.max("rank").alias("worst"),
+            F.sum(F.when(F.col("rank").isNotNull(), F.col("completions"))).alias("completions"),
+            F.bool_and("final").alias("final"),
+        )
+        .select(
+            "family",
+            "identity",
+            F.when(twice, RANKS[MessageStatus.DUPLICATED]).otherwise(F.col("worst")).alias("rank"),
+            (F.col("final") & F.coalesce(F.col("worst") > RANKS[MessageStatus.MOVING], F.lit(False))).alias("settled"),
+        )
+    )
+
+
+def tallied(messages: DataFrame) -> DataFrame:
+    """Number of messages by status: columns `family`, `rank`, `settled`, `messages`."""
+    known = messages.where(F.col("rank").isNotNull())
+    return known.groupBy("family", "rank", "settled").agg(F.count("*").alias("messages"))
+
+
+def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(fate, cause, topic, subscription, msg_topic, id, identity) of the places with a fate of FINDINGS. `id`:
+    `ledger:entry:partition:batch index`; `identity` is a hash.
+    """
+    named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
+    return (
+        judged.where(F.col("outcome") >= RANKS[FINDINGS[0]] * _CAUSES)
+        .join(F.broadcast(named), "lane", how="inner")
+        .select(
+            _text({rank: fate.value for fate, rank in RANKS.items()}, "rank").alias("fate"),
+            _text({number: cause.value for cause, number in CAUSES.items()}, "cause").alias("cause"),
+            "topic",
+            "subscription",
+            "msg_topic",
+            F.concat_ws(":", "ledger", "entry", "msg_partition", "batch").alias("id"),
+            "identity",
+        )
+    )
+
+
+def _text(names: dict[int, str], column: str) -> Column:
+    return F.coalesce(*(F.when(F.col(column) == number, F.lit(name)) for number, name in names.items()))
+
+
+def _at_most(ledger: str, entry: str) -> Column:
+    """True if the position of the row is at or before the given position; null if the given position is null."""
+    return F.expr(f"ledger < {ledger} OR (ledger = {ledger} AND entry <= {entry})")
+
+
+def _before(ledger: str, entry: str) -> Column:
+    return F.expr(f"ledger < {ledger} OR (ledger = {ledger} AND entry < {entry})")
+
+
+def _is_acknowledged() -> Column:
+    """Null where the subscription is not on the partition."""
+    inside = "exists(acknowledged, one -> one.ledger = ledger AND entry BETWEEN one.first AND one.last)"
+    return _at_most("mark_ledger", "mark_entry") | F.expr(f"coalesce({inside}, false)")
+
+
+def _precedes_trail() -> Column:
+    """True if it cannot be judged, unless it was acknowledged while an audit trail was complete that has ended since."""
+    after, last = "struct(one.after_ledger, one.after_entry)", "struct(one.last_ledger, one.last_entry)"
+    inside = f"struct(ledger, entry) > {after} AND struct(ledger, entry) <= {last}"
+    started = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
+    return started & ~F.expr(f"coalesce(exists(proven_ranges, one -> {inside}), false)")
+
+
+def _acknowledged_unrecorded() -> Column:
+    """True if the message was stored for the subscription and acknowledged by it, and has no record."""
+    mine = F.col("stored") & F.col("addressed") & (F.col("state") != "dead") & (F.col("weight") == 0)
+    mine = mine & ~(F.col("sent") | F.col("discarded"))
+    return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & F.col("is_acknowledged")), F.lit(False))
+
+
+def _overdue() -> Column:
+    """Condition: the message is older than the audit's horizon, by its publish time (its producer's clock) or by the
+    time at which it was read.
+    """
+    old = F.col("read_at") - F.col("published") > F.col("horizon")
+    return old | F.coalesce(_at_most("aged_ledger", "aged_entry"), F.lit(False))
+
+
+def outcome_of(fate: MessageStatus, cause: Cause | None = None) -> int:
+    """Returns the rank of a fate and its cause as one number, as `outcomes` has them. The number of a fate without a
+    cause is never greater than that of the same fate with a cause.
+    """
+    return RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0)
+
+
+def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
+    return F.lit(outcome_of(fate, cause))
+
+
+def _followed() -> Column:
+    """The outcome if a next hop was stored: that of `_judgement`, but for the places that it explains."""
+    judged_by_record = F.col("removed") | (F.col("stored") & (F.col("state") != "dead") & F.col("addressed"))
+    moved = judged_by_record & (F.col("weight") > 0) & (F.col("weight") < WEIGHTS[Event.SKIPPED])
+    gone = ~F.col("removed") & F.col("acknowledged_unrecorded") & ~F.col("recall_unconfirmed")
+    return (
+        F.when(moved & ~F.coalesce("identity_conflict", F.lit(False)), _is(MessageStatus.MOVING))
+        .when(gone & F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNRECORDED))
+        .when(gone, _is(MessageStatus.MOVING))
+        .otherwise(F.col("without_next_hop"))
+    )
+
+
+def _judgement() -> Column:
+    """The outcome if no next hop was stored."""
+    absent = F.col("mark_ledger").isNull()
+    return (
+        F.when(F.col("removed"), _of_removed(absent))
+        .when(~F.col("stored"), _of_unread())
+        .when(F.col("state") == "dead", _of_dead(absent))
+        .when(~F.col("addressed"), _is(MessageStatus.NOT_FOR_ME))
+        .when(F.col("weight") > 0, _of_recorded(absent))
+        .when(F.col("sent"), _is(MessageStatus.MOVING))
+        .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
+        .when(
+            F.col("recall_unconfirmed") & F.coalesce(F.col("is_acknowledged"), F.lit(True)),
+            _is(MessageStatus.UNPROVED, Cause.UNCONFIRMED_RECALL),
+        )
+        .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
+        .when(F.col("acknowledged_unrecorded"), _of_gone())
+        .when(_overdue(), _is(MessageStatus.OVERDUE))
+        .when(F.col("state") == "ready", _is(MessageStatus.OPEN))
+        .otherwise(_is(MessageStatus.WAITING))
+    )
+
+
+def _of_unread() -> Column:
+    """Outcome of a place that is referenced, or has a record, and whose message was not read. After the last position
+    that was read, the message is still to come. A message before the first one was trimmed, and only a record, or a
+    recall that arrived, proves that it was not lost there.
+    """
+    before = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False))
+    outside = before | ~F.coalesce(_at_most("last_ledger", "last_entry"), F.lit(False))
+    recorded = F.col("weight") > 0
+    return (
+        F.when(~F.col("referenced") & ~recorded, _AWAY)
+        .when(F.col("referenced") & F.col("sent"), _is(MessageStatus.MOVING))
+        .when(before & ~recorded, _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .when(outside & F.col("referenced"), _is(MessageStatus.MOVING))
+        .when(outside, _AWAY)
+        .when(~F.col("covered"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .when(recorded, _is(MessageStatus.UNKNOWN))
+        .otherwise(_is(MessageStatus.LOST, Cause.VANISHED))
+    )
+
+
+def _of_removed(absent: Column) -> Column:
+    """Outcome of a place whose message was settled and removed. See kodo_pipeline.audit.removed_rows."""
+    return (
+        F.when(F.col("weight") > 0, _of_recorded(absent))
+        .when(F.col("referenced") & ~F.col("stored"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .otherwise(_AWAY)
+    )
+
+
+def _of_dead(absent: Column) -> Column:
+    return (
+        F.when(F.col("sent"), _is(MessageStatus.MOVING))
+        .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
+        # Cursors know whole entries: a letter that others of its batch hold up may have been let go long before.
+        .when(
+            F.col("recall_unconfirmed") & (absent | F.col("is_acknowledged") | (F.col("batch") >= 0)),
+            _is(MessageStatus.UNPROVED, Cause.UNCONFIRMED_RECALL),
+        )
+        .when(F.col("recall_unconfirmed"), _is(MessageStatus.MOVING))
+        .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
+        .when(F.col("is_acknowledged"), _is(MessageStatus.LOST, Cause.RELEASED))
+        .otherwise(_is(MessageStatus.DEAD))
+    )
+
+
+def _of_recorded(absent: Column) -> Column:
+    weight = F.col("weight")
+    return (
+        F.when(F.col("identity_conflict"), _is(MessageStatus.UNPROVED, Cause.IDENTITY_MISMATCH))
+        .when(weight >= WEIGHTS[Event.REPEATED], _is(MessageStatus.DONE))
+        .when(weight == WEIGHTS[Event.DISCARDED], _is(MessageStatus.DISCARDED))
+        .when(weight == WEIGHTS[Event.SKIPPED], _is(MessageStatus.NOT_FOR_ME))
+        .when(~F.col("target_unread") | F.col("sent"), _is(MessageStatus.MOVING))
+        # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
+        .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
+        .when(F.col("is_acknowledged") | F.col("target_missing"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))
+        .otherwise(_is(MessageStatus.MOVING))
+    )
+
+
+def _of_gone() -> Column:
+    return (
+        F.when(F.col("precedes_trail"), _is(MessageStatus.UNPROVED, Cause.BEFORE))
+        .when(F.col("proved"), _is(MessageStatus.LOST, Cause.GONE))
+        .when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .otherwise(_is(MessageStatus.UNPROVED, Cause.NO_RECORDS))
+    )

@@ -1,0 +1,25 @@
+"""Command-line hints after a loss: the commands that send lost messages again, for users to copy. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kodo_pipeline.audit.audit_document import LostLaneRow
+
+
+def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -> list[str]:
+    """Returns the commands that send lost messages again and then read the result, in order. Empty if `lost` is empty.
+    One plan command covers all lanes.
+
+    `typed`: result of `command_line`; `ledger`: the recall ledger, "" for the default location.
+    """
+    book = f" {shlex.join(['--ledger', ledger])}" if ledger else ""
+    files = [f"lost-{number}.json" for number, _ in enumerate(lost, 1)] if len(lost) > 1 else ["lost.json"]
+    named = [("--topic", one["topic"], "--subscription", one["subscription"], "--lane", one["lane"]) for one in lost]
+    of = f" {shlex.join(named[0])}" if len(lost) == 1 else ""
+    commands = [f"kodoctl pipeline recall plan {typed}{of} --lost --out lost.json{book}"]
+    commands += [f"kodoctl recall apply {file}{book}" for file in files]
+    return [*commands, f"kodoctl pipeline ingest {typed}", f"kodoctl pipeline audit {typed}{book}"] if lost else []

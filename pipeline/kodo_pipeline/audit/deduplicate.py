@@ -1,0 +1,48 @@
+"""Audit records that are stored twice: a worker sends a bundle again whose receipt was lost. Whoever counts takes
+each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.sequence_gaps import WORD, worded
+
+_RECORD: Final = ("worker_run", "number")
+_WORD: Final = ("worker_run", "word")
+
+
+@contextmanager
+def without_duplicates(transitions: DataFrame, *, few: bool = False) -> Iterator[DataFrame]:
+    """Audit records without duplicates: of the rows with one number of one run, the one that was stored first. Runs a
+    query over two columns, but where they are `few`.
+
+    Duplicates carry the same event time, so both fall into the same day, whenever they landed. Duplicates are rare:
+    only blocks of sequence numbers with more rows than distinct numbers are shuffled.
+    """
+    if few:
+        yield _first(transitions)
+        return
+    words = worded(transitions, ["worker_run"], "number")
+    crowded = words.where(F.col("rows") > F.bit_count("bits")).select(*_WORD).persist()
+    try:
+        yield _without(transitions, crowded) if crowded.count() else transitions
+    finally:
+        crowded.unpersist()
+
+
+def _without(transitions: DataFrame, crowded: DataFrame) -> DataFrame:
+    records, some = transitions.withColumn("word", F.expr(f"number div {WORD}")), F.broadcast(crowded)
+    first = _first(records.join(some, list(_WORD), how="left_semi"))
+    return records.join(some, list(_WORD), how="left_anti").unionByName(first).drop("word")
+
+
+def _first(records: DataFrame) -> DataFrame:
+    """Records without a number that a worker gives are all kept."""
+    order = Window.partitionBy(*_RECORD).orderBy("publish_ts", "audit_topic", "audit_id")
+    return records.withColumn("nth", F.row_number().over(order)).where("nth = 1 OR coalesce(number, 0) < 1").drop("nth")

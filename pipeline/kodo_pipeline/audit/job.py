@@ -1,0 +1,399 @@
+# adapter: runs Spark
+"""Did anything get lost or doubled? Runs the transforms on the landing's tables and makes the verdict from their
+counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodo_pipeline.audit.audit_state import SettledTotals
+from kodo_pipeline.audit.classify import (
+    FINDINGS,
+    delayed_by_sender,
+    findings,
+    judged,
+    messages,
+    outcomes,
+    tallied,
+    written_off,
+)
+from kodo_pipeline.audit.completeness import (
+    contradictions,
+    gaps_of,
+    incomplete_producers,
+    incomplete_runs,
+    missing_of,
+    overview,
+    signing_topics,
+)
+from kodo_pipeline.audit.judged_rows import JudgedRows, judged_rows
+from kodo_pipeline.audit.positions import LANES, hops, places
+from kodo_pipeline.audit.recalled import resent, with_evidence
+from kodo_pipeline.audit.report import LostMessages, SampledFinding, document
+from kodo_pipeline.audit.samples import sampled
+from kodo_pipeline.audit.unbooked_recalls import sent_again
+from kodo_pipeline.audit.verdict import SKEW, decide_verdict
+from kodo_pipeline.audit.write_offs import NO_BOOKINGS, Bookings
+from kodo_pipeline.evidence.audit_evidence import (
+    OPEN_FATES,
+    RANKS,
+    AuditEvidence,
+    MessageStatus,
+    Misaddressed,
+    SequenceGap,
+    SubscriptionTotals,
+    UndatedMessages,
+)
+from kodo_pipeline.evidence.partition_history import Key, read_tables
+from kodo_pipeline.evidence.readings import AuditScope, audit_scope
+from kodo_pipeline.spark.concurrent_queries import collect_all, run_queries
+from kodo_pipeline.spark.spark_session import small_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kodo_pipeline.audit.audit_document import AuditDocument
+    from kodo_pipeline.audit.audit_inputs import AuditInputs
+    from kodo_pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
+    from kodoctl.pulsar.connection.secret import Secret
+    from kodoctl.topology.expand import Expansion
+
+_FATES: Final = tuple(MessageStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """Classified positions of an audit, kept for several queries. `outcomes`: of
+    kodo_pipeline.audit.classify.outcomes; `verdicts`: of `judged` there; `lanes`:
+    kodo_pipeline.audit.positions.LANES, the rows of `ground` as a table; `keys`: the keys that producers sign with;
+    `rows`: what was judged; `settled`: what earlier audits counted; `resent`: lost messages that were sent again, by
+    ground topic and subscription.
+    """
+
+    tables: LandedTables
+    ground: AuditScope
+    lanes: DataFrame
+    verdicts: DataFrame
+    outcomes: DataFrame
+    rows: JudgedRows
+    settled: SettledTotals
+    keys: Secret | None = None
+    resent: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    bookings: Bookings = NO_BOOKINGS
+
+    @property
+    def messages(self) -> DataFrame:
+        """Returns the messages as `kodo_pipeline.audit.classify.messages` makes them. A caller that evaluates the
+        table more than once must persist the table.
+        """
+        return messages(self.verdicts)
+
+    def document(self) -> AuditDocument:
+        """The audit's JSON document (kodo_pipeline.audit.report.document), computed by jobs of Spark."""
+        return self.counted()[0]
+
+    def counted(self) -> tuple[AuditDocument, SettledTotals]:
+        """The document; and the counts of all rows so far, with which the next audit begins."""
+        (fates, settled), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
+        ranks = {rank for (_, rank), count in fates.items() if count}
+        (evidence, totals), sampled, lost = run_queries(
+            partial(_evidence, self, fates, numbers), partial(self._sampled, ranks), partial(self._lost, ranks)
+        )
+        verdict = decide_verdict(self.bookings.write_offs.applied(evidence))
+        return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
+
+    def evidence(self) -> AuditEvidence:
+        """The counts that the verdict is made from, as if nothing but messages had been written off."""
+        (fates, _), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
+        return _evidence(self, fates, numbers)[0]
+
+    def places(self, topic: str | None, subscription: str | None, most: int) -> list[tuple[str, str, str]]:
+        """(full name of the topic, subscription, place) of messages that are lost, or not proved done; `most`, in order."""
+        from pyspark.sql import functions as F
+
+        found = findings(self.verdicts, self.lanes).where(F.col("fate") != MessageStatus.OVERDUE.value)
+        for column, name in (("topic", topic), ("subscription", subscription)):
+            found = found if name is None else found.where(F.col(column) == name)
+        columns = ("msg_topic", "subscription", "id")
+        return [tuple(row) for row in found.select(*columns).distinct().orderBy(*columns).limit(most).collect()]
+
+    def _sampled(self, ranks: Collection[int]) -> list[SampledFinding]:
+        """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
+        if max(ranks, default=0) < RANKS[FINDINGS[0]]:
+            return []
+        return [SampledFinding(*row) for row in sampled(findings(self.verdicts, self.lanes)).collect()]
+
+    def _lost(self, ranks: Collection[int]) -> list[LostMessages]:
+        """Lost messages by the lane that lost them. `ranks`: as of `_sampled`."""
+        if RANKS[MessageStatus.LOST] not in ranks:
+            return []
+        names = {lane["msg_topic"]: lane["name"] for lane in self.ground.lanes}
+        lost = (
+            findings(self.verdicts, self.lanes)
+            .where(f"fate = '{MessageStatus.LOST}'")
+            .groupBy("topic", "subscription", "msg_topic")
+            .count()
+        )
+        return sorted(
+            LostMessages(row["topic"], row["subscription"], names[row["msg_topic"]], row["count"])
+            for row in lost.collect()
+        )
+
+
+@contextmanager
+def classify_landing(
+    spark: SparkSession,
+    tables: LandedTables,
+    ground: AuditScope,
+    *,
+    letters: Iterable[RecalledLetter] = (),
+    keys: Secret | None = None,
+    carried: CarriedRows | None = None,
+    bookings: Bookings = NO_BOOKINGS,
+) -> Iterator[AuditResult]:
+    """`ground`: result of kodo_pipeline.audit.last_audit.landed_scope. `bookings`: what books say beside the
+    rows. `keys`: signing keys of the platform; with them
+    only signed marks of producers are believed. `carried`: what earlier audits judged; `tables` then has the rows
+    behind that alone.
+    """
+    lanes = small_table(spark, ground.lanes, LANES)
+    known_letters = list(letters)
+    rows = judged_rows(spark, tables, lanes, known_letters, keys, carried)
+    settled = None if rows.booked is None else with_evidence(rows.booked, rows.events).persist()
+    known = places(rows.events, rows.transitions, settled, lanes, rows.booked)
+    known = outcomes(known, lanes, tables.removed).persist()
+    found = hops(rows.events, lanes)
+    if carried is not None:
+        found = _asked_hops(found, carried, known).persist()  # few; what is settled is read once
+    removed = None if tables.removed is None else tables.removed.record
+    totals = carried.totals if carried is not None else SettledTotals.of_removed(removed)
+    try:
+        again: dict[tuple[str, str], int] = {}
+        if rows.booked is not None and any(letter.lost for letter in known_letters):
+            again = _resent(rows.booked, rows.everything, ground)
+        verdicts = judged(known, found)
+        if bookings.unbooked is not None:
+            verdicts = sent_again(verdicts, lanes, bookings.unbooked)
+        if bookings.delayed:
+            verdicts = delayed_by_sender(verdicts, lanes, bookings.delayed)
+        if settled_places := list(bookings.write_offs.places):
+            named = small_table(spark, settled_places, "msg_topic string, subscription string, id string")
+            verdicts = written_off(verdicts, lanes, named)
+        yield AuditResult(tables, ground, lanes, verdicts, known, rows, totals, keys, again, bookings)
+    finally:
+        if carried is not None:
+            found.unpersist()
+        known.unpersist()
+        if settled is not None:
+            settled.unpersist()
+
+
+def classify_inputs(spark: SparkSession, inputs: AuditInputs) -> AbstractContextManager[AuditResult]:
+    """All rows of inputs that were read."""
+    return classify_landing(
+        spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, bookings=inputs.bookings
+    )
+
+
+def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
+    """Hops of all moved messages, settled ones included, that outcomes depend on."""
+    doubtful = known.where("doubtful = 1").select("family", "next").distinct()
+    before = carried.settled.where("hop").withColumnRenamed("hash", "next").select("family", "next")
+    return found.unionByName(before).join(doubtful, ["family", "next"], how="left_semi").distinct()
+
+
+def audit(
+    spark: SparkSession,
+    tables: LandedTables,
+    expansion: Expansion,
+    *,
+    letters: Iterable[RecalledLetter] = (),
+    stored_from: Mapping[Key, int] | None = None,
+    keys: Secret | None = None,
+    bookings: Bookings = NO_BOOKINGS,
+) -> AuditDocument:
+    """The report on all rows; parameters as those of `audit_ground` and `classify_landing`."""
+    ground = audit_ground(tables, expansion, stored_from or {})
+    with classify_landing(spark, tables, ground, letters=letters, keys=keys, bookings=bookings) as found:
+        return found.document()
+
+
+def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
+    """Returns the same scope as `kodo_pipeline.audit.last_audit.landed_scope`, from Spark tables. `tables` must have
+    `coverage` and `cursors`.
+    """
+    assert tables.coverage is not None
+    assert tables.cursors is not None
+    coverage = tables.coverage.select(
+        "msg_topic", "msg_partition", "split_id", "first", "last", "entries_planned", "entries_seen", "full", "state",
+        "ingest_run",
+    )  # fmt: skip
+    cursors = tables.cursors.select(
+        "msg_topic", "msg_partition", "subscription", "mark_ledger", "mark_entry", "acknowledged", "ttl_ms", "first_ledger",
+        "created_ts", "rewrites", "audit", "taken_ts", "ingest_run",
+    )  # fmt: skip
+    return audit_scope(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
+
+
+def _resent(booked: DataFrame, events: DataFrame, ground: AuditScope) -> dict[tuple[str, str], int]:
+    """Returns the number of messages sent again, by (ground topic, subscription). The join reads all rows, settled ones
+    included, because few letters are joined.
+    """
+    topics = {lane["msg_topic"]: lane["topic"] for lane in ground.lanes}
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for row in resent(with_evidence(booked.where("lost"), events)).collect():
+        found[topics[row["msg_topic"]], row["subscription"]] += row["messages"]
+    return found
+
+
+def _rows(table: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in table.collect()]
+
+
+def _evidence(
+    of: AuditResult, counts: Mapping[tuple[int, int], int], numbers: _Numbers
+) -> tuple[AuditEvidence, SettledTotals]:
+    """`counts`: all messages, of `_fates`."""
+    ground, rows = of.ground, of.rows
+    holed, gaps, totals = numbers
+    fates: dict[int, dict[MessageStatus, int]] = defaultdict(dict)
+    for (number, rank), count in counts.items():
+        fates[number][_FATES[rank]] = count
+    gaps.sort(key=lambda row: (row["msg_topic"], row["seq_partition"], row["seq_run"]))  # Spark promises no order
+    missing = {row["family"]: row for row in holed}
+    unverified = _unverified(rows.everything, gaps) if of.keys is None else frozenset()
+    if any(row["repeats"] for row in holed):
+        totals = _contradicted(of, totals)
+    tallies = [
+        SubscriptionTotals(
+            family.topic,
+            family.subscription,
+            family.mode,
+            fates[family.number],
+            missing[family.number]["missing"] if family.number in missing else 0,
+            totals.contradictions.get(family.number, 0),
+            tuple(missing[family.number]["runs"]) if family.number in missing else (),
+            of.resent.get((family.topic, family.subscription), 0),
+        )
+        for family in ground.families
+    ]
+    evidence = AuditEvidence(
+        parts=ground.parts,
+        tallies=tuple(tallies),
+        gaps=tuple(_gap(row, ground, unverified) for row in gaps if row["missing"]),
+        clock=of.tables.clock,
+        undated=_undated(of, totals.newest or 0),
+        unnumbered=totals.unnumbered,
+        numbered_twice=sum(row["repeats"] for row in gaps),
+        strays=_strays(totals.meant, ground),
+        removed_before=totals.since,
+        unbooked="" if of.bookings.unbooked is None else of.bookings.unbooked.text(),
+    )
+    return evidence, totals
+
+
+def _undated(of: AuditResult, newest: int) -> tuple[UndatedMessages, ...]:
+    """Open messages that say they were published after they were read, by topic, with the workers that moved them there.
+    `newest`: publish time of the newest message in ms: with one that could be, none is looked for.
+    """
+    from pyspark.sql import functions as F
+
+    read_at = max((lane["read_at"] for lane in of.ground.lanes), default=0)
+    end = max(read_at, of.tables.landed_at) + SKEW
+    if not read_at or newest <= end:
+        return ()
+    ranks = [RANKS[fate] for fate in OPEN_FATES]
+    late = of.verdicts.where(F.col("rank").isin(ranks) & (F.col("published") > end))
+    named = late.join(F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition")), "lane", how="inner").select(
+        "msg_topic", "family", "identity", F.concat_ws(":", "ledger", "entry", "msg_partition", "batch").alias("id")
+    )
+    moves = of.rows.transitions.select(
+        F.col("target_topic").alias("msg_topic"), F.col("target_id").alias("id"), "worker_run"
+    )
+    found = (
+        named.join(moves, ["msg_topic", "id"], how="left")
+        .groupBy("msg_topic")
+        .agg(
+            F.countDistinct("family", "identity").alias("messages"),
+            F.array_sort(F.collect_set("worker_run")).alias("workers"),
+        )
+        .orderBy("msg_topic")
+    )
+    return tuple(UndatedMessages(row["msg_topic"], row["messages"], tuple(row["workers"])) for row in found.collect())
+
+
+def _fates(of: AuditResult) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
+    """Messages by (number of the subscription, rank): all, and those that are settled."""
+    every, settled = Counter(of.settled.fates), Counter(of.settled.fates)
+    for row in tallied(of.messages).collect():
+        for found in (every, settled) if row["settled"] else (every,):
+            found[row["family"], row["rank"]] += row["messages"]
+    return every, settled
+
+
+class _Numbers(NamedTuple):
+    """Rows of `missing_of` records and of `gaps_of` producers, and counts of all rows so far, but for new contradictions."""
+
+    missing: list[Row]
+    gaps: list[Row]
+    totals: SettledTotals
+
+
+def _numbers(of: AuditResult) -> _Numbers:
+    rows = of.rows
+    ((records,),), ((producers,),), found = collect_all(
+        incomplete_runs(rows.records), incomplete_producers(rows.numbers, rows.marks), overview(of.tables.events)
+    )
+    missing = missing_of(rows.records).collect() if records else []
+    gaps = gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect() if producers else []
+    return _Numbers(missing, gaps, _totals(of.settled, found))
+
+
+def _totals(before: SettledTotals, found: Sequence[Row]) -> SettledTotals:
+    """`found`: rows of `overview`."""
+    named = Counter(before.meant)
+    for row in found:
+        if row["subscription"] is not None:
+            named[row["msg_topic"], row["subscription"]] += row["messages"]
+    newest = max((one for one in (before.newest, *(row["newest"] for row in found)) if one is not None), default=None)
+    unnumbered = before.unnumbered + sum(row["unnumbered"] for row in found)
+    return replace(before, newest=newest, unnumbered=unnumbered, meant=named)
+
+
+def _contradicted(of: AuditResult, totals: SettledTotals) -> SettledTotals:
+    """The same with contradictions among records whose numbers came repeatedly. With a removed one any may be."""
+    forged = Counter(totals.contradictions)
+    if of.rows.reused is not None:
+        forged.update({row["family"]: row["numbers"] for row in of.rows.reused.collect()})
+    for row in contradictions(of.tables.transitions, of.lanes).collect():
+        forged[row["family"]] += row["contradictions"]
+    return replace(totals, contradictions=forged)
+
+
+def _strays(named: Mapping[tuple[str, str], int], ground: AuditScope) -> tuple[Misaddressed, ...]:
+    """Messages that are meant for a subscription which their topic does not have, by the file."""
+    readers = {(lane["msg_topic"], lane["subscription"]) for lane in ground.lanes}
+    return tuple(Misaddressed(*key, count) for key, count in sorted(named.items()) if key not in readers)
+
+
+def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
+    """Topics whose producers sign their marks, among those whose marks would prove a loss: without keys a forged mark
+    cannot be recognized. Read only in that case, because properties are large.
+    """
+    topics = sorted({row["msg_topic"] for row in gaps if row["overdue"]})
+    return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()
+
+
+def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGap:
+    topic, partition = row["msg_topic"], row["seq_partition"]
+    overdue = 0 if topic in unverified else row["overdue"]
+    firm = any(
+        part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)
+    )
+    return SequenceGap(topic, partition, row["seq_run"], row["missing"], overdue, firm, row["claimed"] - overdue)

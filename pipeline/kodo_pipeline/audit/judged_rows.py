@@ -1,0 +1,157 @@
+"""Rows that an audit judges: those of the landing's tables, or those that came since the last audit and what that left
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodo_pipeline.audit.audit_state import letter_hash
+from kodo_pipeline.audit.completeness import (
+    PRODUCER_KEY,
+    RECORD_KEY,
+    producer_marks,
+    producer_ranges,
+    record_ranges,
+)
+from kodo_pipeline.audit.recalled import BOOKED
+from kodo_pipeline.audit.removed_rows import reused_numbers
+from kodo_pipeline.audit.sequence_gaps import merged
+from kodo_pipeline.audit.signatures import genuine
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodo_pipeline.landing.state_tables import OPEN_EVENTS, OPEN_RECORDS
+from kodo_pipeline.spark.spark_session import small_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kodo_pipeline.audit.audit_state import SettledTotals
+    from kodo_pipeline.audit.removed_rows import RemovedRows
+    from kodoctl.pulsar.connection.secret import Secret
+
+
+class RecalledLetter(NamedTuple):
+    """A dead letter that the ledger of recalls knows, as kodo_pipeline.audit.recalled.LETTERS."""
+
+    msg_topic: str
+    msg_partition: int
+    ledger: int
+    entry: int
+    batch_index: int
+    published: int
+    settled: str
+    recall_id: str
+    sending: str
+    lane_topic: str = ""
+    lane_part: int = -1
+    receipt: str = ""
+    holder: str = ""
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LandedTables:
+    """The landing's tables, as kodo_pipeline.landing.tables has them; of the cursors only those of finished runs.
+    `landed_at`: when the last batch was landed, ms since the epoch; 0: not known. `removed`: what is left of rows that
+    were removed; None: none were. `clock`: of the last reading. `coverage`, `cursors`: None where the scope of the
+    audit was made without Spark.
+    """
+
+    events: DataFrame
+    transitions: DataFrame
+    coverage: DataFrame | None = None
+    cursors: DataFrame | None = None
+    landed_at: int = 0
+    removed: RemovedRows | None = None
+    clock: ReadingClock = field(default_factory=ReadingClock)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedRows:
+    """Rows that earlier audits judged, with the columns of `kodo_pipeline.landing.state_tables`: the rows that are
+    still open, and summaries of all settled rows. `dead_letters`: the settled dead letters. `letters`: hashes of the
+    entries of the recall ledger that earlier audits read. `everything`: all landed messages.
+    """
+
+    open_events: DataFrame
+    open_records: DataFrame
+    settled: DataFrame
+    dead_letters: DataFrame
+    numbers: DataFrame
+    marks: DataFrame
+    letters: Container[int]
+    totals: SettledTotals
+    everything: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRows:
+    """`events`, `transitions`: to be judged; `booked`: all entries of the ledger of recalls, None: it has none. `fresh`:
+    ranges of numbers of the records that no audit has judged; `records`, `numbers`, `marks`: numbers of all records, of
+    all producers' messages, and all their marks. `everything`: all landed messages; `reused`: see
+    kodo_pipeline.audit.removed_rows.reused_numbers, None where nothing was removed, or an earlier audit saw it.
+    `dead_letters`: those that are settled, and not to be judged; None: all are judged.
+    """
+
+    events: DataFrame
+    transitions: DataFrame
+    booked: DataFrame | None
+    fresh: DataFrame
+    records: DataFrame
+    numbers: DataFrame
+    marks: DataFrame
+    everything: DataFrame
+    reused: DataFrame | None = None
+    dead_letters: DataFrame | None = None
+
+
+def judged_rows(
+    spark: SparkSession,
+    tables: LandedTables,
+    lanes: DataFrame,
+    letters: Sequence[RecalledLetter],
+    keys: Secret | None,
+    carried: CarriedRows | None,
+) -> JudgedRows:
+    """Parameters as of kodo_pipeline.audit.job.classify_landing."""
+    seen = carried.letters if carried is not None else ()
+    entries = [(*one, letter_hash(one) in seen) for one in letters]
+    booked = small_table(spark, entries, BOOKED) if entries else None
+    fresh = record_ranges(tables.transitions, lanes)
+    numbers = producer_ranges(tables.events)
+    marks = producer_marks(tables.events, genuine(keys) if keys else None)
+    if carried is None:
+        found = JudgedRows(tables.events, tables.transitions, booked, fresh, fresh, numbers, marks, tables.events)
+        return found if tables.removed is None else _with_removed(found, tables.removed, lanes)
+    events = tables.events.select(*OPEN_EVENTS.names[:-1])
+    records = tables.transitions.select(*OPEN_RECORDS.names[:-2])
+    before = carried.numbers
+    theirs = before.where("msg_topic IS NULL").select(*RECORD_KEY, "first", "last", "rows")
+    producers = before.where("msg_topic IS NOT NULL").withColumnsRenamed(
+        {"partition": "seq_partition", "run": "seq_run"}
+    )
+    producers = producers.select(*PRODUCER_KEY, "first", "last", "rows")
+    return JudgedRows(
+        carried.open_events.unionByName(events, allowMissingColumns=True),
+        carried.open_records.unionByName(records, allowMissingColumns=True),
+        booked,
+        fresh,
+        merged(theirs.unionByName(fresh), RECORD_KEY),
+        merged(producers.unionByName(numbers), PRODUCER_KEY),
+        carried.marks.unionByName(marks),
+        carried.everything,
+        dead_letters=carried.dead_letters,
+    )
+
+
+def _with_removed(rows: JudgedRows, removed: RemovedRows, lanes: DataFrame) -> JudgedRows:
+    """The same with the numbers of removed rows, which else would be missing."""
+    records = removed.records(lanes)
+    return replace(
+        rows,
+        records=merged(records.unionByName(rows.records), RECORD_KEY),
+        numbers=merged(removed.producers().unionByName(rows.numbers), PRODUCER_KEY),
+        reused=reused_numbers(records, rows.fresh),
+    )

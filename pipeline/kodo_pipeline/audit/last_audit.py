@@ -1,0 +1,79 @@
+"""Last audit of a landing, as the next audit and a removal of rows find it: whether the state that it left is of use, and
+what an audit goes by besides the rows of messages. Without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from kodo_pipeline.audit.audit_state import AuditState, fresh_files, is_of_other_rules
+from kodo_pipeline.evidence.partition_history import read_tables
+from kodo_pipeline.evidence.readings import audit_scope
+from kodo_pipeline.landing.data_rewrite import small_rows
+from kodo_pipeline.landing.landing_commits import last_reading, unfinished
+from kodo_pipeline.landing.state_tables import STATE
+from kodo_pipeline.landing.tables import COVERAGE, CURSORS, Table
+from kodoctl.errors import KodoctlError
+
+if TYPE_CHECKING:
+    from kodo_pipeline.evidence.partition_history import Key
+    from kodo_pipeline.evidence.readings import AuditScope
+    from kodo_pipeline.landing.data_files import DataFile
+    from kodo_pipeline.landing.landing_store import Landing, LandingSnapshot
+    from kodoctl.topology.expand import Expansion
+
+
+class StateProblem(StrEnum):
+    """Why the state of the last audit is of no use."""
+
+    NONE = "no audit has left a state, or it is gone"
+    OTHER_RULES = "the last audit was made by a kodoctl that judged by other rules"
+    BASIS = "the subscriptions, the partitions, the keys or kodoctl are not those of the last audit"
+    MIXED = "files of the landing were put together with newer ones, or deleted, since the last audit"
+
+
+@dataclass(frozen=True, slots=True)
+class UsableState:
+    """The state of the last audit. `snapshot`: of its tables; `fresh`: files of the landing that it has not judged."""
+
+    state: AuditState
+    snapshot: LandingSnapshot
+    fresh: Mapping[Table, Sequence[DataFile]]
+
+
+def usable_state(landing: Landing, snapshot: LandingSnapshot, basis: str) -> UsableState | StateProblem:
+    """The state of the last audit; or why it is of no use. `snapshot`: of the landing's tables; `basis`: of an audit now
+    (kodo_pipeline.audit.audit_state.basis_of).
+    """
+    try:
+        of_state = landing.snapshot(*STATE)
+        if not all(landing.table(table).holds(of_state.files[table.name]) for table in STATE):
+            return StateProblem.NONE
+    except KodoctlError:  # the next audit makes it anew
+        return StateProblem.NONE
+    state = AuditState.of(of_state.commits)
+    if state is None or not state.is_whole(of_state.files):
+        return StateProblem.OTHER_RULES if is_of_other_rules(of_state.commits) else StateProblem.NONE
+    if state.basis != basis:
+        return StateProblem.BASIS
+    fresh = fresh_files(state, snapshot.files, snapshot.removed)
+    return StateProblem.MIXED if fresh is None else UsableState(state, of_state, fresh)
+
+
+def landed_scope(
+    landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, stored_from: Mapping[Key, int]
+) -> AuditScope:
+    """Subscriptions, partitions and lanes. Cursors count up to the last run that read everything behind them, because a run
+    that was cut short has cursors whose messages it never read. `stored_from`: the first ledger each partition has now,
+    where that was asked: ranges of different runs continue each other for certain while it is not behind them.
+    """
+    coverage, cursors = (
+        small_rows(landing.table(table), snapshot.files[table.name]).to_pylist() for table in (COVERAGE, CURSORS)
+    )
+    runs = unfinished(snapshot.commits)
+    read = read_tables(coverage, (one for one in cursors if one["ingest_run"] not in runs), stored_from)
+    reading = last_reading(snapshot.commits)
+    return audit_scope(expansion, read, {} if reading is None else reading.facts.get("left", {}))

@@ -1,0 +1,342 @@
+"""Everything known of one place: a stored message, as one subscription has to do with it.
+
+A *place* is (lane, ledger, entry, batch index). A *lane* is one partition of a topic for one subscription that
+answers for its messages: every subscription of a ground for its ready topics, one for each waiting state and for its
+dead letters. Rows from messages, from workers' records and from the ledger of recalls are put under each other and
+grouped once by the place: no join of facts decides what became of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.end_positions import read_limits, was_read, was_stored
+from kodo_pipeline.audit.recalled import recalled_positions, seen_letter
+from kodoctl.protocol.audit_records import MAX_TEXT, Event
+from kodoctl.protocol.properties import MAX_ID
+
+PLACE: Final = ("lane", "ledger", "entry", "batch")
+LANES: Final = """
+  lane int, family int, topic string, msg_topic string, msg_partition int, subscription string, state string,
+  mark_ledger bigint, mark_entry bigint, aged_ledger bigint, aged_entry bigint,
+  acknowledged array<struct<ledger:bigint,first:bigint,last:bigint>>,
+  started_ledger bigint, started_entry bigint,
+  proven_ranges array<struct<after_ledger:bigint,after_entry:bigint,last_ledger:bigint,last_entry:bigint>>,
+  first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint, stored_ledger bigint, stored_entry bigint,
+  covered boolean, proved boolean, recorded boolean, horizon bigint, read_at bigint
+"""
+"""A row for each lane.
+
+- `family`: number of (ground topic, subscription).
+- `mark_*`, `acknowledged`: as in the table of cursors; null: the subscription is not on the partition.
+- `aged_*`: last position that was read longer ago than the horizon; null: none.
+- `started_*`: last position that cannot be judged: the subscription, or its complete audit trail, may have begun only
+  after it; null: none. `proven_ranges`: of those before it, which were acknowledged while an audit trail was complete.
+- `first_*`, `last_*`: the range that was read; `first_*` null: from the creation of the partition.
+- `stored_*`: last position that was stored at the last look; null: there was no look.
+- `covered`: all of the range was seen.
+- `recorded`: workers acknowledge only messages that they have recorded; `proved`: and all of those records were read.
+- `horizon`: in ms; `read_at`: time at which the cursor was read, ms since the epoch.
+"""
+WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leave several
+    Event.MOVED: 1, Event.DEAD: 2, Event.SKIPPED: 3, Event.DISCARDED: 4, Event.REPEATED: 5, Event.DONE: 6,
+    Event.TRANSFERRED: 7,
+}  # fmt: skip
+_ONWARD: Final = (Event.MOVED.value, Event.DEAD.value)
+_DOES: Final = (Event.DONE.value, Event.DISCARDED.value, Event.TRANSFERRED.value)
+_STORED, _ADDRESSED, _REFERENCED, _TARGET_UNREAD, _DISCARDED, _SENT, _RECALL_UNCONFIRMED, _TARGET_MISSING = (
+    1 << bit for bit in range(8)
+)
+_RECORDED: Final = 8  # bits from here on: a record of that weight
+_CARRIED, _RECALLED = 1 << 16, 1 << 17
+_NO_PARTITION: Final = -2  # of what names no place; -1 is a topic without partitions
+_COLUMNS: Final = {
+    "facts": "int",
+    "published": "bigint",
+    "identity": "bigint",
+    "next": "bigint",
+    "completion": "bigint",
+}
+
+
+def places(
+    events: DataFrame,
+    transitions: DataFrame,
+    letters: DataFrame | None,
+    lanes: DataFrame,
+    booked: DataFrame | None = None,
+) -> DataFrame:
+    """One row a place: (PLACE, stored, addressed, published, identity, identity_conflict, next, weight,
+    completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded, carried, recalled).
+
+    `letters`: result of kodo_pipeline.audit.recalled.with_evidence; `booked`: all letters of the ledger; None,
+    of both: it has none. Of `events` and `transitions` with the columns `families`, and `own` and `refers`, only what
+    these say counts, where they are not null: kodo_pipeline.landing.state_tables.
+
+    - `stored`, `addressed`: the message was read here; it is for this subscription.
+    - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
+    - `identity_conflict`: records and receipts of this place are not all about one message.
+    - `weight`: of the heaviest record, see WEIGHTS; 0: no record.
+    - `completions`: number of times it was done; 2: more than once.
+    - `referenced`: a record, or the receipt of a recall, names this place as the next hop.
+    - `target_unread`: its own record names a next hop that cannot have been read; `target_missing`: although a message
+      was stored there at the last look.
+    - `sent`, `recall_unconfirmed`, `discarded`: of kodo_pipeline.audit.recalled.recalled_positions.
+    - `carried`: a row of an earlier audit is about this place; `recalled`: the ledger of recalls, or the recall id of
+      its message, tells of it.
+    """
+    known = [_stored(events, lanes), _recorded(transitions, lanes), _referenced(transitions, lanes)]
+    known += [] if letters is None else [_settled(letters, lanes)]
+    known += [] if booked is None else [_booked(booked, lanes)]
+    facts = _grouped(known)
+    heavy = sorted(set(WEIGHTS.values()), reverse=True)
+    return facts.select(
+        *PLACE,
+        _has(_STORED).alias("stored"),
+        _has(_ADDRESSED).alias("addressed"),
+        "published",
+        F.coalesce("identity", F.xxhash64(*PLACE)).alias("identity"),
+        (F.col("another") != F.col("identity")).alias("identity_conflict"),
+        "next",
+        F.coalesce(*(F.when(_has(_of_weight(one)), one) for one in heavy), F.lit(0)).alias("weight"),
+        F.when(F.col("first_completion").isNull(), 0)
+        .when(F.col("first_completion") == F.col("last_completion"), 1)
+        .otherwise(2)
+        .alias("completions"),
+        _has(_REFERENCED).alias("referenced"),
+        _has(_TARGET_UNREAD).alias("target_unread"),
+        _has(_TARGET_MISSING).alias("target_missing"),
+        _has(_SENT).alias("sent"),
+        _has(_RECALL_UNCONFIRMED).alias("recall_unconfirmed"),
+        _has(_DISCARDED).alias("discarded"),
+        _has(_CARRIED).alias("carried"),
+        _has(_RECALLED).alias("recalled"),
+    )
+
+
+def _grouped(known: Sequence[DataFrame]) -> DataFrame:
+    """All that is known of each place. It travels as bits of one number: facts of millions of places are shuffled here."""
+    return (
+        reduce(DataFrame.unionByName, known)
+        .repartition(
+            *PLACE
+        )  # a place has few rows, which are seldom together: what is grouped before them stays as long
+        .groupBy(*PLACE)
+        .agg(
+            F.bit_or("facts").alias("facts"),
+            F.max("published").alias("published"),
+            F.max("identity").alias("identity"),
+            F.min("identity").alias("another"),
+            F.max("next").alias("next"),
+            F.min("completion").alias("first_completion"),
+            F.max("completion").alias("last_completion"),
+        )
+    )
+
+
+def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(family, next): hashes of the places of moved messages that are stored, as in `places`. A message whose `next` is
+    in this table was moved, even without a record of the move.
+    """
+    return hop_places(events, lanes).select("family", "next").distinct()
+
+
+def hop_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(PLACE, family, next) of moved messages: `next` is the hash of the place's own hop, as in `places` that of the next."""
+    reader = F.col("subscription").alias("reader")
+    readers = lanes.select("lane", "family", "msg_topic", "msg_partition", reader)
+    return (
+        events.where(F.col("hop") > 0)
+        .withColumn("families", _given(events, "families"))
+        .join(F.broadcast(readers), ["msg_topic", "msg_partition"], how="inner")
+        .where(_is_addressed() & _concerns("families"))
+        .withColumnRenamed("batch_index", "batch")
+        .select(*PLACE, "family", _hop(F.col("hop")).alias("next"))
+    )
+
+
+def _hop(number: Column) -> Column:
+    """The hash of a hop in a message's chain. A recall begins a new one, whose hops keep its id."""
+    return F.xxhash64("mid", "recall", number)
+
+
+def _is_addressed() -> Column:
+    return F.coalesce(F.col("for_subscription") == F.col("reader"), F.lit(True))
+
+
+def _of_weight(weight: int) -> int:
+    return 1 << (_RECORDED + weight)
+
+
+def _has(bit: int) -> Column:
+    return F.col("facts").bitwiseAND(F.lit(bit)) != 0
+
+
+def _facts(*given: tuple[Column, int]) -> Column:
+    """The bits whose conditions are true, in one number; a null condition is not true."""
+    return reduce(Column.bitwiseOR, (F.when(condition, bit).otherwise(0) for condition, bit in given))
+
+
+def identity_of(kodo_id: str, mid: str) -> Column:
+    """Identity of a message over all its hops, as the records of a worker contain it: they keep the beginning of a
+    long one.
+    """
+    given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
+    return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
+
+
+def identified(kodo_id: str, mid: str) -> Column:
+    """The hash of `identity_of`."""
+    return F.xxhash64(identity_of(kodo_id, mid))
+
+
+def _row(**columns: Column) -> list[Column]:
+    """The columns of a row that is put together with others of its place; those not given are null."""
+    return [
+        *(F.col(name) for name in PLACE),
+        *(columns.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _COLUMNS.items()),
+    ]
+
+
+def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    reader = F.col("subscription").alias("reader")
+    readers = F.broadcast(lanes.select("lane", "family", "msg_topic", "msg_partition", reader))
+    return (
+        events.select(
+            "msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"),
+            "mid", "kodo_id", "hop", "recall", "for_subscription", "publish_ts", _given(events, "families"),
+        )
+        .join(readers, ["msg_topic", "msg_partition"], how="inner")
+        .where(_concerns("families"))
+        .select(
+            *_row(
+                facts=_facts(
+                    (F.lit(True), _STORED),
+                    (_is_addressed(), _ADDRESSED),
+                    (F.col("families").isNotNull(), _CARRIED),
+                    (F.col("recall").isNotNull(), _RECALLED),
+                ),
+                published=F.unix_millis("publish_ts"),
+                identity=identified("kodo_id", "mid"),
+                next=_hop(F.try_add("hop", F.lit(1))),  # whoever sends a message writes its number of hops
+            )
+        )
+    )  # fmt: skip
+
+
+def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Rows of audit records, at the position of the message that a record is about."""
+    own = lanes.select("lane", "msg_topic", F.col("msg_partition").alias("part"), "subscription")
+    event = F.col("event")
+    target_unread = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
+    carried = transitions.withColumn("own", _given(transitions, "own", "boolean"))
+    records = _with_place(carried.where(F.coalesce("own", F.lit(True))), "id")
+    return (
+        split_position(records, "target_id", "target_")
+        .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
+        .join(
+            F.broadcast(read_limits(lanes, "target_topic", "target_part")),
+            ["target_topic", "target_part", "subscription"],
+            how="left",
+        )
+        .select(
+            *_row(
+                facts=_facts(
+                    *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
+                    (target_unread, _TARGET_UNREAD),
+                    (target_unread & was_stored("target_ledger", "target_entry"), _TARGET_MISSING),
+                    (F.col("own").isNotNull(), _CARRIED),
+                ),
+                # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
+                identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),
+                completion=F.when(event.isin(*_DOES), F.xxhash64("worker_run", "number")),
+            )
+        )
+    )
+
+
+def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Positions that records name as the target of a message. A transferred message counts for every subscription
+    that reads the target.
+    """
+    topic, part = F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part")
+    to = lanes.select("lane", "family", topic, part, F.col("subscription").alias("reader"))
+    onward, handed = F.col("event").isin(*_ONWARD), F.col("event") == Event.TRANSFERRED.value
+    is_about = (onward & (F.col("subscription") == F.col("reader"))) | handed
+    # A ledger of -1: the broker had it already, and does not say where.
+    records = transitions.withColumn("refers", _given(transitions, "refers")).where(onward | handed)
+    return (
+        _with_place(records, "target_id")
+        .where("ledger >= 0")
+        .join(F.broadcast(to), ["target_topic", "part"], how="inner")
+        .where(is_about & _concerns("refers"))
+        .select(
+            *_row(
+                facts=_facts((F.lit(True), _REFERENCED), (F.col("refers").isNotNull(), _CARRIED)),
+                identity=F.when(onward, F.xxhash64("identity")),
+            )
+        )
+    )
+
+
+def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Rows of dead letters in the recall ledger: at their own places, and, of those that were sent, at the places
+    where the copies were stored. Without an identity: workers with signing keys may not have believed it.
+    """
+    letters = recalled_positions(letters, lanes)
+    bits_of = {"sent": _SENT, "recall_unconfirmed": _RECALL_UNCONFIRMED, "discarded": _DISCARDED, "seen": _CARRIED}
+    bits = [(F.col(name), bit) for name, bit in bits_of.items()]
+    own = letters.select(*_row(facts=_facts((F.lit(True), _RECALLED), *bits)))
+    there = letters.where(F.col("to_lane").isNotNull()).select(
+        "seen", *(F.col(f"to_{name}").alias(name) for name in PLACE)
+    )
+    copies = _facts((F.lit(True), _REFERENCED | _RECALLED), (F.col("seen"), _CARRIED))
+    return own.unionByName(there.select(*_row(facts=copies)))
+
+
+def _booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """The places that entries of the ledger of recalls name, as the letter's or as that of its copy, whatever is there."""
+    seen = seen_letter(letters).alias("seen")
+    own = letters.select("msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"), seen)
+    receipt = F.split(F.nullif(F.col("receipt"), F.lit("")), ":")
+    there = [F.get(receipt, at).try_cast("bigint").alias(name) for at, name in enumerate(("ledger", "entry"))]
+    topic, part = F.col("lane_topic").alias("msg_topic"), F.col("lane_part").alias("msg_partition")
+    copies = letters.select(topic, part, *there, F.lit(-1).alias("batch"), seen).where("ledger IS NOT NULL")
+    readers = F.broadcast(lanes.select("lane", "msg_topic", "msg_partition"))
+    named = own.unionByName(copies).join(readers, ["msg_topic", "msg_partition"], how="inner")
+    return named.select(*_row(facts=_facts((F.lit(True), _RECALLED), (F.col("seen"), _CARRIED))))
+
+
+def _given(rows: DataFrame, column: str, kind: str = "array<int>") -> Column:
+    """A column that rows of an earlier audit have; null where the landing's do not have it."""
+    return F.col(column) if column in rows.columns else F.lit(None).cast(kind).alias(column)
+
+
+def _concerns(families: str) -> Column:
+    """True if a row is about the subscription of the lane that it was joined with."""
+    return F.col(families).isNull() | F.array_contains(families, F.col("family"))
+
+
+def _with_place(records: DataFrame, place: str) -> DataFrame:
+    """The columns of `split_position`; `part` is never null: of one that may be null Spark first leaves out the rows that
+    no lane can match, and for that splits each place twice.
+    """
+    return split_position(records, place, "").withColumn("part", F.coalesce("part", F.lit(_NO_PARTITION)))
+
+
+def split_position(records: DataFrame, place: str, prefix: str) -> DataFrame:
+    """`ledger:entry:partition:batch index` as four columns; null where it is none."""
+    # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
+    parts = F.split(F.nullif(F.col(place), F.lit("")), ":")
+    numbers = {
+        f"{prefix}{name}": F.try_element_at(parts, F.lit(at + 1)).try_cast(kind)
+        for at, (name, kind) in enumerate(
+            (("ledger", "bigint"), ("entry", "bigint"), ("part", "int"), ("batch", "int"))
+        )
+    }
+    return records.withColumns(numbers)

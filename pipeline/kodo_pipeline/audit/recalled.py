@@ -1,0 +1,131 @@
+"""Entries of the recall ledger about positions, as far as the landing confirms them.
+
+A recall ledger may have entries of several clusters, each of which counts its positions anew, and a dead letter that
+a recall sent may be removed before its lane is read. So an entry is believed if its dead letter was read at its
+position, with its publish time; or, if the dead letter was deleted before, if its recall was read in a lane. A dead
+letter that was sent is judged where it was stored. These joins only decide which entries about a few dead letters are
+believed; the positions of a message decide its fate (kodo_pipeline.audit.positions).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.end_positions import read_limits, was_read, was_stored
+from kodoctl.topology.names import State
+
+LETTERS: Final = """
+  msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
+  recall_id string, sending string, lane_topic string, lane_part int, receipt string, holder string,
+  lost boolean
+"""
+"""A dead letter, or a waiting message, of the ledger: its place, its publish time in ms, and `sent` or `discarded`.
+Of one that was sent, the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker
+had it already. `sending` is the same for letters that were sent as one message, which has the recall id of one of them.
+`holder`: on a ready topic (of a backup level), which all subscriptions read, the one for which it was sent or
+discarded; else "". `lost`: it was lost there, for `holder`, and sent again from a landing.
+"""
+BOOKED: Final = f"{LETTERS}, seen boolean"  # and whether an earlier audit has seen the entry
+WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
+_PLACE: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch_index")
+_NOWHERE: Final = ""  # the receipt of a letter that the broker had already
+_ALONE: Final = -1  # recalls are not batched
+
+
+def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
+    """WEIGHED of LETTERS. `landed`: the dead letter was read at its place; `arrived`: its recall was read at the
+    position of its receipt, or anywhere if it has no receipt. Letters at whose place another one was read are left out.
+    """
+    there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
+        F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
+    )
+    landed = there.select(*_PLACE, "published", (F.col("at") == F.col("published")).alias("landed")).distinct()
+    wanted = letters.where(F.col("settled") == "sent").select(
+        "recall_id", "sending", "lane_topic", "lane_part", "receipt"
+    )
+    at_receipt = (
+        (F.col("msg_topic") == F.col("lane_topic"))
+        & (F.col("msg_partition") == F.col("lane_part"))
+        & (F.concat_ws(":", "ledger", "entry") == F.col("receipt"))
+    )
+    arrived = (
+        events.where(F.col("recall").isNotNull())
+        .select("msg_topic", "msg_partition", "ledger", "entry", F.col("recall").alias("recall_id"))
+        .join(F.broadcast(wanted), "recall_id", how="inner")
+        .where((F.col("receipt") == _NOWHERE) | at_receipt)
+        .select("sending", F.lit(True).alias("arrived"))
+        .distinct()
+    )
+    return (
+        letters.join(landed, [*_PLACE, "published"], how="left")
+        .where(F.coalesce("landed", F.lit(True)))
+        .join(arrived, "sending", how="left")
+        .withColumns({name: F.coalesce(name, F.lit(False)) for name in ("landed", "arrived")})
+    )
+
+
+def resent(letters: DataFrame) -> DataFrame:
+    """(msg_topic, subscription, messages) of lost messages that were sent again; `letters`: result of `with_evidence`. Of one
+    that was lost on its way, and so never stored where it was lost, the copy is the evidence.
+    """
+    return (
+        letters.where(F.col("lost") & (F.col("settled") == "sent") & (F.col("landed") | F.col("arrived")))
+        .groupBy("msg_topic", F.col("holder").alias("subscription"))
+        .agg(F.countDistinct("sending").alias("messages"))
+        .select("msg_topic", "subscription", "messages")
+    )
+
+
+def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(lane, ledger, entry, batch) of each dead letter, or waiting message, in `lanes`; `sent`, `recall_unconfirmed` or
+    `discarded`; and (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was
+    not read yet.
+    `letters`: result of `with_evidence`; `seen`: an earlier audit has seen the entry.
+    `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
+    before the last look at the lane, and no message or record that was read confirms it.
+    """
+    sources = lanes.select("lane", "msg_topic", "msg_partition", "subscription", "state")
+    receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
+    sent_to = {f"sent_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
+    sent, looked = F.col("settled") == "sent", F.col("stored_ledger").isNotNull()
+    known = sent & F.col("landed") & was_read(*sent_to)
+    coming = (
+        sent & F.col("landed") & (F.coalesce(F.col("sent_ledger") >= 0, F.lit(False)) & looked & ~was_stored(*sent_to))
+    )
+    return (
+        letters.withColumns(sent_to)
+        .join(F.broadcast(sources), ["msg_topic", "msg_partition"], how="inner")
+        .where((F.col("state") != State.READY.value) | (F.col("holder") == F.col("subscription")))
+        .join(
+            F.broadcast(read_limits(lanes, "lane_topic", "lane_part")),
+            ["lane_topic", "lane_part", "subscription"],
+            how="left",
+        )
+        .withColumns({"known": known, "on_its_way": known | coming | (sent & F.col("arrived"))})
+        .select(
+            "lane",
+            "ledger",
+            "entry",
+            F.col("batch_index").alias("batch"),
+            F.col("on_its_way").alias("sent"),
+            (sent & ~F.col("on_its_way")).alias("recall_unconfirmed"),
+            ((F.col("settled") == "discarded") & F.col("landed")).alias("discarded"),
+            _where_known("target", "int").alias("to_lane"),
+            _where_known("sent_ledger", "bigint").alias("to_ledger"),
+            _where_known("sent_entry", "bigint").alias("to_entry"),
+            F.when(F.col("known"), _ALONE).alias("to_batch"),
+            seen_letter(letters).alias("seen"),
+        )
+    )
+
+
+def seen_letter(letters: DataFrame) -> Column:
+    """True for an entry that an earlier audit has seen, as its column `seen` says."""
+    return F.col("seen") if "seen" in letters.columns else F.lit(False)
+
+
+def _where_known(column: str, kind: str) -> Column:
+    return F.when(F.col("known"), F.col(column)).cast(kind)

@@ -1,0 +1,122 @@
+"""Removed rows in an audit: what is left of rows of settled messages that `pipeline maintain --keep` removed. Transforms
+of Spark DataFrames.
+
+A removed place is one that was settled: what is stored there again, or comes without a record, is nobody's loss. A
+later record about it is believed, as it would be with the message beside it. A record that names it as the next place
+of another message is not: that one cannot be looked at any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.positions import split_position
+from kodo_pipeline.audit.sequence_gaps import merged
+from kodo_pipeline.landing.tables import EVENTS, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kodo_pipeline.landing.data_files import DataFile
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.landing.removal_record import RemovalRecord
+
+_LEDGER: Final = ("msg_topic", "msg_partition", "ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRows:
+    """`record`: the last removal, and the sums of all; `places`, `numbers`: as kodo_pipeline.landing.state_tables has
+    them.
+    """
+
+    record: RemovalRecord
+    places: DataFrame
+    numbers: DataFrame
+
+    def ranges(self, run: str | None = None) -> DataFrame:
+        """(msg_topic, msg_partition, ledger, removed): ranges of a ledger in one row. `run`: of that removal alone."""
+        places = self.places if run is None else self.places.where(F.col("run") == run)
+        return places.groupBy(*_LEDGER).agg(F.collect_list(F.struct("first", "last")).alias("removed"))
+
+    def holds_one_of(self, places: DataFrame) -> bool:
+        """True if one of these places, (msg_topic, msg_partition, ledger, entry), was removed."""
+        found = places.join(F.broadcast(self.ranges()), list(_LEDGER), how="inner")
+        return not found.where(_is_inside("entry")).isEmpty()
+
+    def records(self, lanes: DataFrame) -> DataFrame:
+        """Numbers of removed records, as kodo_pipeline.audit.completeness.record_ranges makes them."""
+        families = F.broadcast(lanes.select("topic", "subscription", "family").distinct())
+        theirs = self.numbers.where("msg_topic IS NULL").join(families, ["topic", "subscription"], how="left")
+        return merged(theirs.select("run", "family", "first", "last", "rows"), ["run", "family"])
+
+    def producers(self) -> DataFrame:
+        """Numbers of removed messages, as kodo_pipeline.audit.completeness.producer_ranges makes them."""
+        theirs = self.numbers.where("msg_topic IS NOT NULL").withColumnsRenamed(
+            {"partition": "seq_partition", "run": "seq_run"}
+        )
+        return theirs.select("msg_topic", "seq_partition", "seq_run", "first", "last", "rows")
+
+    def events_left(self, events: DataFrame) -> DataFrame:
+        """Events without those of a removal that was killed before it had taken them out."""
+        found = events.join(F.broadcast(self.ranges(self.record.run)), list(_LEDGER), how="left")
+        return found.where(~_is_inside("entry")).select(*events.columns)
+
+    def transitions_left(self, transitions: DataFrame) -> DataFrame:
+        """The same of audit records."""
+        found = split_position(split_position(transitions, "id", ""), "target_id", "target_")
+        ranges = self.ranges(self.record.run)
+        for topic, prefix in (("msg_topic", ""), ("target_topic", "target_")):
+            keys = [topic, f"{prefix}part", f"{prefix}ledger"]
+            named = ranges.withColumnsRenamed(dict(zip(_LEDGER, keys, strict=True)))
+            found = found.join(F.broadcast(named), keys, how="left").where(~_is_inside(f"{prefix}entry"))
+            found = found.drop("removed")
+        return found.select(*transitions.columns)
+
+
+def with_removed(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None) -> DataFrame:
+    """Places with `removed`: true where the rows of a settled message were taken out."""
+    if removed is None:
+        return places.withColumn("removed", F.lit(False))
+    named = lanes.select("lane", "msg_topic", "msg_partition")
+    ranges = removed.ranges().join(F.broadcast(named), ["msg_topic", "msg_partition"], how="inner")
+    found = places.join(F.broadcast(ranges.select("lane", "ledger", "removed")), ["lane", "ledger"], how="left")
+    return found.select(*places.columns, _is_inside("entry").alias("removed"))
+
+
+def reused_numbers(removed: DataFrame, fresh: DataFrame) -> DataFrame:
+    """(family, numbers) of records that have the number of a removed one: whether they say the same nobody can tell any
+    more. Both: as kodo_pipeline.audit.completeness.record_ranges makes them.
+    """
+    before = removed.select("run", "family", F.col("first").alias("since"), F.col("last").alias("until"))
+    both = before.join(fresh.select("run", "first", "last"), "run", how="inner")
+    shared = F.least("last", "until") - F.greatest("first", "since") + 1
+    found = both.withColumn("shared", shared).where("shared > 0 AND family IS NOT NULL")
+    return found.groupBy("family").agg(F.sum("shared").alias("numbers"))
+
+
+def _is_inside(entry: str) -> Column:
+    """True if the entry is in one of the ranges of `removed`; false where that is null."""
+    inside = F.exists("removed", lambda one: F.col(entry).between(one["first"], one["last"]))
+    return F.coalesce(inside, F.lit(False))
+
+
+def rows_left(
+    spark: SparkSession, landing: Landing, table: Table, files: Sequence[DataFile], removed: RemovedRows | None
+) -> DataFrame:
+    """Rows of messages, or of records, in these files without those that are removed: a removal that was killed has left
+    some.
+    """
+    if removed is None or removed.record.finished:
+        return landing.read_files(spark, table, files)
+    judged, fresh = (
+        landing.read_files(spark, table, (one for one in files if (one.batch <= removed.record.batch) is old))
+        for old in (True, False)
+    )
+    left = removed.events_left(judged) if table is EVENTS else removed.transitions_left(judged)
+    return left.unionByName(fresh)

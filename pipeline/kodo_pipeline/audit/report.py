@@ -1,0 +1,97 @@
+"""Report of an audit: one JSON document. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from kodo_pipeline.audit.verdict import Outcome, Verdict
+from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage
+
+if TYPE_CHECKING:
+    from kodo_pipeline.audit.audit_document import AuditCoverage, AuditDocument, AuditFinding, LostLaneRow
+
+FORMAT_VERSION: Final = 1
+SAMPLES: Final = 20  # places named of each fate, in each lane
+MOST_SAMPLES: Final = 1_000  # of each fate: an incident may have as many lanes as the file
+EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 6}
+
+
+class SampledFinding(NamedTuple):
+    """A reported position: `id` on `msg_topic`, with its status and the cause."""
+
+    fate: str
+    cause: str
+    topic: str
+    subscription: str
+    msg_topic: str
+    id: str
+
+
+class LostMessages(NamedTuple):
+    """Number of messages that one lane of a subscription lost; `lane`: such as `L1/ready`, or `dead`."""
+
+    topic: str
+    subscription: str
+    lane: str
+    messages: int
+
+
+def document(
+    verdict: Verdict,
+    evidence: AuditEvidence,
+    findings: Iterable[SampledFinding],
+    lost: Iterable[LostMessages] = (),
+) -> AuditDocument:
+    """Returns the report as a JSON document for programs. Times are in ms."""
+    found = list(findings)
+    return {
+        "format_version": FORMAT_VERSION,
+        "verdict": verdict.outcome.value,
+        "reasons": [{"kind": one.kind, "proves": one.proves.value, "text": one.text} for one in verdict.reasons],
+        "notes": list(verdict.notes),
+        "subscriptions": [
+            {
+                "topic": tally.topic,
+                "subscription": tally.subscription,
+                "audit": tally.mode,
+                "messages": {fate.value: tally.count(fate) for fate in MessageStatus if tally.count(fate)},
+                "missing_records": tally.missing,
+                "sent_again": tally.resent,
+            }
+            for tally in evidence.tallies
+        ],
+        "coverage": [_coverage(part) for part in evidence.parts],
+        "findings": [cast("AuditFinding", one._asdict()) for one in found],
+        "lost": [cast("LostLaneRow", one._asdict()) for one in lost],
+        "sql": list(sql(found)),
+    }
+
+
+def _coverage(part: PartitionCoverage) -> AuditCoverage:
+    return {
+        "topic": part.topic,
+        "partition": part.partition,
+        "entries_planned": part.planned,
+        "entries_seen": part.seen,
+        "from_creation": part.from_creation,
+        "problems": list(part.problems),
+    }
+
+
+def sql(findings: Sequence[SampledFinding]) -> Iterator[str]:
+    """Queries on the landing's tables that show the messages and the records behind the findings, a pair for each
+    topic.
+    """
+    topics: dict[str, list[str]] = {}
+    for one in findings:
+        topics.setdefault(one.msg_topic, []).append(one.id)
+    for topic, ids in topics.items():
+        name, listed = _quoted(topic), ", ".join(_quoted(one) for one in dict.fromkeys(ids))
+        yield f"SELECT * FROM events WHERE msg_topic = {name} AND id IN ({listed})"  # noqa: S608 - shown, quoted, not run
+        here, there = f"msg_topic = {name} AND id IN ({listed})", f"target_topic = {name} AND target_id IN ({listed})"
+        yield f"SELECT * FROM transitions WHERE ({here}) OR ({there})"  # noqa: S608
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

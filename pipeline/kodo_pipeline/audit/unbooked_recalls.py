@@ -1,0 +1,68 @@
+"""Recalls that landed and of which the ledger that an audit reads has no entry: it is another one, or none. What they sent
+is not lost, and is not sent once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.classify import judged_anew, outcome_of
+from kodo_pipeline.audit.positions import PLACE
+from kodo_pipeline.evidence.audit_evidence import Cause, MessageStatus
+from kodo_pipeline.spark.spark_session import small_table
+from kodoctl.formatting import many
+from kodoctl.recall.plan.recall_plan import RECALL_ID
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class UnbookedRecalls:
+    """Recalls that landed and of which the ledger at `ledger` has no entry. `ids`: by ground topic."""
+
+    ledger: str
+    ids: Mapping[str, frozenset[str]]
+
+    @property
+    def count(self) -> int:
+        """Number of recalls."""
+        return sum(len(one) for one in self.ids.values())
+
+    def text(self, topic: str | None = None) -> str:
+        """Text of a finding about the recalls of `topic`; about those of all topics if `topic` is None."""
+        count = self.count if topic is None else len(self.ids.get(topic, ()))
+        what = f"{many(count, 'message')} {'was' if count == 1 else 'were'} sent again by recalls"
+        return f"{what} that the ledger at {self.ledger} does not have: the ledger is not here. Name it with --ledger"
+
+
+def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -> DataFrame:
+    """The same places, but for lost ones whose own recall landed without an entry of the ledger: those are in doubt. The name
+    of a recall is made of the place (kodoctl.recall.plan.recall_plan.recall_id); what was sent `again` has another one.
+    """
+    lost = outcome_of(MessageStatus.LOST)
+    ids = small_table(judged.sparkSession, [(one,) for some in unbooked.ids.values() for one in some], "id string")
+    topic, place = F.col("msg_topic"), F.concat_ws(":", "ledger", "entry", "msg_partition", "batch")
+    to_reader = F.concat(topic, F.lit("/"), F.col("subscription"))
+    names = [
+        F.substring(
+            F.sha2(F.concat_ws("|", key, place, F.col("published").cast("string"), F.lit("")), 256), 1, RECALL_ID
+        )
+        for key in (F.concat(to_reader, F.lit("/lost")), topic, to_reader)  # of --lost, of a recall, of a release
+    ]
+    named = F.broadcast(lanes.select("lane", "msg_topic", "msg_partition", "subscription"))
+    known = F.broadcast(ids.distinct())
+    found = (
+        judged.where(F.col("outcome") >= lost)
+        .where(F.col("published").isNotNull())
+        .join(named, "lane", how="inner")
+        .select("lane", "ledger", "entry", "batch", F.explode(F.array(*names)).alias("id"))
+        .join(known, "id", how="left_semi")
+        .select(*PLACE)
+        .distinct()
+    )
+    return judged_anew(judged, found, MessageStatus.UNPROVED, Cause.SENT_AGAIN, MessageStatus.LOST)

@@ -1,0 +1,228 @@
+"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict goes on without them
+and says so in a note; what comes beyond them counts. Pure.
+
+A write-off names what it settles so that nothing later has the same name: the place of a message, the range or the
+run of a hole, the end of a time in which messages may have expired, or how many of a kind there were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from kodo_pipeline.audit.verdict import is_expiring
+from kodo_pipeline.evidence.audit_evidence import RANKS, AuditEvidence, MessageStatus
+from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from kodo_pipeline.audit.unbooked_recalls import UnbookedRecalls
+    from kodo_pipeline.evidence.audit_evidence import Misaddressed, PartitionCoverage, SequenceGap, SubscriptionTotals
+
+MESSAGE: Final = "message"
+COVERAGE: Final = "coverage"
+BEGINNING: Final = "beginning"
+TTL: Final = "ttl"
+RECORDS: Final = "records"
+FORGED: Final = "forged records"
+PRODUCER: Final = "producer"
+ADDRESSEE: Final = "addressee"
+NOWHERE: Final = -1  # the partition of what has none
+_SHOWN: Final = 5  # write-offs that notes tell one by one
+
+
+class WrittenOff(NamedTuple):
+    """One loss or doubt. `topic`: by its full name, or the ground topic of what a subscription's records say. `name`: the
+    place of a message, a problem of coverage, a run of a producer, or the end of a time (ms); `number`: how many.
+    """
+
+    kind: str
+    topic: str
+    partition: int
+    subscription: str
+    name: str
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOffs:
+    """All that was written off in a landing. `notes`: a sentence for each booking, the newest first."""
+
+    counts: Mapping[WrittenOff, int]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
+        """Returns the write-offs in rows of the table `write_offs`. If the same item was written off several times, the
+        largest count applies.
+        """
+        counts: dict[WrittenOff, int] = defaultdict(int)
+        booked: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in rows:
+            one = WrittenOff(*(row[name] for name in WrittenOff._fields))
+            name = one._replace(number=0)
+            counts[name] = max(counts[name], one.number)
+            booked[row["run"]].append(row)
+        ordered = sorted(booked.values(), key=lambda some: some[0]["at_ts"], reverse=True)
+        notes = [_note(some) for some in ordered[:_SHOWN]]
+        if (more := len(ordered) - _SHOWN) > 0:
+            notes.append(f"… and {more:,} earlier write-offs, in the table `write_offs`")
+        return cls(dict(counts), tuple(notes))
+
+    def __bool__(self) -> bool:
+        """True where anything was written off."""
+        return bool(self.counts)
+
+    @property
+    def places(self) -> Iterator[tuple[str, str, str]]:
+        """(full name of the topic, subscription, `ledger:entry:partition:batch`) of messages."""
+        return ((one.topic, one.subscription, one.name) for one in self.counts if one.kind == MESSAGE)
+
+    def count(self, kind: str, topic: str, partition: int = NOWHERE, subscription: str = "", name: str = "") -> int:
+        """How many of that name; 0: none."""
+        return self.counts.get(WrittenOff(kind, topic, partition, subscription, name, 0), 0)
+
+    def applied(self, evidence: AuditEvidence) -> AuditEvidence:
+        """Returns the evidence without the written-off losses and doubts. The judgement of the rows has already left
+        written-off messages out.
+        """
+        if not self.counts:
+            return evidence
+        return replace(
+            evidence,
+            parts=tuple(self._of_part(one) for one in evidence.parts),
+            tallies=tuple(self._of_tally(one) for one in evidence.tallies),
+            gaps=tuple(one for one in map(self._of_gap, evidence.gaps) if one.missing),
+            strays=tuple(one for one in map(self._of_stray, evidence.strays) if one.messages),
+            write_offs=self.notes,
+        )
+
+    def _of_part(self, part: PartitionCoverage) -> PartitionCoverage:
+        place = part.topic, part.partition
+        problems = tuple(one for one in part.problems if not self.count(COVERAGE, *place, name=one))
+        begins = part.from_creation or bool(self.count(BEGINNING, *place))
+        ends = [int(one.name) for one in self.counts if one.kind == TTL and (one.topic, one.partition) == place]
+        unread = part.unread
+        if ends and part.looks:
+            unread = max((after - before for before, after in pairwise(part.looks) if after > max(ends)), default=0)
+            return replace(part, problems=problems, from_creation=begins, unread=unread, ttl=part.ttl if unread else 0)
+        return replace(part, problems=problems, from_creation=begins)
+
+    def _of_tally(self, tally: SubscriptionTotals) -> SubscriptionTotals:
+        known = self.count(FORGED, tally.topic, subscription=tally.subscription)
+        settled = self.count(RECORDS, tally.topic, subscription=tally.subscription)
+        return replace(
+            tally, contradictions=max(0, tally.contradictions - known), records_settled=min(tally.missing, settled)
+        )
+
+    def _of_gap(self, gap: SequenceGap) -> SequenceGap:
+        settled = self.count(PRODUCER, gap.topic, gap.partition, name=gap.run)
+        overdue = max(0, gap.overdue - settled)
+        unsigned = max(0, gap.unsigned - max(0, settled - gap.overdue))
+        return replace(gap, missing=max(0, gap.missing - settled), overdue=overdue, unsigned=unsigned)
+
+    def _of_stray(self, stray: Misaddressed) -> Misaddressed:
+        settled = self.count(ADDRESSEE, stray.topic, subscription=stray.subscription)
+        return replace(stray, messages=max(0, stray.messages - settled))
+
+
+NONE: Final = WriteOffs({})
+
+
+@dataclass(frozen=True, slots=True)
+class Bookings:
+    """Entries of ledgers and of the cluster that an audit needs besides the landed rows. `unbooked`: recalls that
+    landed and that the recall ledger lacks; None if there are none. `write_offs`: losses and doubts that a person
+    settled by name. `delayed`: each (full name of a topic, partition, subscription) whose unacknowledged messages all
+    wait for the delivery time that their sender set.
+    """
+
+    unbooked: UnbookedRecalls | None = None
+    write_offs: WriteOffs = NONE
+    delayed: frozenset[tuple[str, int, str]] = frozenset()
+
+
+NO_BOOKINGS: Final = Bookings()
+
+
+def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOff]:
+    """Returns the losses and doubts that prevent the verdict *no loss*, that `known` does not settle, and that can be
+    written off because no further reading removes them. Lost messages are listed elsewhere
+    (`kodo_pipeline.audit.job.AuditResult.places`).
+    """
+    left = {one._replace(number=0) for one in _standing(known.applied(evidence))}
+    return [one for one in _standing(evidence) if one._replace(number=0) in left]
+
+
+def without_messages(evidence: AuditEvidence, topic: str | None, subscription: str | None) -> AuditEvidence:
+    """The evidence as it is when all messages of these are written off; None: of all."""
+
+    def settled(tally: SubscriptionTotals) -> SubscriptionTotals:
+        if topic not in (None, tally.topic) or subscription not in (None, tally.subscription):
+            return tally
+        return replace(
+            tally,
+            fates={fate: count for fate, count in tally.fates.items() if RANKS[fate] < RANKS[MessageStatus.UNPROVED]},
+        )
+
+    return replace(evidence, tallies=tuple(settled(one) for one in evidence.tallies))
+
+
+def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
+    for part in evidence.parts:
+        place = part.topic, part.partition, ""
+        yield from (WrittenOff(COVERAGE, *place, problem) for problem in part.problems)
+        if part.read and not part.from_creation:
+            yield WrittenOff(BEGINNING, *place, "")
+        if is_expiring(part) and part.looks:
+            yield WrittenOff(TTL, *place, str(part.looks[-1]))
+    for tally in evidence.tallies:
+        place = tally.topic, NOWHERE, tally.subscription
+        if tally.missing > tally.records_settled:
+            yield WrittenOff(RECORDS, *place, "", tally.missing)
+        if tally.contradictions:
+            yield WrittenOff(FORGED, *place, "", tally.contradictions)
+    for gap in evidence.gaps:
+        yield WrittenOff(PRODUCER, gap.topic, gap.partition, "", gap.run, gap.missing)
+    for stray in evidence.strays:
+        yield WrittenOff(ADDRESSEE, stray.topic, NOWHERE, stray.subscription, "", stray.messages)
+
+
+def described(items: Sequence[WrittenOff]) -> Iterator[str]:
+    """A line for each kind, topic and subscription."""
+    groups: dict[tuple[str, str, str], int] = defaultdict(int)
+    for one in items:
+        groups[one.kind, one.topic, one.subscription] += one.number
+    for (kind, topic, subscription), count in sorted(groups.items()):
+        where = f"{topic} / {subscription}" if subscription else topic
+        yield f"{where}: {many(count, _WORDS[kind][0], _WORDS[kind][1])}"
+
+
+_WORDS: Final = {
+    MESSAGE: ("message lost, or not proved done", "messages lost, or not proved done"),
+    COVERAGE: ("hole in what was read", "holes in what was read"),
+    BEGINNING: (
+        "partition that was not read from its creation on",
+        "partitions that were not read from their creation on",
+    ),
+    TTL: ("partition whose messages may have expired unread", "partitions whose messages may have expired unread"),
+    RECORDS: ("missing record of workers", "missing records of workers"),
+    FORGED: ("number with two different records", "numbers with two different records"),
+    PRODUCER: ("number of a producer that no message has", "numbers of producers that no message has"),
+    ADDRESSEE: ("message for a subscription that is not there", "messages for subscriptions that are not there"),
+}
+
+
+def _note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Text of the note about one write-off: its counts, author, date and reason. `rows`: all rows of the write-off."""
+    first = rows[0]
+    at: datetime = first["at_ts"]
+    messages = sum(1 for row in rows if row["kind"] == MESSAGE)
+    doubts = len(rows) - messages
+    what = " and ".join(
+        text for count, text in ((messages, many(messages, "message")), (doubts, many(doubts, "doubt"))) if count
+    )
+    return f"{what} written off by {first['by']} on {at.date()}: {first['reason']}"

@@ -1,0 +1,1 @@
+"""Evidence of audits: partitions as they were read, cursors, clocks, and workers that keep records."""

@@ -1,0 +1,179 @@
+"""Evidence of an audit: fates of messages, coverage of partitions, and what records and numbers say of themselves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from kodo_pipeline.evidence.reading_clock import ReadingClock
+
+
+class MessageStatus(StrEnum):
+    """Fate of one message for one subscription. In the order of `RANKS`: of the positions of a message the worst one
+    counts.
+    """
+
+    MOVING = "moving"  # moved, and the next place was stored after the cut
+    NOT_FOR_ME = "not for me"  # meant for another subscription, or a producer's mark
+    WRITTEN_OFF = "written off"  # lost, or not proved done, and settled by a person (kodo_pipeline.audit.write_offs)
+    DISCARDED = "discarded"
+    DONE = "done"
+    DUPLICATED = "done twice"
+    DEAD = "dead"
+    WAITING = "waiting"  # unacknowledged in a waiting state
+    OPEN = "open"  # unacknowledged in a ready lane
+    OVERDUE = "overdue"  # unacknowledged for longer than its horizon
+    UNPROVED = "unproved"  # acknowledged, and what was seen does not prove that it was done
+    UNKNOWN = "unknown"  # a record of a message that was never stored where it says
+    LOST = "lost"
+
+
+RANKS: Final[Mapping[MessageStatus, int]] = {fate: rank for rank, fate in enumerate(MessageStatus)}
+OPEN_FATES: Final = (MessageStatus.OPEN, MessageStatus.WAITING)
+
+
+class Cause(StrEnum):
+    """Why a fate is LOST or UNPROVED."""
+
+    GONE = "acknowledged without a record and without a next place"
+    VANISHED = "its record, or its recall's receipt, names a next place where nothing is stored"
+    RELEASED = "a dead letter was released, and neither a recall nor the recall ledger knows it"
+    UNCONFIRMED_RECALL = "a recall sent it, says the recall ledger, and nothing that was read shows where"
+    NO_RECORDS = "acknowledged, and the subscription keeps no records to prove more"
+    NOWHERE = "the next place that its record names cannot have been stored then, or was, and was not read"
+    UNRECORDED = "the next place is stored, the record of the move is missing"
+    NO_CURSOR = "the subscription is not on this partition, so nothing says what it acknowledged"
+    UNCOVERED = "what would prove it was not read completely"
+    BEFORE = "the subscription, or what is known of its records, may have begun behind it"
+    IDENTITY_MISMATCH = "record and message have different identities"
+    SENT_AGAIN = "sent again by a recall, and the ledger of it is not here"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCoverage:
+    """One partition of one topic as far as it was read, over all runs. Times are ms.
+
+    `planned`, `seen`: entries. `problems`: reported by the readings, such as splits that ended early or ranges that do
+    not continue each other. `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed
+    before the cursors were read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the
+    first), None: unknown.
+    """
+
+    topic: str
+    partition: int
+    planned: int = 0
+    seen: int = 0
+    problems: tuple[str, ...] = ()
+    read: bool = True
+    from_creation: bool = True
+    read_before_cursors: bool = False
+    ttl: int = 0
+    unread: int | None = 0
+    missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
+    audit: bool = False
+    absent: bool = False  # it was not there when the last run looked
+    looks: tuple[int, ...] = field(default=(), repr=False)  # times of the readings
+    left: str = ""  # why the last run left it where it was, though it is there
+    unrecorded: str = ""  # subscription with a worker that does not say that it records, at the last look
+
+    @property
+    def name(self) -> str:
+        """Full name of the partition, as reasons and notes print it."""
+        return f"{self.topic}-partition-{self.partition}"
+
+    @property
+    def full(self) -> bool:
+        """True if the partition was read without a problem and every planned entry was seen."""
+        return self.read and not self.problems and self.planned == self.seen
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionTotals:
+    """Counts of one subscription: its messages by fate, and the gaps and contradictions in its audit records.
+
+    `missing`: record numbers that no record of its worker runs has. `contradictions`: record numbers with two different
+    records. `runs`: some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
+    done, and were sent again. `records_settled`: the missing numbers that were written off; a missing record may still
+    explain a lost message.
+    """
+
+    topic: str
+    subscription: str
+    mode: Literal["wait", "best_effort", "none"]
+    fates: Mapping[MessageStatus, int] = field(default_factory=dict)
+    missing: int = 0
+    contradictions: int = 0
+    runs: tuple[str, ...] = ()
+    resent: int = 0
+    records_settled: int = 0
+
+    @property
+    def name(self) -> str:
+        """Topic and subscription, as reasons and notes print them."""
+        return f"{self.topic} / {self.subscription}"
+
+    @property
+    def judged(self) -> int:
+        """All of its messages."""
+        return sum(self.fates.values())
+
+    def count(self, fate: MessageStatus) -> int:
+        """Messages with this fate."""
+        return self.fates.get(fate, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceGap:
+    """Numbers of one producer run on one partition that no message has and that were not given up. `overdue`: of them,
+    those that a mark of the producer reports as sent and that it had the time to take back; `unsigned`: those that only
+    marks without a verified signature report as sent; the others are undecided.
+    """
+
+    topic: str
+    partition: int
+    run: str
+    missing: int
+    overdue: int
+    firm: bool = True  # the partition was read completely, from its creation on
+    unsigned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Misaddressed:
+    """Messages that a producer meant for a subscription which the file does not have on that topic."""
+
+    topic: str
+    subscription: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndatedMessages:
+    """Open messages of a topic that say they were published after they were read. `workers`: runs of the workers that moved
+    some of them there; without one a producer sent them.
+    """
+
+    topic: str
+    messages: int
+    workers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvidence:
+    """Everything the verdict is made from.
+    `removed_before`: settled messages published before that (ms) were removed, and are in no count; None: all are.
+    """
+
+    parts: tuple[PartitionCoverage, ...]
+    tallies: tuple[SubscriptionTotals, ...]
+    gaps: tuple[SequenceGap, ...] = ()
+    clock: ReadingClock = field(default_factory=ReadingClock)
+    undated: tuple[UndatedMessages, ...] = ()
+    unnumbered: int = 0  # first hops without a producer's number
+    numbered_twice: int = 0  # producers' numbers that two messages have
+    strays: tuple[Misaddressed, ...] = ()
+    removed_before: int | None = None
+    write_offs: tuple[str, ...] = ()  # a note of each
+    unbooked: str = ""  # of kodo_pipeline.audit.unbooked_recalls: what was sent again without an entry in the ledger

@@ -1,0 +1,74 @@
+# adapter: reads the broker and the landing
+"""Check that a cluster is the one whose messages a landing has: positions of another are those of other messages."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from kodo_pipeline.evidence.cursors import partition_histories
+from kodo_pipeline.landing.landing_commits import HISTORY
+from kodo_pipeline.landing.tables import CURSORS
+from kodo_pipeline.source.partition_stats import PartitionMetadata, histories
+from kodo_pipeline.source.splits import part_name
+from kodoctl.errors import KodoctlError, error
+from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kodo_pipeline.evidence.partition_history import Key
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.topology.expand import Expansion
+
+_AT_ONCE: Final = 8  # topics
+
+
+def must_be_same_cluster(landing: Landing, now: Mapping[str, PartitionMetadata]) -> None:
+    """Raises KodoctlError (K589) where every partition of the newest look was made at another time than the one that is there
+    now: this is another cluster, or all topics were deleted and made again. `now`: by full name; where a time is not
+    known nothing is said.
+    """
+    _check(landing, _newest_look(landing), now)
+
+
+def same_partitions(landing: Landing, admin: Admin, expansion: Expansion, found: Mapping[Key, int]) -> dict[Key, int]:
+    """Returns the entries of `found` whose partitions the landing has; partitions that were created again since are
+    left out. Raises KodoctlError (K589) if the cluster is not the one that the landing is from.
+    """
+    listed = [(topic.name, [number for name, number in found if name == topic.name.full]) for topic in expansion.topics]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        known = list(pool.map(lambda one: histories(admin, *one) if one[1] else {}, listed))
+    now = {
+        part_name(topic.full, number): made
+        for (topic, _), parts in zip(listed, known, strict=True)
+        for number, made in parts.items()
+    }
+    looks = _newest_look(landing)
+    _check(landing, looks, now)
+    others = {part for part, made in now.items() if made.is_another_than(looks.get(part))}
+    return {key: fact for key, fact in found.items() if part_name(*key) not in others}
+
+
+def _newest_look(landing: Landing) -> dict[str, PartitionMetadata]:
+    """Returns the partition metadata that the newest run recorded, by partition name. The run need not have finished.
+    Empty if no run recorded cursors.
+    """
+    looks = [
+        one for one in landing.commits() if one.batch is None and CURSORS.name in one.tables and one.run != HISTORY
+    ]
+    return partition_histories(landing.rows(CURSORS, "ingest_run", looks[-1].run) if looks else ())
+
+
+def _check(landing: Landing, looks: Mapping[str, PartitionMetadata], now: Mapping[str, PartitionMetadata]) -> None:
+    both = [(looks[part], now[part]) for part in sorted(looks.keys() & now.keys())
+            if looks[part].created is not None and now[part].created is not None]  # fmt: skip
+    if both and all(found.is_another_than(then) for then, found in both):
+        then, found = (f"{one.created:%Y-%m-%d %H:%M:%S}" for one in both[0])
+        detail = (
+            f"{landing.root.uri}: of {many(len(both), 'partition')} none is the one that was read: the first was made on {then}"
+            f" UTC, and here on {found}\nthis is another cluster, or all topics were deleted and made again: name a landing"
+            " of its own with --landing"
+        )
+        raise KodoctlError(error("K589", "the landing is of another cluster", detail))

@@ -1,0 +1,47 @@
+"""Continuity of two read ranges of a partition: the proof that nothing between them was stored and deleted. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kodo_pipeline.source.splits import nothing_deleted
+
+if TYPE_CHECKING:
+    from kodo_pipeline.evidence.partition_history import PartitionHistory, ReadRange
+    from kodo_pipeline.source.splits import Place
+
+
+def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -> bool:
+    """True if nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the
+    slowest cursor. So nothing was deleted if (a) the ledger of the first range still exists, (b) some cursor was
+    still at or before the end of the first range, or (c) the first range ended with the last stored entry and no
+    ledger was deleted since.
+    """
+    if other.first[0] == one.last[0]:
+        return other.first[1] == one.last[1] + 1
+    if other.first[1] != 0:
+        return False
+    if one.run == other.run or (reading.stored_from is not None and reading.stored_from <= one.last[0]):
+        return True  # ranges of one run come from one list of ledgers
+    return nothing_trimmed(reading, other.run, one.last) or _ended(reading, other.run, one.last)
+
+
+def nothing_trimmed(reading: PartitionHistory, run: str, behind: Place) -> bool:
+    """True if everything after a position was still stored when a run took its snapshot of the cursors."""
+    marks = [mark for mark in reading.marks if mark.run == run]
+    slowest = min((mark.mark for mark in marks if mark.subscription), default=None)
+    return bool(marks) and (marks[0].first_ledger <= behind[0] or (slowest is not None and slowest <= behind))
+
+
+def _ended(reading: PartitionHistory, run: str, last: Place) -> bool:
+    """True if a range ended with the last stored entry at some snapshot, and no ledger was deleted from then until
+    the snapshot of a run.
+    """
+    looks = sorted((one for one in reading.marks if not one.subscription), key=lambda one: one.taken)
+    until = next((at for at, one in enumerate(looks) if one.run == run), -1)
+    for at in range(until, -1, -1):
+        if looks[at].mark == last:
+            return True
+        if not at or not nothing_deleted(looks[at - 1].rewrites, looks[at].rewrites):
+            break
+    return False

@@ -1,0 +1,117 @@
+"""History of a partition, from the landed tables: the ranges that were read, and the snapshots of its cursors. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from kodo_pipeline.source.coverage import HOLE
+from kodo_pipeline.source.splits import Place, parse_position
+
+Key = tuple[str, int]
+"""(full name of a topic, number of a partition)."""
+
+
+class ReadRange(NamedTuple):
+    """A row of `coverage`, as far as it is needed here."""
+
+    first: Place
+    last: Place
+    planned: int
+    seen: int
+    full: bool
+    state: str
+    run: str
+
+
+class CursorSnapshot(NamedTuple):
+    """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`:
+    ms since the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
+    """
+
+    subscription: str
+    mark: Place
+    acknowledged: tuple[tuple[int, int, int], ...]
+    ttl: int
+    first_ledger: int
+    taken: int
+    run: str
+    created: datetime | None = None
+    rewrites: int | None = None
+    audit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHistory:
+    """Everything known of one partition. `stored_from`: the first ledger it has now, None: not read. `holed`:
+    runs before which entries were deleted unread.
+    """
+
+    ranges: tuple[ReadRange, ...] = ()
+    marks: tuple[CursorSnapshot, ...] = ()
+    stored_from: int | None = None
+    holed: tuple[str, ...] = ()
+
+    @property
+    def looks(self) -> list[int]:
+        """Times of the cursor snapshots, ms since the epoch, ascending."""
+        return sorted({mark.taken for mark in self.marks})
+
+    def at(self, taken: int) -> dict[str, CursorSnapshot]:
+        """The cursors of one look."""
+        return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """Time of the cursor snapshot of each run, ms since the epoch, ascending."""
+        return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
+
+
+def read_tables(
+    coverage: Iterable[Mapping[str, Any]],
+    cursors: Iterable[Mapping[str, Any]],
+    stored_from: Mapping[Key, int],
+) -> dict[Key, PartitionHistory]:
+    """Reading of each partition, from the tables. A range that was read repeatedly counts as it was read last."""
+    ranges: dict[Key, dict[str, ReadRange]] = defaultdict(dict)
+    marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)
+    holed: dict[Key, set[str]] = defaultdict(set)
+    for row in coverage:
+        if row["state"] == HOLE:  # of a hole nobody knows where it begins and ends
+            holed[row["msg_topic"], row["msg_partition"]].add(row["ingest_run"])
+            continue
+        found = ReadRange(
+            parse_position(row["first"]), parse_position(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
+            row["ingest_run"],
+        )  # fmt: skip
+        ranges[row["msg_topic"], row["msg_partition"]][row["split_id"]] = found
+    for row in cursors:
+        acknowledged = tuple((one["ledger"], one["first"], one["last"]) for one in row["acknowledged"])
+        mark = (row["mark_ledger"], row["mark_entry"])
+        taken = int(row["taken_ts"].timestamp() * 1000)
+        marks[row["msg_topic"], row["msg_partition"]].append(
+            CursorSnapshot(
+                row["subscription"],
+                mark,
+                acknowledged,
+                row["ttl_ms"] or 0,
+                row["first_ledger"],
+                taken,
+                row["ingest_run"],
+                row["created_ts"],
+                row["rewrites"],
+                row["audit"],
+            )
+        )
+    return {
+        key: PartitionHistory(
+            tuple(sorted(ranges[key].values())),
+            tuple(marks[key]),
+            stored_from.get(key),
+            tuple(sorted(holed.get(key, ()))),
+        )
+        for key in {*ranges, *marks, *stored_from, *holed}
+    }

@@ -1,0 +1,32 @@
+# pure: every branch is tested
+"""Arguments of a command on the same tables, as a user types them, and the parser of durations that users type. Pure.
+A text that is no duration, or a duration of zero, raises UsageError.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from kodoctl.errors import UsageError, error
+from kodoctl.private_files import LANDING
+from kodoctl.topology.units import Duration, UnitError
+
+
+def command_line(topology: str, environment: str | None, landing: str) -> str:
+    """The argument and the options that name them."""
+    options = [
+        *(("--env", environment) if environment else ()),
+        *(("--landing", landing) if landing != LANDING else ()),
+    ]
+    return shlex.join([topology, *options])
+
+
+def duration(option: str, text: str) -> int:
+    """`10s` as ms. Raises UsageError, which names the option, for what is no time, or no time at all."""
+    try:
+        found = int(Duration.parse(text))
+    except UnitError as problem:
+        raise UsageError(error("K804", "not a time", f"{option}: {problem}")) from None
+    if not found:
+        raise UsageError(error("K804", "not a time", f"{option}: must be longer than zero"))
+    return found

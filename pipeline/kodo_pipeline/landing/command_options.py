@@ -1,0 +1,155 @@
+"""Common options of the pipeline commands: arguments, settings of a Spark session, and output of progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodo_pipeline.landing.command_line import command_line
+from kodo_pipeline.spark.spark_progress import STARTS, Bar
+from kodoctl.cli.common import command_target
+from kodoctl.cli.common.options import Format
+from kodoctl.console import Environment, say, tell
+from kodoctl.errors import UsageError, error
+from kodoctl.formatting import many
+from kodoctl.private_files import LANDING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.spark.spark_session import SparkSettings
+    from kodoctl.errors import Diagnostic
+    from kodoctl.topology.expand import Expansion
+
+File = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
+LandingOption = Annotated[
+    str,
+    typer.Option(
+        "--landing", help="Where tables live: a folder or an object store that Spark can write.", metavar="PATH"
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Spark's master; without it every core of this machine.", metavar="ADDRESS"),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", help="Spark setting, as for spark-submit; may be repeated.", metavar="KEY=VALUE"),
+]
+Output = Annotated[Format, typer.Option("--format", help="How progress and result are printed.")]
+
+
+def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
+    """Settings of the Spark session of this process. `spark-submit` announces its gateway to its child process.
+    Raises UsageError, also if the extra is not installed.
+    """
+    from kodo_pipeline.spark.spark_session import SparkSettings, configuration_of, installed
+
+    installed()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if submitted and conf:
+        raise UsageError(error("K578", "settings of Spark", "--conf belongs before the program: spark-submit has it"))
+    return SparkSettings(master, configuration_of(conf or ()), submitted, environ=dict(os.environ))
+
+
+@dataclass(frozen=True, slots=True)
+class LandedFlags:
+    """Arguments and options of the commands that read a landing."""
+
+    topology: File
+    landing: LandingOption = LANDING
+    env: Environment = None
+    master: Master = None
+    conf: Conf = None
+
+    @property
+    def typed(self) -> str:
+        """The arguments as they are typed in another command, for hints."""
+        return command_line(self.topology, self.env, self.landing)
+
+    def settings(self) -> SparkSettings:
+        """Settings of the Spark session; see spark_settings."""
+        return spark_settings(self.master, self.conf)
+
+    def place(self, expansion: Expansion, *, messages: bool = False) -> Landing:
+        """The tables of a topology; see landed_place."""
+        return landed_place(expansion, self.landing, self.typed, messages=messages)
+
+
+def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bool = False) -> Landing:
+    """The tables of a topology. Raises UsageError where nothing was landed, or no messages where they are needed, and
+    KodoctlError where topics of another namespace were. `typed`: arguments of the command, for hints.
+    """
+    from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold
+
+    place = Landing(landing, expansion.name, expansion.topology.environment)
+    must_hold(place, typed, messages=messages)
+    must_be_same_namespace(place, expansion, place.commits())
+    return place
+
+
+def page_stem(expansion: Expansion) -> str:
+    """Name of a topology in an environment, for its files: those of two environments may have one folder."""
+    return "-".join(filter(None, (expansion.name, expansion.topology.environment)))
+
+
+def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
+    """The settings for a session that reads the landing `place`: a light session if the landing is small."""
+    return replace(settings, light=place.is_small())
+
+
+def new_run() -> str:
+    """The id of a run: runs sort by the time they began."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+def one_expansion(path: str, environment: str | None) -> Expansion:
+    """The one topology that a file, or a folder with one file, declares. Raises UsageError, InvalidFileError."""
+    expansions = command_target.load_desired([path], environment, partial(tell_warnings, [path])).expansions
+    if len(expansions) != 1:
+        detail = f"{path} holds {', '.join(one.topology.source.name for one in expansions) or 'none'}: name one file"
+        raise UsageError(error("K701", "one topology file needed", detail))
+    return next(iter(expansions))
+
+
+def tell_warnings(paths: Sequence[str], warnings: Sequence[Diagnostic]) -> None:
+    """Prints the number of warnings and the command that shows them: a user who requests data did not ask about
+    the file.
+    """
+    if warnings:
+        tell(f"{many(len(warnings), 'warning')} about the file: {shlex.join(['kodoctl', 'lint', *paths])}")
+
+
+class PipelineProgress:
+    """Lines on standard error for people, JSON lines with the run's id for machines.
+    A command's own view adds its events.
+    """
+
+    def __init__(self, output: Format, run: str, bar: Bar | None = None) -> None:
+        self.json, self.run, self._began = output is Format.JSON, run, time.monotonic()
+        self.bar = bar or Bar(output)
+
+    def line(self, event: str, text: str, **facts: Any) -> None:
+        """Prints one event: `text` for people, or `event` with its facts as a line of JSON."""
+        if self.json:
+            say(json.dumps({"event": event, "run": self.run, **facts}))
+        else:
+            self.bar.tell(text)
+
+    def begin(self, what: str) -> None:
+        """Prints the first line, before anything that takes time."""
+        self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._began

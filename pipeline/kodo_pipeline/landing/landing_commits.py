@@ -1,0 +1,315 @@
+"""Commits of a landing: what counts, in order. A commit is one row of the table `commits`, which names the files that it
+adds to the other tables: it counts from then on, in all of them or in none, whatever becomes of who wrote it.
+Rows of old commits become one, with their sums.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_pipeline.landing.data_files import DataFile
+from kodo_pipeline.landing.tables import CURSORS, DATE, EVENTS, TABLES, Table
+from kodoctl.formatting import many
+from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodo_pipeline.landing.delta_tables import TableVersion
+    from kodoctl.topology.names import NamespaceName
+
+_END: Final = "-end"  # of a run: its second commit
+ROLLUP_RUN: Final = "rollup"  # one commit, which the next rollup replaces
+AUDIT_RUN: Final = "audit"  # the same of audits
+MAINTAIN_RUN: Final = "maintain"  # one commit, which the next one replaces
+REMOVAL_RUN: Final = "removal"  # the same of removals of rows
+_REPLACED_RUNS: Final = frozenset({ROLLUP_RUN, AUDIT_RUN, MAINTAIN_RUN, REMOVAL_RUN})
+BEHIND: Final = "behind"  # in its facts: number of the one that it replaced
+HISTORY: Final = "history"  # run of the one row that stands for all old commits
+_KEPT: Final = 16  # commits that name their files, for readers that began before the newest of them
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """Files that one commit adds to one table, and the bounds of its moment in ms. `replaced`: see
+    kodo_pipeline.landing.delta_tables.LandingTable.add. An old commit names no files, but counts their rows.
+    """
+
+    rows: int
+    since: int | None = None
+    until: int | None = None
+    files: tuple[DataFile, ...] | None = None
+    replaced: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, files: Iterable[DataFile], replaced: Iterable[str] | None = None) -> TableFiles:
+        """All that was written."""
+        found = tuple(files)
+        times = [at for one in found for at in (one.since, one.until) if at is not None]
+        return cls(
+            sum(one.rows for one in found),
+            min(times, default=None),
+            max(times, default=None),
+            found,
+            None if replaced is None else tuple(replaced),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LandingCommit:
+    """A batch (`batch` from 0), or the beginning or end of a run, or a rollup (None). `at`: ms since the epoch. `facts`:
+    further figures of it. `number`: its place among all, from 0; -1 before it is committed.
+    """
+
+    run: str
+    at: int
+    batch: int | None = None
+    tables: Mapping[str, TableFiles] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    number: int = -1
+
+    def is_same(self, other: LandingCommit) -> bool:
+        """True if both stand for one batch, or for one event of one run."""
+        return (
+            self.batch == other.batch if self.batch is not None else (self.batch, self.run) == (other.batch, other.run)
+        )
+
+    def to_row(self, *, files: bool) -> dict[str, Any]:
+        """Returns the commit as a row of `kodo_pipeline.landing.tables.COMMITS`. `files`: whether the row lists the
+        files; the column is null otherwise.
+        """
+        tables = {name: {"rows": one.rows, "since": one.since, "until": one.until} for name, one in self.tables.items()}
+        named = {
+            name: {"files": [file.to_json() for file in one.files or ()], "replaced": one.replaced}
+            for name, one in self.tables.items()
+        }
+        return {
+            "number": self.number,
+            "run": self.run,
+            "at_ts": datetime.fromtimestamp(self.at / 1000, UTC),
+            "batch": self.batch,
+            "tables": json.dumps(tables),
+            "facts": json.dumps(self.facts),
+            "files": json.dumps(named) if files else None,
+        }
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> LandingCommit:
+        """The inverse. Raises ValueError for a row that is none of ours."""
+        try:
+            named = json.loads(row["files"]) if row["files"] is not None else {}
+            tables = {name: _table_files(counts, named.get(name)) for name, counts in json.loads(row["tables"]).items()}
+            at = round(row["at_ts"].timestamp() * 1000)
+            return cls(row["run"], at, row["batch"], tables, json.loads(row["facts"]), row["number"])
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise ValueError(f"row {row.get('number')} is no commit of kodoctl's: something else wrote it") from None
+
+
+def _table_files(counts: Mapping[str, Any], named: Mapping[str, Any] | None) -> TableFiles:
+    if named is None:
+        return TableFiles(counts["rows"], counts["since"], counts["until"])
+    files = tuple(DataFile(**one) for one in named["files"])
+    replaced = None if named["replaced"] is None else tuple(named["replaced"])
+    return TableFiles(counts["rows"], counts["since"], counts["until"], files, replaced)
+
+
+def is_replaced(run: str) -> bool:
+    """True for a run of which the last commit is kept, and names the one that it replaces."""
+    return run in _REPLACED_RUNS
+
+
+def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
+    """Rows of the table `commits` when `added` is the next one. Of rollups and audits the last one is kept; old commits
+    become one row, so that a commit costs the same after years (`whole`: they stay as they are).
+    """
+    kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]
+    rows = [*kept, added] if whole else _fold([*kept, added], added.number - _KEPT)
+    return [one.to_row(files=one.number > added.number - _KEPT) for one in rows]
+
+
+def _fold(commits: Sequence[LandingCommit], until: int) -> list[LandingCommit]:
+    """Commits up to number `until` as one, but for those that are asked for by themselves: beginnings of the last run
+    that ended and of later ones, the newest batch, and what the next of its kind replaces.
+    """
+    read, newest = read_at(commits), max(batches(commits), default=-1)
+    old = [
+        one
+        for one in commits
+        if one.number <= until
+        and not is_replaced(one.run)
+        and (one.batch is None or one.batch != newest)
+        and not (_begins(one) and one.at >= read)
+    ]
+    if len(old) < 2:  # one row stays one row
+        return list(commits)
+    return sorted([_history(old, read), *(one for one in commits if one not in old)], key=lambda one: one.number)
+
+
+def _history(old: Sequence[LandingCommit], read: int) -> LandingCommit:
+    names = sorted({name for one in old for name in one.tables})
+    tables, last = {}, {}
+    for name in names:
+        found = [one.tables[name] for one in old if name in one.tables]
+        times = [at for one in found for at in (one.since, one.until) if at is not None]
+        tables[name] = TableFiles(sum(one.rows for one in found), min(times, default=None), max(times, default=None))
+        last[name] = max(added_to(one, name) for one in old if name in one.tables)
+    facts = {
+        "last": last,
+        "read_at": read,
+        "commits": sum(one.facts.get("commits", 1) for one in old),
+        "batches": batches_with_messages(old),
+        "newest": newest_batch(old),
+        "batch": max((_last_batch(one) for one in old), default=-1),
+        "bytes": sum(one.facts.get("bytes", 0) for one in old),
+    }
+    return LandingCommit(HISTORY, max(one.at for one in old), None, tables, facts, max(one.number for one in old))
+
+
+def _last_batch(commit: LandingCommit) -> int:
+    if commit.run == HISTORY:
+        return int(commit.facts["batch"])
+    return -1 if commit.batch is None else commit.batch
+
+
+def is_history(commit: LandingCommit, known: Iterable[LandingCommit]) -> bool:
+    """True for a batch that is so old that `commits` names it by itself no more."""
+    last = max((_last_batch(one) for one in known if one.run == HISTORY), default=-1)
+    return commit.batch is not None and commit.batch <= last
+
+
+def added_to(commit: LandingCommit, name: str) -> int:
+    """Number of the last commit that added to the table, of those that this one stands for."""
+    return int(commit.facts["last"][name]) if commit.run == HISTORY else commit.number
+
+
+def _begins(commit: LandingCommit) -> bool:
+    """True for the beginning of a run."""
+    return commit.batch is None and commit.run != HISTORY and CURSORS.name in commit.tables
+
+
+def next_number(known: Sequence[LandingCommit]) -> int:
+    """Returns the number of the next commit: 0 for the first."""
+    return max((one.number for one in known), default=-1) + 1
+
+
+def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]) -> list[DataFile] | None:
+    """Files of a table as of the last commit: those of the version, and those of commits that it has not got yet. None if
+    a commit that it lacks names its files no more, or was replaced by another: the version is too old.
+    """
+    found = list(version.files)
+    for one in sorted(known, key=lambda commit: commit.number):
+        added = one.tables.get(table.name)
+        if added is None or added_to(one, table.name) <= version.number:
+            continue
+        if added.files is None or one.facts.get(BEHIND, -1) > version.number:
+            return None
+        if added.replaced is not None:
+            found = [file for file in found if added.replaced and file.partition.get(DATE) not in added.replaced]
+        found += added.files
+    return found
+
+
+def unlike_commits(
+    versions: Mapping[Table, TableVersion], files: Mapping[str, Sequence[DataFile]], commits: Sequence[LandingCommit]
+) -> list[str]:
+    """Returns a text for each table that has a commit which `commits` lacks, or another number of rows than were
+    committed. `files`: the files of each table as of the last commit.
+    """
+    last = next_number(commits) - 1
+    wrong = [
+        f"{table.name} has commit {version.number}, and commits ends at {last}"
+        for table, version in versions.items()
+        if version.number > last
+    ]
+    for table, version in ((one, found) for one, found in versions.items() if one in TABLES):
+        there = sum(one.rows for one in files[table.name]) + version.removed
+        committed = rows_of(commits, table)
+        if there != committed:
+            wrong.append(f"{table.name} has {there:,} of {many(committed, 'row')} that were committed to it")
+    return wrong
+
+
+def unfinished(commits: Sequence[LandingCommit]) -> list[str]:
+    """Runs that began after the last one that ended by itself."""
+    read = read_at(commits)
+    return sorted(one.run for one in commits if _begins(one) and one.at > read)
+
+
+def read_at(commits: Sequence[LandingCommit]) -> int:
+    """Start time of the last run that ended by itself, ms since the epoch; 0 if there is none."""
+    ended = {one.run.removesuffix(_END) for one in commits if one.facts.get("complete")}
+    starts = [one.at for one in commits if _begins(one) and one.run in ended]
+    return max([*starts, *(one.facts["read_at"] for one in commits if one.run == HISTORY)], default=0)
+
+
+def last_begin(commits: Iterable[LandingCommit]) -> int:
+    """Start time of the last run, whether it ended or not, ms since the epoch; 0 if there is none."""
+    known = [
+        one.facts["read_at"] if one.run == HISTORY else one.at for one in commits if one.run == HISTORY or _begins(one)
+    ]
+    return max(known, default=0)
+
+
+def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
+    """Beginning of the last run that ended by itself; None if there is none."""
+    read = read_at(commits)
+    return next((one for one in commits if _begins(one) and one.at == read), None)
+
+
+def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
+    """Namespace of the topics that the last run read which ended by itself, or else the first one that began; None: not
+    known.
+    """
+    begin = last_reading(commits) or next((one for one in commits if _begins(one)), None)
+    topics = begin.facts.get("topics") if begin else None
+    return TopicName.parse(topics[0]).namespace if topics else None
+
+
+def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:
+    """The last ones, by their numbers: the newest one is always among them."""
+    return {one.batch: one for one in commits if one.batch is not None}
+
+
+def newest_batch(commits: Iterable[LandingCommit]) -> int:
+    """Number of the last batch that has messages; -1 where there is none."""
+    return max((_newest(one) for one in commits), default=-1)
+
+
+def _newest(commit: LandingCommit) -> int:
+    if commit.run == HISTORY:
+        return int(commit.facts["newest"])
+    return -1 if commit.batch is None or not rows_of([commit], EVENTS) else commit.batch
+
+
+def batches_with_messages(commits: Iterable[LandingCommit]) -> int:
+    """How many there are, old ones included."""
+    return sum(
+        one.facts["batches"] if one.run == HISTORY else one.batch is not None and rows_of([one], EVENTS) > 0
+        for one in commits
+    )
+
+
+def rows_of(commits: Iterable[LandingCommit], table: Table) -> int:
+    """Rows that all commits landed in a table."""
+    return sum(one.tables[table.name].rows for one in commits if table.name in one.tables)
+
+
+def times_of(commits: Iterable[LandingCommit], table: Table) -> tuple[int, int] | None:
+    """First and last moment of a table, in ms; None where nothing has one."""
+    found = [one.tables[table.name] for one in commits if table.name in one.tables]
+    times = list(chain.from_iterable((at for at in (one.since, one.until) if at is not None) for one in found))
+    return (min(times), max(times)) if times else None
+
+
+def holds_messages(commits: Iterable[LandingCommit]) -> bool:
+    """True if any batch has messages."""
+    return rows_of(commits, EVENTS) > 0
+
+
+def with_number(commit: LandingCommit, number: int, behind: int | None) -> LandingCommit:
+    """The same as that commit; `behind`: number of the one that it replaces."""
+    facts = commit.facts if behind is None else {**commit.facts, BEHIND: behind}
+    return replace(commit, number=number, facts=facts)

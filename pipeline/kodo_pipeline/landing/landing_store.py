@@ -1,0 +1,406 @@
+"""The landing: Delta tables of one topology in one environment, and the commits that say what counts.
+
+    LANDING/TOPOLOGY/ENVIRONMENT/
+      events/ transitions/ coverage/ cursors/   Delta tables
+      rollup/ latencies/ sent/ failures/         Delta tables, of a rollup
+      removed_places/ removed_numbers/           Delta tables, of a removal: what is left of rows that are gone
+      audit_…/                                   Delta tables, of an audit: its state, which may be lost
+      commits/                                   Delta table: what counts
+      _checkpoint/                               Spark's own record of what was read
+      _manifests/                                one file, which has a former kodoctl refuse the landing
+      _work/                                     a folder for each run under way
+
+A batch is written file by file, then committed by one row of `commits`, and last added to each table. Delta has no
+commit of several tables: so whoever comes next, reader or writer, takes what a killed one did not add from that row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_pipeline.landing import table_writer
+from kodo_pipeline.landing.delta_tables import TRIES, ConcurrentCommitError, LandingTable
+from kodo_pipeline.landing.file_store import Storage
+from kodo_pipeline.landing.landing_commits import (
+    AUDIT_RUN,
+    LandingCommit,
+    TableFiles,
+    batches,
+    files_at,
+    holds_messages,
+    is_history,
+    is_replaced,
+    landed_namespace,
+    next_number,
+    read_at,
+    rows_of,
+    unlike_commits,
+    with_commit,
+    with_number,
+)
+from kodo_pipeline.landing.recorded_tables import RECORDED
+from kodo_pipeline.landing.state_tables import REMOVALS, STATE
+from kodo_pipeline.landing.tables import COMMITS, COUNTED, EVENTS, TABLES, TRANSITIONS, Table
+from kodoctl.errors import KodoctlError, LockedError, UsageError, error
+from kodoctl.private_files import make_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kodo_pipeline.landing.data_files import DataFile
+    from kodoctl.topology.expand import Expansion
+
+FEW: Final = 50_000  # rows for which a light session is enough
+_FEW_BYTES: Final = 32 * 1024 * 1024  # of files that one task reads
+BASE: Final = "base"  # environment of a file without overlay
+_RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
+_OLD: Final = timedelta(days=1)
+_STARTED: Final = "started"
+_ELSEWHERE: Final = frozenset("%[]{}*^|\\")  # in a path: delta-rs reads another folder, or Spark several
+_REMEDY: Final = "bring its files back, or land elsewhere"
+_READS: Final = 3  # of a table that others commit to while it is read: each leaves room for many commits
+FORMER: Final = "_manifests"  # of kodoctl before its landing was Delta tables
+GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
+
+
+@dataclass(frozen=True, slots=True)
+class LandingSnapshot:
+    """Commits and files of a landing at one moment, the same in all tables. `files`: by table name; `removed`: the
+    number of rows removed from each table so far.
+    """
+
+    commits: Sequence[LandingCommit]
+    files: Mapping[str, Sequence[DataFile]]
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+
+class Landing:
+    """Landing of one topology in one environment. Raises KodoctlError (K573) for a path that Delta or Spark would read
+    otherwise.
+    """
+
+    def __init__(self, uri: str, topology: str, environment: str | None) -> None:
+        self.root = Storage(uri) / topology / (environment or BASE)
+        _check_path(self.root.uri)
+        self._commits = LandingTable(self.root, COMMITS)
+        every = (*TABLES, *COUNTED, *RECORDED, *REMOVALS, *STATE)
+        self._tables = {table.name: LandingTable(self.root, table) for table in every}
+        self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
+        self._is_former: bool | None = None
+
+    @property
+    def checkpoint(self) -> Storage:
+        """Folder in which Spark keeps the offsets and the state of its stream."""
+        return self.root / "_checkpoint"
+
+    def work(self, run: str) -> Storage:
+        """Folder for the intermediate files of a run."""
+        return self.root / "_work" / run / "coverage"
+
+    def commits(self, *, former: bool = False) -> list[LandingCommit]:
+        """Everything that counts, in order. `former`: also beside manifests of a former kodoctl, which are being converted.
+        Raises KodoctlError (K573, K584).
+        """
+        if not former:
+            self._refuse_former()
+        try:
+            found = [LandingCommit.of_row(row) for row in self._commits.rows()]
+        except ValueError as problem:
+            detail = f"{self._commits.folder.uri}: {problem}"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
+        return sorted(found, key=lambda one: one.number)
+
+    def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
+        """These tables as of one commit. They are read first: what `commits` says after that is at least as new, and names
+        the files that they lack. `former`: see `commits`.
+        """
+        files: dict[str, list[DataFile] | None] = {}
+        for _ in range(_READS):
+            versions = {table: self._tables[table.name].version() for table in tables}
+            commits = self.commits(former=former)
+            files = {table.name: files_at(table, version, commits) for table, version in versions.items()}
+            whole = {name: found for name, found in files.items() if found is not None}
+            if len(whole) == len(files):
+                if wrong := unlike_commits(versions, whole, commits):
+                    lines = [f"{self.root.uri} is not as it was written", *wrong, _REMEDY]
+                    raise KodoctlError(error("K573", "the landing cannot be used", "\n".join(lines)))
+                return LandingSnapshot(commits, whole, {one.name: found.removed for one, found in versions.items()})
+        lacking = ", ".join(sorted(name for name, found in files.items() if found is None))
+        detail = f"{self.root.uri}: {lacking} lacks files that were committed to it; bring its _delta_log back, or land elsewhere"
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+    def is_small(self) -> bool:
+        """True if the landing holds few rows of the tables that Spark reads."""
+        return _rows_for_spark(self.commits()) <= FEW
+
+    def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
+        """Commits the files that `commit` names: from now on their rows count. Committing the same again changes
+        nothing. Returns the commit with its number. `behind`: number of the newest commit of its run from which this
+        one was made; `former`: see `commits`. Raises LockedError if another writer committed first.
+        """
+        numbered: LandingCommit | None = None
+        for _ in range(TRIES):
+            known = self.commits(former=former)
+            self._add_files(known)
+            if (same := next((one for one in known if one.is_same(commit)), None)) is not None:
+                if numbered is not None and same.to_row(files=True) == numbered.to_row(files=True):
+                    return same  # a store refused the second try of what the first one did
+                if not is_replaced(commit.run) and same.run == commit.run:
+                    return same
+                if not is_replaced(commit.run) or same.number != behind:
+                    raise self._locked(commit)
+            elif is_history(commit, known):
+                raise self._locked(commit)
+            if not known:
+                for table in TABLES:
+                    self._tables[table.name].create()
+            numbered = with_number(commit, next_number(known), behind)
+            with contextlib.suppress(ConcurrentCommitError):
+                self._commits.replace_rows(with_commit(known, numbered, whole=former), numbered.number)
+                self._add_files([numbered])
+                return numbered
+        raise self._locked(commit)
+
+    def recover(self, *, former: bool = False) -> list[LandingCommit]:
+        """Adds to each table the files that a killed writer committed and did not add. Returns all commits. Raises
+        KodoctlError (K573) if commits were lost: their numbers would be used again, and tables that have these numbers
+        would ignore the new files.
+        """
+        known = self.snapshot(*TABLES, former=former).commits
+        self._add_files(known)
+        return list(known)
+
+    def _add_files(self, commits: Sequence[LandingCommit]) -> None:
+        """Each in its turn, where the table has it not yet."""
+        for name, table in self._tables.items():
+            named = [(one.number, found) for one in commits
+                     if (found := one.tables.get(name)) and found.files is not None and one.number > self._added[name]]  # fmt: skip
+            if named:
+                self._added[name] = table.number()
+            for number, found in named:
+                if number > self._added[name]:
+                    table.add(number, found.files or (), found.replaced)
+                    self._added[name] = number
+
+    def _locked(self, commit: LandingCommit) -> LockedError:
+        what = commit.run if commit.batch is None else f"batch {commit.batch}"
+        detail = (
+            f"another run has committed {what} in {self.root.uri} meanwhile: wait until it has ended, then run again"
+        )
+        return LockedError(error("K575", "another run is under way", detail))
+
+    def write_rows(self, table: Table, attempt: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
+        """A few rows, without Spark. They count when a commit names them."""
+        import pyarrow as pa
+
+        if not rows:
+            return TableFiles.of(())
+        made = pa.Table.from_pylist([dict(row) for row in rows], schema=table.arrow())
+        with table_writer.TableWriter(self._tables[table.name].folder, table, attempt) as writer:
+            for batch in made.to_batches():
+                writer.write(batch)
+        return TableFiles.of(writer.files)
+
+    def write_frame(
+        self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None, *, few: bool = False
+    ) -> TableFiles:
+        """Rows of a frame. They count when a commit names them. `few`: they fit into this process."""
+        files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt, few=few)
+        return TableFiles.of(files, replaced)
+
+    def table(self, table: Table) -> LandingTable:
+        """One of the tables, `commits` included."""
+        return self._commits if table is COMMITS else self._tables[table.name]
+
+    def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
+        """Rows with the value, without Spark."""
+        return self._tables[table.name].rows(column, value)
+
+    def read(
+        self,
+        spark: SparkSession,
+        table: Table,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        snapshot: LandingSnapshot | None = None,
+    ) -> DataFrame:
+        """Everything committed, of files that touch the time (ms of the table's moment, `until` excluded); their rows are
+        not filtered. No rows where nothing is. `snapshot`: where several tables are to be of one moment.
+        """
+        found = (snapshot or self.snapshot(table)).files[table.name]
+        return self.read_files(spark, table, (one for one in found if one.touches(since, until)))
+
+    def read_files(
+        self, spark: SparkSession, table: Table, files: Iterable[DataFile], *, dated: bool = False
+    ) -> DataFrame:
+        """Rows of these files of the table; no rows if there is none. A file that is gone is an error that names it. `dated`:
+        with `date`. Few rows are one partition, over which no query shuffles.
+        """
+        schema = table.spark(dated=dated)
+        folder = self._tables[table.name].folder.uri
+        filled = [one for one in files if one.rows]
+        if not filled:
+            return spark.createDataFrame([], schema)
+        options = {"basePath": folder, "ignoreInvalidPartitionPaths": "true"}  # folders of batches are no partitions
+        found = spark.read.schema(schema).options(**options).parquet(*(f"{folder}/{one.path}" for one in filled))
+        return (found.coalesce(1) if _are_few(filled) else found).select(*schema.names)
+
+    def check(self) -> None:
+        """Raises KodoctlError if the folder cannot be written, or if the landing has batches and its checkpoint is
+        missing: the messages would be read again. Creates the folder and marks it so that a former kodoctl refuses it.
+        """
+        self._make()
+        if batches(self.commits()) and not self.checkpoint.exists():
+            detail = (
+                f"{self.checkpoint.uri} is gone, so nobody knows what {self.root.uri} holds already; land elsewhere"
+            )
+            raise KodoctlError(error("K573", "the landing cannot be used", detail))
+        guard(self.root)
+
+    def _refuse_former(self) -> None:
+        if self._is_former is None:
+            self._is_former = is_former(self.root)  # lists: who has no key is told at once
+        if self._is_former:
+            detail = f"{self.root.uri} is of a kodoctl before its tables were Delta tables: `kodoctl pipeline convert` makes them"
+            raise KodoctlError(error("K584", "the landing has another format", detail))
+
+    def _make(self) -> None:
+        if self.root.local is None:
+            return
+        try:
+            make_folder(self.root.local)
+            if not os.access(self.root.local, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.root.local))
+        except OSError as problem:
+            detail = f"{problem.filename}: {problem.strerror}: name another folder with --landing"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
+
+    def start(self, run: str, what: str = "ingest") -> None:
+        """Notes that a run begins to write files: whoever finds the note after its end knows what to sweep."""
+        (self._notes(what) / run).write(_STARTED, {"run": run})
+
+    def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
+        """The run has ended. `sweep`: it wrote files that no commit names."""
+        if sweep:
+            self._sweep([run], what)
+        (self._notes(what) / run).remove()
+
+    def sweep(self, what: str = "ingest", *, alone: bool) -> None:
+        """Removes the files of runs that were killed before a commit named them. If another may be running (not `alone`),
+        only those of runs that began more than a day ago.
+        """
+        left = [run for run in self._notes(what).folders() if alone or _is_old(run)]
+        if left:
+            self._sweep(left, what)
+        for run in left:
+            self.end(run, what)
+
+    def _notes(self, what: str) -> Storage:
+        return self.root / ("_work" if what == "ingest" else f"_work-{what}")
+
+    def _sweep(self, runs: Sequence[str], what: str) -> None:
+        chosen = STATE if what == AUDIT_RUN else (*TABLES, *COUNTED, *RECORDED, *REMOVALS)
+        snapshot = self.snapshot(*chosen, former=True)
+        for name, table in ((one, self._tables[one]) for one in snapshot.files):
+            kept = [*(one.path for one in snapshot.files[name]), *table.replaced()]  # readers may have the latter
+            counted = {path.partition("/")[0] for path in kept}
+            for attempt in table.folder.folders():
+                if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):
+                    (table.folder / attempt).remove()
+
+    @contextlib.contextmanager
+    def alone(self, what: str = "ingest") -> Iterator[bool]:
+        """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True.
+        Elsewhere no lock is possible: False. Of two at once the commit then refuses the second. Raises LockedError.
+        """
+        if self.root.local is None:
+            yield False
+            return
+        self._make()
+        with (self.root.local / (".lock" if what == "ingest" else f".lock-{what}")).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                detail = f"another {what} is running in {self.root.uri}: wait until it has ended"
+                raise LockedError(error("K575", "another run is under way", detail)) from None
+            except OSError:  # a file system without locks
+                yield False
+                return
+            yield True
+
+
+def must_be_free(landing: Landing, what: str = "ingest") -> None:
+    """Raises LockedError where another is running, for who would begin with something that takes time."""
+    with landing.alone(what):
+        pass
+
+
+def _rows_for_spark(commits: Sequence[LandingCommit]) -> int:
+    """Returns the number of committed rows in the tables that Spark reads. Coverage and cursors, which grow with each
+    run, are left out: this process reads them.
+    """
+    return sum(rows_of(commits, table) for table in (EVENTS, TRANSITIONS, *COUNTED))
+
+
+def _are_few(files: Sequence[DataFile]) -> bool:
+    return sum(one.rows for one in files) <= FEW and sum(one.size for one in files) <= _FEW_BYTES
+
+
+def _check_path(uri: str) -> None:
+    if found := sorted(_ELSEWHERE.intersection(uri)):
+        detail = f"{uri}: with {' '.join(found)} in it Delta or Spark would look elsewhere: name another folder with --landing"
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+
+def is_former(root: Storage) -> bool:
+    """True if manifests of a former kodoctl are there."""
+    return any(name.endswith(".json") and name != GUARD for name in (root / FORMER).files())
+
+
+def guard(root: Storage) -> None:
+    """Has a former kodoctl refuse the landing: its ingest would remove all that no manifest of its own names."""
+    manifests = root / FORMER
+    if GUARD not in manifests.files():
+        manifests.write(GUARD, {"format": 2})
+
+
+def _is_old(name: str) -> bool:
+    """True if the name of a run shows that it began more than a day ago; False if the name shows no time."""
+    start = _RUN.search(name)
+    return start is not None and datetime.strptime(f"{start[0]}+0000", "%Y%m%d-%H%M%S%z") < datetime.now(UTC) - _OLD
+
+
+def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
+    """Raises UsageError if no run has ended by itself, or, with `messages`, if no message has landed: a typo in
+    --landing or --env must not look like an empty cluster. `typed`: arguments of the command, from
+    kodo_pipeline.landing.command_line. Starts no Spark, creates no folder.
+    """
+    commits = landing.commits()
+    if holds_messages(commits) if messages else read_at(commits):
+        return
+    exception = " but one that was cut off" if commits and not messages else ""
+    others = [] if commits else Storage(landing.root.uri.rpartition("/")[0]).folders()
+    there = f"\nof this topology there is {', '.join(others)}: --env names the environment" if others else ""
+    holds = "no messages" if messages else f"no run{exception}"
+    detail = f"{landing.root.uri} holds {holds}{there}\nland first: kodoctl pipeline ingest {typed}"
+    raise UsageError(error("K801", "nothing has landed", detail))
+
+
+def must_be_same_namespace(landing: Landing, expansion: Expansion, commits: Sequence[LandingCommit]) -> None:
+    """Raises KodoctlError (K590) if the landing has topics of another namespace: files of one name share a folder."""
+    landed = landed_namespace(commits)
+    if landed not in (None, expansion.namespace):
+        detail = (
+            f"{landing.root.uri} has topics of {landed}, and {expansion.name} is in {expansion.namespace}: files of one name"
+            " have the same folder below --landing\nname a landing of its own with --landing, or give the file a name of its own"
+        )
+        raise KodoctlError(error("K590", "the landing is of another namespace", detail))

@@ -1,0 +1,130 @@
+"""Payloads that the landing must not have, or not as they are: Arrow to Arrow. Identity, size and digest of a message
+stay. Payloads of audit topics are kodoctl's own records, without any of a business payload, and are never touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_pipeline.landing.tables import AUDIT
+from kodoctl.recall.message.stored_message import digest
+from kodoctl.topology.json_paths import JsonPath
+from kodoctl.topology.model.topology import NEVER
+from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kodoctl.topology.expand import Expansion
+
+NOT_LANDED: Final = "not_landed"
+NO_JSON: Final = "no_json"
+MASKED: Final = "masked"
+EXPIRED: Final = "expired"
+ERASED: Final = "erased"
+MASK: Final = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadPolicy:
+    """Payload policy of one ground topic. `keep`: ms; None: for ever; 0: payloads never land. `mask`: paths whose
+    values are replaced.
+    """
+
+    keep: int | None = None
+    mask: tuple[str, ...] = ()
+
+
+def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
+    """Returns the policies by the name of the ground topic. Ground topics that keep their payloads for ever and mask
+    nothing are left out.
+    """
+    spec = expansion.topology.spec
+    found = {}
+    for name, ground in spec.topics.items():
+        declared = ground.payloads or spec.payloads
+        if declared is not None and (declared.keep is not None or declared.mask):
+            keep = declared.keep
+            found[name] = PayloadPolicy(
+                0 if keep == NEVER else int(keep) if isinstance(keep, Duration) else None, declared.mask
+            )
+    return found
+
+
+def policies_to_text(policies: Mapping[str, PayloadPolicy]) -> str:
+    """Returns the policies as JSON text, which a Spark option can have as its value."""
+    return json.dumps({name: [one.keep, one.mask] for name, one in policies.items()})
+
+
+def policies_of_text(text: str) -> dict[str, PayloadPolicy]:
+    """The inverse."""
+    return {name: PayloadPolicy(keep, tuple(mask)) for name, (keep, mask) in json.loads(text).items()}
+
+
+def landed(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
+    """Rows of kodo_pipeline.landing.tables.EVENTS, all of one topic, as the policy lets them land."""
+    if policy is None or not rows.num_rows or rows.column("state")[0].as_py() == AUDIT:
+        return rows
+    if policy.keep == 0:
+        return without_payloads(rows, [True] * rows.num_rows, NOT_LANDED)
+    if policy.mask:
+        return _masked(rows, [JsonPath.parse(one) for one in policy.mask])
+    return rows
+
+
+def without_payloads(rows: pa.RecordBatch, chosen: Sequence[bool], word: str) -> pa.RecordBatch:
+    """Returns the rows with the payloads of the `chosen` ones replaced by null; `word` becomes their payload state.
+    Rows whose payload is null already stay unchanged.
+    """
+    payloads = rows.column("payload").to_pylist()
+    gone = [chosen[at] and one is not None for at, one in enumerate(payloads)]
+    return _changed(rows, payloads, {at: (None, word) for at, one in enumerate(gone) if one})
+
+
+def _masked(rows: pa.RecordBatch, paths: Sequence[JsonPath]) -> pa.RecordBatch:
+    payloads = rows.column("payload").to_pylist()
+    made = {at: _mask(one, paths) for at, one in enumerate(payloads) if one}
+    return _changed(rows, payloads, {at: one for at, one in made.items() if one is not None})
+
+
+def _mask(payload: bytes, paths: Sequence[JsonPath]) -> tuple[bytes | None, str] | None:
+    """Returns (payload with masked values, payload state). None if no path leads to a value: the payload lands
+    unchanged. The new payload is None if the bytes are not exactly one JSON document, because their sensitive values
+    cannot be located.
+    """
+    try:
+        document = json.loads(payload.decode(), object_pairs_hook=_once)
+        if not any([path.replace(document, MASK) for path in paths]):  # noqa: C419 - each of them
+            return None
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(), MASKED
+    except (ValueError, RecursionError):
+        return None, NO_JSON
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a name that is there twice: of two readers each may take another."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _changed(
+    rows: pa.RecordBatch, payloads: list[bytes | None], changes: Mapping[int, tuple[bytes | None, str]]
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    if not changes:
+        return rows
+    states, digests = rows.column("payload_state").to_pylist(), rows.column("payload_digest").to_pylist()
+    for at, (payload, word) in changes.items():
+        digests[at] = digests[at] or digest(payloads[at])  # that of what is stored, also where it was masked before
+        payloads[at], states[at] = payload, word
+    new = {"payload": payloads, "payload_state": states, "payload_digest": digests}
+    columns = [
+        pa.array(new[field.name], field.type) if field.name in new else rows.column(field.name) for field in rows.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

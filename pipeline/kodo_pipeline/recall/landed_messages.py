@@ -1,0 +1,168 @@
+"""Lost messages of a recall plan, read from a landing by Arrow: an attempt sends them without Spark. A message that was
+lost on its way is stored nowhere; it is made from the message it was moved from and the record of the move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
+from kodoctl.protocol import properties as headers
+from kodoctl.pulsar.binary.message_reader import ReadMessage
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.landing.tables import Table
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.message.stored_message import Position
+    from kodoctl.recall.plan.recall_plan import RecallPlan
+
+LOCK: Final = "kodo-recall-lost"
+"""Name of a producer on the lane that lost messages: a broker gives it to one process at a time."""
+ERASED: Final = "its payload is not in the landing any more"
+_AT_ONCE: Final = 500  # messages that are looked up together
+
+
+def has_payload(payload: bytes | None, size: int | None, state: str | None = None) -> bool:
+    """True if the landing has the payload as it was stored. A tombstone has none, which is its payload. `state`: of `events`,
+    why it has not.
+    """
+    return state is None and (payload is not None or size == 0)
+
+
+def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:
+    """Properties that a message had, or nearly, where `move` says that it went: those of `source`, its row in `events`, with
+    the hop of the move, its reason, and for a dead letter the level it died in. Attempts are those before the move.
+    """
+    found = dict(source["properties"] or ())
+    found.setdefault(headers.ORIGIN_ID, source["id"])
+    found.setdefault(headers.ORIGIN_TOPIC, source["msg_topic"])
+    found.setdefault(headers.ORIGIN_TIME, str(source["published"]))
+    found[headers.HOP] = str((source["hop"] or 0) + 1)
+    found.pop(headers.FOR, None)
+    if move["reason"]:
+        found[headers.REASON] = move["reason"]
+    if move["error"]:
+        found[headers.ERROR] = move["error"]
+    if move["event"] == State.DEAD.value and source["level"]:
+        found[headers.FROM_LEVEL] = source["level"]
+    return found
+
+
+def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
+    """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
+    from kodo_pipeline.landing.landing_store import Landing, must_hold
+
+    landing = Landing(plan.landing, plan.topology, plan.environment)
+    must_hold(landing, f"{plan.path} --landing {plan.landing}")
+    return LandedMessages(plan, cluster, landing, signer)
+
+
+class LandedMessages:
+    """kodoctl.recall.send.dead_letter_partitions.MessageSource of a plan of lost messages. Nobody keeps these: nothing is
+    acknowledged, and the ledger alone says what was sent. So one attempt at the messages of a lane runs at a time.
+    """
+
+    acknowledged = 0
+
+    def __init__(self, plan: RecallPlan, cluster: RecallCluster, landing: Landing, signer: Signer | None) -> None:
+        """Messages are those of the landing's newest commit, even where a killed writer added it to no table yet."""
+        self._plan, self._cluster, self._landing, self._signer = plan, cluster, landing, signer
+        self._files = landing.snapshot(EVENTS, TRANSITIONS).files
+        self._positions: list[Position] = []
+        self._locked = False
+
+    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
+        """Takes the lane's lock until `stack` closes. Raises LockedError while another attempt has it."""
+        if not self._locked:
+            lock = self._cluster.lane(f"{self._plan.dead_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
+            stack.callback(lock.close)
+            self._locked = True
+        self._positions = sorted(set(positions))
+        return sorted({position.partition for position in self._positions})
+
+    def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
+        """Yields (position, message) for each chosen message of partition `number` that the landing has, in the order
+        of the plan. Messages that the landing lacks are left out.
+        """
+        wanted = [one for one in self._positions if one.partition == number]
+        for begin in range(0, len(wanted), _AT_ONCE):
+            some = wanted[begin : begin + _AT_ONCE]
+            found = self._stored(some)
+            found |= self._moved([one for one in some if one not in found])
+            yield from ((position, found[position]) for position in some if position in found)
+
+    def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:  # noqa: ARG002
+        """None: nobody keeps them."""
+        return set()
+
+    def acknowledge(self, position: Position, token: object) -> None:
+        """Nothing: nobody keeps them."""
+
+    def count_unacknowledged(self) -> int:
+        """None."""
+        return 0
+
+    def why_missing(self, position: Position) -> str:  # noqa: ARG002
+        """It was there when the plan was made."""
+        return ERASED
+
+    def _stored(self, positions: Iterable[Position]) -> dict[Position, ReadMessage]:
+        ids = {str(position): position for position in positions}
+        rows = self._events(self._plan.dead_topic, ids)
+        return {ids[row["id"]]: _message(row, ids[row["id"]], row["properties"]) for row in rows}
+
+    def _moved(self, positions: Collection[Position]) -> dict[Position, ReadMessage]:
+        """Messages that a record moved to these positions, where none is."""
+        if not positions:
+            return {}
+        ids = {str(position): position for position in positions}
+        same = {"target_topic": self._plan.dead_topic, "subscription": self._plan.subscription}
+        moves = self._rows(TRANSITIONS, "target_id", ids, same)
+        by_source = {(move["msg_topic"], move["id"]): move for move in moves}
+        found: dict[Position, ReadMessage] = {}
+        for topic in sorted({topic for topic, _ in by_source}):
+            for row in self._events(topic, [name for at, name in by_source if at == topic]):
+                move = by_source[topic, row["id"]]
+                position = ids[move["target_id"]]
+                found[position] = _message(row, position, self._moved_headers(row, move))
+        return found
+
+    def _moved_headers(self, row: Mapping[str, Any], move: Mapping[str, Any]) -> Mapping[str, str]:
+        """Returns the headers with which a worker would have moved the message. They are signed if there are signing
+        keys and the landed message had a valid signature.
+        """
+        made = moved_properties(row, move)
+        if self._signer is None:
+            return made
+        genuine = self._signer.genuine(row["msg_topic"], row["payload"], dict(row["properties"] or ()))
+        return self._signer.signed(self._plan.dead_topic, row["payload"], made) if genuine else made
+
+    def _events(self, topic: str, ids: Iterable[str]) -> list[dict[str, Any]]:
+        same = {"topic": self._plan.topic, "msg_topic": topic}
+        rows = self._rows(EVENTS, "id", ids, same)
+        for row in rows:
+            row["published"] = _ms(row["publish_ts"])
+        return [row for row in rows if has_payload(row["payload"], row["size"], row["payload_state"])]
+
+    def _rows(self, table: Table, column: str, values: Iterable[str], same: Mapping[str, str]) -> list[dict[str, Any]]:
+        return self._landing.table(table).rows_among(self._files[table.name], column, values, same)
+
+
+def _ms(moment: Any) -> int:
+    """Exact: a timestamp's float is not, beyond some thousand years."""
+    from datetime import UTC, datetime, timedelta
+
+    return 0 if moment is None else int((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
+
+
+def _message(row: Mapping[str, Any], position: Position, properties: Any) -> ReadMessage:
+    return ReadMessage(
+        None, position.partition, position.ledger, position.entry, position.batch, row["payload"], dict(properties or ()),
+        row["key"] or "", "", _ms(row["event_ts"]), row["published"], row["broken"] or "",
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Messages that an audit calls lost, or not proved done, chosen for a recall plan. Their payloads are in the landing; what
+becomes of those that are chosen is decided by the code that decides it for dead letters
+(kodoctl.recall.plan.selection).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.classify import findings
+from kodo_pipeline.evidence.audit_evidence import Cause, MessageStatus
+from kodo_pipeline.recall.dead_letter_rows import FROM_EVENTS, chosen, facts_of_chosen, readable
+from kodo_pipeline.recall.landed_messages import has_payload, moved_properties
+from kodo_pipeline.recall.select_job import CandidateRow
+from kodoctl.recall.message.stored_message import Position, tenant_of
+from kodoctl.recall.plan.recall_plan import ExclusionReason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+    from kodo_pipeline.audit.job import AuditResult
+    from kodoctl.recall.plan.destinations import RecallSource
+    from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
+
+_MOVED_ON: Final = frozenset(
+    {Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value}
+)
+"""Causes of a doubt about messages that are stored somewhere else, or were sent there: once more would be twice."""
+_MOVE: Final = ("reason", "error", "event")
+
+
+def lanes_of(audited: AuditResult, statuses: Collection[MessageStatus]) -> dict[tuple[str, str], int]:
+    """Number of places with one of the statuses by full name of the topic that lost them, and subscription."""
+    found = _wanted(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
+    return {(row["msg_topic"], row["subscription"]): row["messages"] for row in found.collect()}
+
+
+def _wanted(audited: AuditResult, statuses: Collection[MessageStatus]) -> DataFrame:
+    named = [status.value for status in statuses]
+    return findings(audited.verdicts, audited.lanes).where(F.col("fate").isin(named))
+
+
+@dataclass(frozen=True)
+class LostMessageSelector:
+    """kodoctl.recall.recall_planner.Fill of a plan of lost messages, from one audit."""
+
+    audited: AuditResult
+    statuses: Collection[MessageStatus]
+
+    def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
+        """Tells the selection of every such message of the lane, in order."""
+        for row in self._rows(asked).toLocalIterator():
+            selection.read += 1
+            name = f"{asked.family.dead_topic} {row['place']}"
+            if row["why"] in _MOVED_ON:
+                selection.leave_out(ExclusionReason.MOVED_ON, name)
+            elif not row["landed"] or not has_payload(row["head"], row["landed_size"], row["payload_state"]):
+                selection.leave_out(ExclusionReason.NOT_LANDED, name)
+            elif not row["readable"]:
+                selection.leave_out(ExclusionReason.UNREADABLE, name)
+            else:
+                selection.consider(_candidate(row, asked.family), chosen=row["chosen"])
+
+    def _rows(self, asked: SelectionRequest) -> DataFrame:
+        family = asked.family
+        lost = _wanted(self.audited, self.statuses).where(F.col("msg_topic") == family.dead_topic)
+        lost = lost.where((F.col("topic") == family.ground) & (F.col("subscription") == family.subscription))
+        lost = lost.select(F.col("id").alias("place"), F.col("cause").alias("why"))
+        events = self.audited.tables.events.where(F.col("topic") == family.ground)
+        moves = (
+            self.audited.tables.transitions.where(F.col("target_topic") == family.dead_topic)
+            .where(F.col("subscription") == family.subscription)
+            .groupBy(F.col("target_id").alias("place"))
+            .agg(F.max_by(F.struct("msg_topic", "id", *_MOVE), "number").alias("move"))
+        )
+        stored = events.where(F.col("msg_topic") == family.dead_topic).select(F.col("id").alias("place")).distinct()
+        known = lost.join(stored.withColumn("stored", F.lit(True)), "place", how="left").join(
+            moves, "place", how="left"
+        )
+        sources = known.select(
+            "place",
+            "why",
+            "move",
+            F.coalesce("stored", F.lit(False)).alias("stored"),
+            F.when(F.col("stored"), F.lit(family.dead_topic)).otherwise(F.col("move.msg_topic")).alias("msg_topic"),
+            F.when(F.col("stored"), F.col("place")).otherwise(F.col("move.id")).alias("id"),
+        )
+        wanted = events.join(sources.select("msg_topic", "id"), ["msg_topic", "id"], how="left_semi")
+        facts = _facts(wanted, asked).withColumn("landed", F.lit(True))
+        at = [F.try_element_at(F.split("place", ":"), F.lit(one)).try_cast("bigint") for one in (3, 1, 2, 4)]
+        return sources.join(facts, ["msg_topic", "id"], how="left").orderBy(*at)
+
+
+def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
+    """Returns the columns of landed messages that a plan needs. `chosen`: whether the message meets the condition."""
+    raw = events.withColumns({name: F.col(landed) for name, landed in FROM_EVENTS.items()})
+    marked = raw.withColumn("chosen", chosen(asked.condition, asked.family.fair_by))
+    facts = facts_of_chosen(events, whole=asked.edit is not None)
+    return marked.select(
+        "msg_topic", "id", "hop", "level", "key", "chosen", F.unix_millis("publish_ts").alias("published"),
+        F.substring("payload", 1, 1).alias("head"), readable().alias("readable"), F.col("size").alias("landed_size"),
+        "payload_state",
+        *(column.alias(name) for name, column in facts.items()),
+    )  # fmt: skip
+
+
+def _candidate(row: Row, family: RecallSource) -> CandidateRow:
+    known: Mapping[str, object] = row.asDict(recursive=True)
+    properties = dict(row["properties"] or {}) if row["stored"] else moved_properties(known, row["move"].asDict())
+    key = row["key"] or ""
+    place = Position.parse(row["place"])
+    return CandidateRow(
+        family.dead_topic,
+        place,
+        None if row["payload"] is None else bytes(row["payload"]),
+        properties,
+        key,
+        publish_time=row["published"],
+        tenant=tenant_of(family.fair_by, properties, key),
+        fingerprint=row["digest"] or "",
+        length=row["size"] or 0,
+        is_text=bool(row["is_text"]),
+    )

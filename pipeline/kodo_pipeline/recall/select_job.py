@@ -1,0 +1,171 @@
+"""Dead letters chosen by Spark for a recall plan: read once, from their topic or from a landing. What becomes of
+those that are chosen is decided by the very code that decides it without Spark (kodoctl.recall.plan.selection).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from kodo_pipeline.landing.tables import EVENTS
+from kodo_pipeline.recall.unacknowledged import join_rows, unacknowledged_ranges
+from kodo_pipeline.source.options import addressed
+from kodo_pipeline.source.partition_stats import internal_stats
+from kodo_pipeline.source.splits import part_name, stored
+from kodo_pipeline.spark.spark_errors import spark_error, words
+from kodoctl.errors import UsageError, error
+from kodoctl.protocol import properties as headers
+from kodoctl.pulsar.binary.message_reader import cursor_of
+from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
+from kodoctl.recall.recall_planner import no_holder
+from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.plan.destinations import RecallSource
+    from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
+
+_HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last bigint"
+
+
+@dataclass
+class DeadLetterSelector:
+    """`open_spark` is called when nothing is left that could be wrong without it. `landing` None: from the topic
+    itself, as it is now. Afterwards `unseen` tells how many entries the holder has that were not looked at: what is
+    not landed yet.
+    """
+
+    session: Session
+    open_spark: Callable[[], AbstractContextManager[SparkSession]]
+    landing: Landing | None = None
+    unseen: int = field(default=0, init=False)
+
+    def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
+        """See kodoctl.recall.recall_planner.Fill. Raises KodoctlError."""
+        from pyspark.errors import PySparkException
+
+        from kodo_pipeline.recall.dead_letter_rows import check_facts
+
+        check_facts(asked.condition)
+        keeping = _keeping(self.session, asked.family)
+        with self.open_spark() as spark:
+            try:
+                self._fill(spark, asked, selection, keeping)
+            except PySparkException as problem:
+                text = str(problem)
+                raise spark_error(text, error("K821", "Spark could not choose the letters", words(text))) from None
+
+    def _fill(
+        self, spark: SparkSession, asked: SelectionRequest, selection: LetterSelection, keeping: _HeldRanges
+    ) -> None:
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F
+
+        from kodo_pipeline.recall import dead_letter_rows
+
+        kept = spark.createDataFrame(keeping.rows, _HELD)
+        settled = [] if asked.again else [(name,) for name, one in asked.known.items() if one.settled]
+        booked = spark.createDataFrame(settled, "recall_id string")
+        whole = asked.edit is not None
+        messages = self._messages(spark, asked.family)
+        if self.landing is not None:
+            dead_letter_rows.check_payloads(messages, asked.condition, whole=whole)
+        slips = dead_letter_rows.slips(messages, kept, booked, asked.condition, asked.family, whole=whole)
+        slips = slips.persist(StorageLevel.DISK_ONLY)  # read once: a second look would see other letters
+        try:
+            entries = F.countDistinct("partition", "ledger", "entry")
+            selection.read, seen = slips.agg(F.count("*"), entries).collect()[0]
+            self.unseen = keeping.entries - seen
+            telling = slips.where("chosen OR settled OR mark IS NOT NULL")
+            for row in telling.orderBy("partition", "ledger", "entry", "batch_index").toLocalIterator():
+                selection.consider(slip_of(row, asked.family), chosen=row["chosen"])
+        finally:
+            slips.unpersist()
+
+    def _messages(self, spark: SparkSession, family: RecallSource) -> DataFrame:
+        from kodo_pipeline.recall.dead_letter_rows import stored_in
+        from kodo_pipeline.source.data_source import PulsarSource
+
+        if self.landing is not None:
+            return stored_in(self.landing.read(spark, EVENTS), family.dead_topic)
+        spark.dataSource.register(PulsarSource)
+        cores = str(spark.sparkContext.defaultParallelism)
+        options = addressed(self.session.connection) | {"topic": family.dead_topic, "cores": cores}
+        return spark.read.format("pulsar").options(**options).load()
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldRanges:
+    """Entries that the holder still has: rows of kodo_pipeline.recall.unacknowledged,
+    and the number of entries.
+    """
+
+    rows: list[tuple[int, int, int, int, int]]
+    entries: int
+
+
+def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
+    topic = TopicName.parse(family.dead_topic)
+    stats = internal_stats(session.admin, topic)
+    if stats is None:
+        raise UsageError(error("K560", "topic not found on the cluster", family.dead_topic))
+    made: list[tuple[int, int, int, int, int]] = []
+    entries = 0
+    for number, data in sorted(stats.items()):
+        cursor = (data.get("cursors") or {}).get(family.holder)
+        if cursor is None:
+            raise no_holder(part_name(family.dead_topic, number), family.holder)
+        runs = list(unacknowledged_ranges(stored(data).pieces, cursor_of(cursor)))
+        entries += sum(run.entries for run in runs)
+        made.extend(join_rows(number, runs))
+    return _HeldRanges(made, entries)
+
+
+@dataclass(frozen=True)
+class CandidateRow(DeadLetter):
+    """A letter without (all of) its payload: what a plan needs of it came along. `fingerprint` stands for the digest,
+    `length` in bytes for the size.
+    """
+
+    fingerprint: str = ""
+    length: int = 0
+    is_text: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole payload."""
+        return self.length
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the whole payload."""
+        return self.fingerprint
+
+    @cached_property
+    def text(self) -> str | None:
+        """The beginning of the payload as text; None where the whole is none."""
+        return (self.payload or b"").decode(errors="ignore") if self.is_text else None
+
+
+def slip_of(row: Row, family: RecallSource) -> CandidateRow:
+    """A row of kodo_pipeline.recall.dead_letter_rows.slips."""
+    properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
+    key = row["key"] or ""
+    return CandidateRow(
+        family.dead_topic,
+        Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"]),
+        None if row["payload"] is None else bytes(row["payload"]),
+        properties,
+        key,
+        publish_time=row["published"],
+        tenant=tenant_of(family.fair_by, properties, key),
+        fingerprint=row["digest"] or "",
+        length=row["size"] or 0,
+        is_text=bool(row["is_text"]),
+    )

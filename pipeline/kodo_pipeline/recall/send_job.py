@@ -1,0 +1,210 @@
+"""A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without
+Spark.
+
+The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
+(kodoctl.recall.send.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is
+what an attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its part of one
+segment of the plan and one batch of letters.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_pipeline.spark.spark_errors import spark_error, words
+from kodoctl.errors import error
+from kodoctl.formatting import many
+from kodoctl.protocol.signing import Signer
+from kodoctl.pulsar.session import Session
+from kodoctl.recall.cluster import RecallCluster
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.plan.partitioning import partition_plan
+from kodoctl.recall.send.rate_limit import RateLimit
+from kodoctl.recall.send.sender import RecallSender
+from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.pulsar.connection.secret import Secret
+    from kodoctl.recall.message.payload_patch import Edit
+    from kodoctl.recall.message.stored_message import Position
+    from kodoctl.recall.plan.recall_plan import RecallPlan
+
+AT_ONCE: Final = 10_000  # letters that a task books at once: two commits of the ledger are worth that many sends
+_REPORTS: Final = "crew bigint, report string"
+
+
+@dataclass(frozen=True, slots=True)
+class SendTask:
+    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`:
+    see RecallCluster; `booked`: see PlanLedger.
+    """
+
+    plan: RecallPlan
+    connection: Connection
+    ledger: str
+    edit: Edit | None
+    per_second: float
+    who: str
+    keys: Secret | None
+    largest: Mapping[str, int] = field(default_factory=dict)
+    booked: Mapping[str, int] | None = None
+
+    def run(self) -> SendReport:
+        """Sends the letters of the plan in a Python process of Spark's, and returns the report. Raises KodoctlError."""
+        signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
+        pace = RateLimit(self.per_second)
+        orders = SendOptions(
+            pace, self.who, _now, threading.Event(), _untold, signer, AT_ONCE, holds=False, booked=self.booked
+        )
+        with Session(self.connection) as session:
+            cluster, ledger = RecallCluster(session, self.largest), DeltaLedger(self.ledger)
+            return RecallSender(self.plan, cluster, ledger, self.edit, orders).run()
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _untold(done: int, total: int) -> None:
+    """Nobody looks at a task."""
+
+
+@dataclass(frozen=True)
+class ParallelSender:
+    """Helpers of a RecallSender: called with the letters of a plan, or of a segment of it, and the lanes that have dead
+    letters left. `ledger`: where every task reaches it; `orders` are those of the attempt; `keys`: what the orders'
+    signer was made of, for tasks to make theirs. `stack`: ends the session of Spark when the attempt is over.
+    """
+
+    connection: Connection
+    ledger: str
+    edit: Edit | None
+    per_second: float
+    orders: SendOptions
+    open_spark: Callable[[], AbstractContextManager[SparkSession]]
+    report: Callable[[str], None]
+    stack: ExitStack
+    keys: Secret | None = None
+    largest: Mapping[str, int] = field(default_factory=dict)
+
+    def __call__(
+        self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
+    ) -> SendReport:
+        """Report on the dead letters of the lanes, except those in `without`, after sending them. Raises
+        KodoctlError.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        DeltaLedger(self.ledger).create()  # before tasks that would create it side by side
+        spark = self._spark
+        plans = partition_plan(plan, lanes, spark.sparkContext.defaultParallelism, without)
+        errands = self._errands(plans, booked)
+        letters = sum(len(one.letters) for one in plans)
+        into = many(len(lanes), "lane") + (f", {len(plans):,} at a time" if len(lanes) > 1 else "")
+        self.report(f"Sending {many(letters, 'letter')} into {into}.")
+        with self._interruptible(spark):
+            try:
+                return _total(_reports(spark, errands))
+            except (PySparkException, Py4JError) as problem:  # a cancelled job is none of Python's
+                if self.orders.stop.is_set():
+                    return SendReport(interrupted=True)
+                text = str(problem)
+                detail = f"{words(text)}\nthe same command again goes on where it was, and sends nothing twice"
+                otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
+                raise spark_error(text, otherwise) from None
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        """One session for all segments."""
+        interrupted = signal.getsignal(signal.SIGINT)
+        spark = self.stack.enter_context(self.open_spark())
+        self.stack.enter_context(_interrupts_to(interrupted))
+        return spark
+
+    def _errands(self, plans: list[RecallPlan], booked: Mapping[str, int]) -> list[SendTask]:
+        ledger = self.ledger if "://" in self.ledger else str(Path(self.ledger).absolute())
+        letters = sum(len(one.letters) for one in plans)
+        return [
+            SendTask(
+                plan,
+                self.connection,
+                ledger,
+                self.edit,
+                self.per_second * len(plan.letters) / letters,
+                self.orders.who,
+                self.keys,
+                self.largest,
+                booked,
+            )
+            for plan in plans
+        ]
+
+    @contextmanager
+    def _interruptible(self, spark: SparkSession) -> Iterator[None]:
+        """Cancels the tasks of Spark on SIGINT: they cannot stop in order, and need not."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.2):
+                if self.orders.stop.is_set():  # again and again: the job may begin a moment later
+                    with suppress(Exception):  # nothing to cancel, or nobody to ask: neither may end this thread
+                        spark.sparkContext.cancelAllJobs()
+
+        watching = threading.Thread(target=watch, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watching.join()
+
+
+@contextmanager
+def _interrupts_to(handler: Any) -> Iterator[None]:
+    """Spark's context takes interrupts for itself, and raises whatever it is doing: they go
+    where they went before.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and before is not handler
+    if ours:
+        signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
+def _reports(spark: SparkSession, errands: list[SendTask]) -> list[SendReport]:
+    """One task for each errand."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                document = json.dumps(asdict(errands[number].run()))
+                yield pa.RecordBatch.from_pydict({"crew": [number], "report": [document]})
+
+    numbers = spark.range(0, len(errands), 1, len(errands))
+    return [SendReport(**json.loads(row["report"])) for row in numbers.mapInArrow(work, _REPORTS).collect()]
+
+
+def _total(reports: list[SendReport]) -> SendReport:
+    return replace(
+        SendReport(), sent=sum(one.sent for one in reports), had_already=sum(one.had_already for one in reports)
+    )

@@ -1,0 +1,159 @@
+"""Settings for subscriptions that keep order, which no route may change: on another level a message would overtake
+others of its key. Pure.
+
+What may be recommended there is a bulkhead, a limit of handlers at once for each tenant, and more slots. More
+partitions are never recommended: keys go to other partitions then, while older messages of theirs still wait. A key
+whose messages ran without a pause is named: they run one after the other whatever the settings are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kodo_pipeline.recommend.noisy_neighbours import ENTER
+from kodo_pipeline.recommend.slot_bulkheads import TAKEN
+from kodo_pipeline.recommend.slot_use import SettingChange, is_harmed, slots_for
+
+if TYPE_CHECKING:
+    from kodo_pipeline.recommend.slot_use import Lane, SlotWindow, SubscriptionSlots
+
+SERIAL: Final = 0.9  # share of a window from which on a key ran without a pause
+MORE: Final = 2  # at most so many times the slots of today are recommended
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredLimit:
+    """The limit of handlers at once for each tenant: its index in the file's `limits`, and its number. `shared`: it counts
+    the handlers of all workers; `own`: tenants that have another number.
+    """
+
+    index: int
+    limit: int
+    shared: bool = False
+    own: frozenset[str] = frozenset()
+
+    def is_exceeded(self, slots: SubscriptionSlots, one: SlotWindow) -> bool:
+        """True if a tenant had more handlers in the window."""
+        most = self.limit / max(1, one.workers) if self.shared else self.limit
+        return any(_busy(slots, one, tenant) > most for tenant in one.tenants.keys() - self.own)
+
+
+@dataclass(frozen=True, slots=True)
+class SerialKey:
+    """A key whose messages had a handler at work all the time in three windows or more. `busy`: seconds in them; `span`:
+    seconds that they have.
+    """
+
+    key: str
+    windows: int
+    busy: float
+    span: float
+
+
+def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> int:
+    """Beginning of the last window in which a tenant was over the limit of the file: it was not in effect. -1: in none."""
+    found = [one.at for one in slots.recent() if declared is not None and declared.is_exceeded(slots, one)]
+    return max(found, default=-1)
+
+
+def recommend_limit(
+    slots: SubscriptionSlots, fair_by: str, declared: DeclaredLimit | None, after: int
+) -> SettingChange | None:
+    """A limit of handlers at once for each tenant, where one tenant took the slots others waited for. `after`: beginning
+    of the last window in which the settings of the file were not in effect, -1 for none.
+    """
+    recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
+    found = [
+        change
+        for tenant in sorted({name for one in recent for name in one.tenants})
+        for change in _limit_of(slots, recent, tenant, (fair_by, declared))
+    ]
+    return max(found, key=lambda one: (len(one.windows), one.busy, one.who), default=None)
+
+
+def _limit_of(
+    slots: SubscriptionSlots, recent: Sequence[SlotWindow], tenant: str, declared: tuple[str, DeclaredLimit | None]
+) -> Iterator[SettingChange]:
+    fair_by, limit = declared
+    taken = [one for one in recent if _busy(slots, one, tenant) >= TAKEN * slots.total]
+    needed = max((slots_for(_others(slots, one, tenant)) for one in taken), default=0)
+    most = max(1, slots.total - needed)
+    blamed = [one for one in taken if _busy(slots, one, tenant) > most]
+    if limit is not None and limit.shared:  # as many workers share it as ran then
+        most *= max((one.workers for one in blamed), default=1)
+    if len(blamed) >= ENTER and (limit is None or (most < limit.limit and tenant not in limit.own)):
+        busy = sum(_busy(slots, one, tenant) for one in blamed) / len(blamed)
+        path = ("limits",) if limit is None else ("limits", limit.index, "limit")
+        before = None if limit is None else limit.limit
+        yield _change(slots, "limit", path, (before, most), (tenant, fair_by), blamed, (busy, needed))
+
+
+def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
+    """Recommends more slots if the workers had none free and the arrivals need more; None otherwise. `after`: ms; only
+    windows that begin later count.
+    """
+    recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
+    blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]
+    if len(blamed) < ENTER:
+        return None
+    needed = max(slots_for(one.offered(slots.width)) for one in blamed)
+    busy = sum(one.busy(slots.width) for one in blamed) / len(blamed)
+    values = (slots.total, min(needed, MORE * slots.total))
+    return _change(slots, "concurrency", ("concurrency", "total"), values, ("all lanes", ""), blamed, (busy, needed))
+
+
+def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
+    """Keys whose messages ran without a pause while messages waited, longest first."""
+    recent = [one for one in slots.recent() if is_harmed(one, _every)]
+    found = []
+    for key in sorted({name for one in recent for name in one.tenants}):
+        times = [one.tenants[key].slot_ms for one in recent if key in one.tenants]
+        long = [slot_ms for slot_ms in times if slot_ms >= SERIAL * slots.width]
+        if len(long) >= ENTER:
+            found.append(SerialKey(key, len(long), sum(long) / 1000, len(long) * slots.width / 1000))
+    return sorted(found, key=lambda one: (-one.busy, one.key))
+
+
+def idle_while_waiting(slots: SubscriptionSlots) -> tuple[int, float] | None:
+    """(windows, slots in use on average) in which messages waited though slots were free; None below three windows."""
+    found = [one for one in slots.recent() if is_harmed(one, _every) and not slots.is_full(one)]
+    return (len(found), sum(one.busy(slots.width) for one in found) / len(found)) if len(found) >= ENTER else None
+
+
+def _every(_lane: Lane) -> bool:
+    return True
+
+
+def _is_short(slots: SubscriptionSlots, one: SlotWindow) -> bool:
+    return slots.is_full(one) and is_harmed(one, _every)
+
+
+def _busy(slots: SubscriptionSlots, one: SlotWindow, tenant: str) -> float:
+    """Slots of one worker in which handlers ran for the tenant, on average."""
+    load = one.tenants.get(tenant)
+    return load.slot_ms / slots.width / max(1, one.workers) if load is not None else 0.0
+
+
+def _others(slots: SubscriptionSlots, one: SlotWindow, tenant: str) -> float:
+    """Returns the average number of one worker's slots that the arrivals of all tenants except `tenant` need."""
+    own = one.tenants[tenant].offered_ms / slots.width / one.workers if tenant in one.tenants else 0.0
+    return max(0.0, one.offered(slots.width) - own)
+
+
+def _change(
+    slots: SubscriptionSlots,
+    action: str,
+    path: tuple[str | int, ...],
+    values: tuple[int | None, int],
+    who: tuple[str, str],
+    blamed: Sequence[SlotWindow],
+    figures: tuple[float, int],
+) -> SettingChange:
+    at = {one.at for one in blamed}
+    rest = [one for one in slots.slices if one.at not in at]
+    return SettingChange(
+        slots.topic, slots.subscription, action, path, *values, who[0], tuple(sorted(at)), figures[0], slots.total,
+        figures[1], slots.late(blamed, _every), slots.late(rest, _every), who[1],
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""Promotions: light tenants whose messages wait go to a level above L1, and back when they are light no more. Pure.
+
+A tenant is *light* if it brought at most a sixteenth of the runs, and of the slot time, of the newest twelve windows,
+and in none of them an eighth. It is promoted if in three of them more than 5 % of its runs began later than its goal:
+the one that is declared for it, else that of all. Windows that a move of a noisy tenant is to end do not count. All
+promoted tenants together bring at most an eighth; those with a goal of their own come first.
+
+A promoted tenant goes back after three windows, since its route is in effect, in which it brought an eighth. Going
+back takes windows that no promotion allows among the newest twelve, so that no tenant is moved to and fro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kodo_pipeline.recommend.noisy_neighbours import CALM, ENTER, JUDGED, LATE, LevelMove
+
+if TYPE_CHECKING:
+    from kodo_pipeline.recommend.slot_use import SlotWindow, SubscriptionSlots, TenantUse
+
+LIGHT: Final = CALM / 2  # share of runs and slot time up to which a tenant is light
+FEWEST: Final = 10  # runs in the newest windows below which a tenant is not judged
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionCase:
+    """One subscription. `level`: the next above L1. `promoted`: where routes of ours put tenants above L1; `fixed`:
+    tenants whose place is not ours to change, or that another move is about. `noisy`: beginnings of windows that such
+    a move is to end. `goals`: of single tenants, in ms; `goal` of all others.
+    """
+
+    slots: SubscriptionSlots
+    level: str
+    promoted: Mapping[str, str]
+    fixed: frozenset[str]
+    noisy: frozenset[int]
+    goals: Mapping[str, int]
+    goal: int
+
+    def goal_of(self, tenant: str) -> int:
+        """Time in ms within which runs of the tenant are to begin."""
+        return self.goals.get(tenant, self.goal)
+
+
+def is_heavy(tenant: str, one: SlotWindow) -> bool:
+    """True if the tenant brought an eighth of the runs or of the slot time of the window."""
+    load = one.tenants.get(tenant)
+    started, slot_ms = _sums([one])
+    return load is not None and started >= JUDGED and (load.started >= CALM * started or load.slot_ms >= CALM * slot_ms)
+
+
+def recommend_promotions(case: PromotionCase) -> list[LevelMove]:
+    """Moves of one subscription: who is promoted, most in need first, then who goes back to L1."""
+    recent = case.slots.recent()
+    back = [move for tenant in sorted(case.promoted) if (move := _return(case, tenant, recent)) is not None]
+    shares = {tenant: _share(tenant, recent) for tenant in case.promoted}
+    for move in back:
+        del shares[move.tenant]
+    names = {tenant for one in recent for tenant in one.tenants} - case.fixed - case.promoted.keys()
+    found = [move for tenant in names if (move := _promotion(case, tenant, recent)) is not None]
+    promoted = []
+    for move in sorted(found, key=lambda one: (one.tenant not in case.goals, -(one.late or 0), one.tenant)):
+        share = _share(move.tenant, recent)
+        if sum(shares.values()) + share <= CALM:
+            shares[move.tenant] = share
+            promoted.append(move)
+    return [*promoted, *back]
+
+
+def _promotion(case: PromotionCase, tenant: str, recent: Sequence[SlotWindow]) -> LevelMove | None:
+    runs = sum(one.tenants[tenant].started for one in recent if tenant in one.tenants)
+    if runs < FEWEST or any(is_heavy(tenant, one) for one in recent) or _share(tenant, recent) > LIGHT:
+        return None
+    there = [one for one in recent if tenant in one.tenants]
+    after = max((one.at for one in there if case.level in one.tenants[tenant].levels), default=-1)
+    late = [one for one in there if one.at > after and one.at not in case.noisy and _is_late(one.tenants[tenant])]
+    return _move(case, tenant, "promote", ("L1", case.level), late) if len(late) >= ENTER else None
+
+
+def _return(case: PromotionCase, tenant: str, recent: Sequence[SlotWindow]) -> LevelMove | None:
+    if tenant in case.fixed:
+        return None
+    level = case.promoted[tenant]
+    there = [one for one in recent if tenant in one.tenants]
+    after = max((one.at for one in there if level not in one.tenants[tenant].levels), default=-1)
+    heavy = [one for one in there if one.at > after and is_heavy(tenant, one)]
+    return _move(case, tenant, "return", (level, "L1"), heavy) if len(heavy) >= ENTER else None
+
+
+def _is_late(load: TenantUse) -> bool:
+    return load.late > LATE * load.started
+
+
+def _sums(windows: Sequence[SlotWindow]) -> tuple[int, int]:
+    """(runs, slot time in ms) of all tenants."""
+    lanes = [lane for one in windows for lane in one.lanes.values()]
+    return sum(lane.started for lane in lanes), sum(lane.slot_ms for lane in lanes)
+
+
+def _share(tenant: str, windows: Sequence[SlotWindow]) -> float:
+    """The larger of its shares of the runs and of the slot time."""
+    started, slot_ms = _sums(windows)
+    own = [one.tenants[tenant] for one in windows if tenant in one.tenants]
+    return max(sum(one.started for one in own) / max(1, started), sum(one.slot_ms for one in own) / max(1, slot_ms))
+
+
+def _move(
+    case: PromotionCase, tenant: str, action: str, levels: tuple[str, str], windows: Sequence[SlotWindow]
+) -> LevelMove:
+    at = {one.at for one in windows}
+    late, late_else = (
+        _late(tenant, [one for one in case.slots.slices if (one.at in at) is inside]) for inside in (True, False)
+    )
+    slots = case.slots
+    return LevelMove(
+        slots.topic, slots.subscription, tenant, action, *levels, tuple(sorted(at)), _share(tenant, windows), late,
+        late_else, case.goal_of(tenant),
+    )  # fmt: skip
+
+
+def _late(tenant: str, windows: Sequence[SlotWindow]) -> float | None:
+    own = [one.tenants[tenant] for one in windows if tenant in one.tenants]
+    started = sum(one.started for one in own)
+    return sum(one.late for one in own) / started if started else None

@@ -1,0 +1,119 @@
+"""Report of a recommendation: one JSON document. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from kodo_pipeline.recommend.noisy_neighbours import CALM, LevelMove
+
+if TYPE_CHECKING:
+    from kodo_pipeline.recommend.exclusive_tenants import ExclusiveLevel
+    from kodo_pipeline.recommend.recommendation_document import (
+        RecommendationDocument,
+        RecommendedLevel,
+        RecommendedMove,
+        RecommendedSetting,
+        WaitingTenant,
+    )
+    from kodo_pipeline.recommend.slot_use import SettingChange
+
+FORMAT_VERSION: Final = 1
+OWN: Final = ("promote", "return")  # actions by the runs of the tenant itself
+
+
+class Victim(NamedTuple):
+    """A tenant that waited while another was loud: what it had done then, what of it too late, its p95 then and else
+    in ms.
+    """
+
+    tenant: str
+    done: int
+    late: int
+    p95: float | None
+    p95_else: float | None
+
+
+def document(
+    window: int,
+    goal: int,
+    moves: Sequence[LevelMove],
+    settings: Sequence[SettingChange],
+    levels: Sequence[ExclusiveLevel],
+    victims: Mapping[LevelMove, Sequence[Victim]],
+    notes: Sequence[str],
+) -> RecommendationDocument:
+    """Returns the report as a JSON document for programs. Times are in ms."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "window_ms": window,
+        "goal_ms": goal,
+        "calm_share": CALM,
+        "moves": [_move(one, victims.get(one, ())) for one in moves if one.action != "exclusive"],
+        "settings": [_setting(one) for one in settings],
+        "levels": [_level(one) for one in levels],
+        "notes": list(notes),
+        "patch": "",
+    }
+
+
+def _move(one: LevelMove, victims: Sequence[Victim]) -> RecommendedMove:
+    by_own = one.action in OWN
+    late, late_else = _rounded(one.late), _rounded(one.late_else)
+    return {
+        "topic": one.topic,
+        "subscription": one.subscription,
+        "tenant": one.tenant,
+        "action": one.action,
+        "from": one.source,
+        "to": one.target,
+        "windows": list(one.windows),
+        "share": round(one.share, 4),
+        "others_late": None if by_own else late,
+        "others_late_else": None if by_own else late_else,
+        "own_late": late if by_own else None,
+        "own_late_else": late_else if by_own else None,
+        "own_goal_ms": one.goal if by_own else None,
+        "victims": [cast("WaitingTenant", victim._asdict()) for victim in victims],
+    }
+
+
+def _setting(one: SettingChange) -> RecommendedSetting:
+    return {
+        "topic": one.topic,
+        "subscription": one.subscription,
+        "action": one.action,
+        "path": ".".join(map(str, one.path)),
+        "by": one.by or None,
+        "from": one.before,
+        "to": one.after,
+        "who": one.who,
+        "windows": list(one.windows),
+        "busy_slots": round(one.busy, 2),
+        "total_slots": one.total,
+        "needed_slots": one.needed,
+        "others_late": _rounded(one.late),
+        "others_late_else": _rounded(one.late_else),
+    }
+
+
+def _level(one: ExclusiveLevel) -> RecommendedLevel:
+    return {
+        "topic": one.topic,
+        "tenant": one.tenant,
+        "level": one.level,
+        "figures": [
+            {
+                "subscription": figures.subscription,
+                "runs": figures.runs,
+                "share": round(figures.share, 4),
+                "slot_share": round(figures.slot_share, 4),
+                "late": _rounded(figures.late),
+            }
+            for figures in one.figures
+        ],
+    }
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)

@@ -1,0 +1,97 @@
+"""Subscriptions whose tenants routes may move, with their routes and levels in the file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kodo_pipeline.ingest.events import NOBODY, UNKNOWN
+from kodo_pipeline.recommend.yaml_patch import ManagedRoute, foreign_tenants, managed_routes
+from kodoctl.topology.defaults import active_levels
+from kodoctl.topology.lint.rules.lanes import ORDERED
+from kodoctl.topology.names import Level
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.topology import GroundTopic
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRoutes:
+    """Settings of one subscription in the file. `ladder`: levels below L1, best first; `above`: levels above it,
+    nearest first. `added`: of these levels those that the file does not have yet, each with the topic's key that adds
+    it, the key's value in the file, and as data.
+    """
+
+    topic: str
+    subscription: str
+    fair_by: str
+    ladder: tuple[str, ...]
+    above: tuple[str, ...]
+    added: Mapping[str, tuple[str, str, Any]]
+    routes: tuple[ManagedRoute, ...]
+    fixed: frozenset[str]
+
+    @property
+    def routed(self) -> dict[str, str]:
+        """Tenants that our routes move; the first one that names them wins."""
+        found: dict[str, str] = {}
+        for one in self.routes:
+            for tenant in one.tenants:
+                found.setdefault(tenant, one.to)
+        return found
+
+    @property
+    def promoted(self) -> dict[str, str]:
+        """Tenants that our routes move above L1."""
+        return {tenant: level for tenant, level in self.routed.items() if level in self.above}
+
+    def adds(self, levels: Iterable[str]) -> dict[str, tuple[str, Any]]:
+        """Keys of the topic, with their values as text and as data, that these levels need."""
+        needed = [self.added[level] for level in levels if level in self.added]
+        return {key: (text, value) for key, text, value in needed}
+
+
+def movable_subscriptions(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
+    """(subscriptions whose tenants can be distinguished and moved, the reasons for all others)."""
+    places, notes = [], []
+    for topic, ground in expansion.topology.spec.topics.items():
+        if ground.fair_by is None:
+            notes.append(f"{topic} has no `fair_by`: everybody is one tenant, and nobody can be moved")
+            continue
+        for name, subscription in ground.subscriptions.items():
+            if subscription.type in ORDERED:
+                notes.append(f"{topic} / {name} keeps order: no route may move its messages; its slots are judged")
+            elif not subscription.audit:
+                notes.append(f"{topic} / {name} has no `audit: true`: nobody knows how long its messages take")
+            else:
+                places.append(_routes_of(topic, name, ground))
+    return places, notes
+
+
+def _routes_of(topic: str, name: str, ground: GroundTopic) -> SubscriptionRoutes:
+    levels = [one for one in active_levels(ground) if one not in ground.exclusive_levels]
+    below = tuple(one.value for one in levels if one.rank > Level.L1.rank)
+    above = tuple(one.value for one in reversed(levels) if one.rank < Level.L1.rank)
+    added: dict[str, tuple[str, str, Any]] = {}
+    if not below:
+        added[Level.B1.value] = ("backup", "true", True)
+    if not above:
+        added[Level.L2.value] = ("levels", *with_level(ground, Level.L2))
+    ladder, higher = below or (Level.B1.value,), above or (Level.L2.value,)
+    assert ground.fair_by is not None
+    known = (ground.subscriptions[name].routes, ground.fair_by, (*ladder, *higher))
+    exclusive = {tenant for tenants in ground.exclusive_levels.values() for tenant in tenants}
+    fixed = foreign_tenants(*known) | exclusive | {NOBODY, UNKNOWN}
+    return SubscriptionRoutes(topic, name, ground.fair_by, ladder, higher, added, tuple(managed_routes(*known)), fixed)
+
+
+def with_level(ground: GroundTopic, level: Level) -> tuple[str, Any]:
+    """The topic's `levels` with one more, as text in the file and as data."""
+    if ground.levels == "single" and level is Level.L2:
+        return "double", "double"
+    named = {"single": (Level.L1,), "double": (Level.L1, Level.L2)}
+    there = named[ground.levels] if isinstance(ground.levels, str) else ground.levels
+    listed = [one.value for one in (*there, level)]
+    return f"[{', '.join(listed)}]", listed

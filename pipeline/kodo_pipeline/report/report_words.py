@@ -1,0 +1,258 @@
+# pure: every branch is tested
+"""A report in words, for somebody who knows neither Spark nor the topology: one headline for each question. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.escaping import one_line
+from kodoctl.formatting import duration_text, lane_text, many, window_text
+
+if TYPE_CHECKING:
+    from kodo_pipeline.audit.audit_document import AuditDocument
+    from kodo_pipeline.report.report_document import (
+        FailureCount,
+        LaneLatency,
+        ReportDocument,
+        TopicFairness,
+        TrafficCounts,
+        WaitingLane,
+    )
+
+PAST: Final = "before anything can have been stored"
+FUTURE: Final = "in the future"
+NAME: Final = 60  # characters of a tenant or a reason that are shown
+RULES: Final = {
+    "retrying": "tried again later",
+    "backup": "moved to the backup level",
+    "escalated": "failed too often, moved to another level",
+    "dead": "failed for good: dead letter",
+    "(others)": "all other causes",
+}
+
+
+_FIGURES: Final = {
+    "done": "done",
+    "done twice": "done",
+    "written off": "written off",
+    "discarded": "discarded",
+    "open": "waiting",
+    "waiting": "waiting",
+    "overdue": "waiting",
+    "moving": "on their way",
+    "dead": "dead letters",
+    "unproved": "not proved",
+    "unknown": "not proved",
+    "lost": "lost",
+    "not for me": "",
+}
+"""Figure that a message counts in, by its status."""
+_ALWAYS: Final = frozenset({"done", "waiting", "dead letters", "lost"})
+
+
+def verdict(document: ReportDocument) -> tuple[str, str, str]:
+    """The verdict of the report: `good`, `bad` or `open`; a sentence; and its meaning."""
+    audit = document["audit"]
+    lost = sum(one["messages"].get("lost", 0) for one in audit["subscriptions"])
+    match audit["verdict"]:
+        case "no loss":
+            meaning = (
+                "Every message that was stored is accounted for: done, discarded on purpose, waiting where you can see it, or in "
+                f"the dead letters. All of it was read: {_coverage(audit)}."
+            )
+            return "good", "No message was lost", meaning
+        case "loss":
+            title = f"{many(lost, 'message')} {_was(lost)} lost" if lost else "Messages were lost"
+            meaning = (
+                "They were stored and acknowledged, and nothing shows that they were handled. No delay and no gap in "
+                "what was read explains that."
+            )
+            return "bad", title, meaning
+        case _:
+            title = "A loss can be neither shown nor ruled out"
+            meaning = (
+                "That is no alarm and no all-clear: something that would prove it was not read, or was never written down. The "
+                "reasons below say what, and the last part of this page what to do."
+            )
+            return "open", title, meaning
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _coverage(audit: AuditDocument) -> str:
+    planned = sum(part["entries_planned"] for part in audit["coverage"])
+    seen = sum(part["entries_seen"] for part in audit["coverage"])
+    return f"{seen:,} of {many(planned, 'entry', 'entries')} of {many(len(audit['coverage']), 'partition')}"
+
+
+def waiting(document: ReportDocument) -> str:
+    """Headline on waiting messages and their lanes."""
+    rows = document["waiting"]
+    alive = [one for one in rows if one["state"] != "dead"]
+    total = sum(one["messages"] for one in alive)
+    dead = sum(one["messages"] for one in rows if one["state"] == "dead")
+    letters = f"{many(dead, 'dead letter')} {'waits' if dead == 1 else 'wait'} for a decision" if dead else ""
+    if not total:
+        return f"Nothing waits, except that {letters}" if letters else "Nothing waits"
+    most = max(alive, key=lambda one: one["messages"])
+    oldest = max(one["oldest_ms"] for one in alive)
+    where = "" if len(alive) == 1 and total == most["messages"] else f", most of them in {lane(document, most)}"
+    sentence = (
+        f"{many(total, 'message')} {'waits' if total == 1 else 'wait'}{where}, the oldest for {duration_text(oldest)}"
+    )
+    return f"{sentence}; {letters}" if letters else sentence
+
+
+def slow(document: ReportDocument) -> str:
+    """Headline on slow lanes."""
+    rows = [one for one in document["latency"] if one["done"]]
+    if not rows:
+        return "No record says how long anything took"
+    most = max(rows, key=lambda one: one["done"])
+    worst = max(rows, key=lambda one: one["p95"])
+    sentence = f"95 of 100 messages in {lane(document, most)} were done within {duration_text(most['p95'])}"
+    if worst is most:
+        return sentence
+    return f"{sentence}; the slowest lane is {lane(document, worst)}, {duration_text(worst['p95'])}"
+
+
+def failing(document: ReportDocument) -> str:
+    """Headline on failed runs of handlers, with the most frequent cause."""
+    found = causes(document)
+    total = sum(number for _, number in found)
+    if not total:
+        return "Nothing failed"
+    runs = f"{many(total, 'run')} of a handler failed"
+    name, number = found[0]
+    if name == RULES["(others)"]:
+        return runs
+    return f"{runs}, {100 * number / total:.0f} % of them with “{name}”" if len(found) > 1 else f"{runs}, with “{name}”"
+
+
+def causes(document: ReportDocument) -> list[tuple[str, int]]:
+    """(cause, runs that failed), whatever came of them; the commonest first, all others last."""
+    found: dict[str, int] = {}
+    for one in document["failures"]:
+        found[cause(one)] = found.get(cause(one), 0) + one["messages"]
+    return sorted(found.items(), key=lambda item: (item[0] == RULES["(others)"], -item[1]))
+
+
+def noisy(document: ReportDocument) -> str:
+    """Headline on noisy tenants, and on the delay of others."""
+    sentences = [sentence for one in document["fairness"] if (sentence := _noise(one))]
+    broken = _broken(document)
+    if sentences:
+        return "; ".join([*sentences, broken] if broken else sentences)
+    if broken:
+        return f"No tenant sends too much, but {broken}"
+    return "No tenant stands out" if document["tenants"] else "No message says whose it is"
+
+
+def _broken(document: ReportDocument) -> str:
+    """The tenant whose runs fail most, if that is half of them or more, and how many others are like it; "": none."""
+    found = [(one["failed"] / (one["failed"] + one["done"]), one) for one in document["tenants"] if one["failed"]]
+    found = sorted((pair for pair in found if pair[0] >= 0.5), key=lambda pair: (-pair[0], -pair[1]["failed"]))
+    if not found:
+        return ""
+    share, worst = found[0]
+    which = "every run" if share == 1 else f"{100 * share:.0f} % of the runs"
+    name = shown(worst["tenant"], 24) or "messages without a tenant"
+    more = f", and half or more of those of {many(len(found) - 1, 'other')}" if len(found) > 1 else ""
+    return f"{which} of {name} failed ({worst['failed']:,}){more}"
+
+
+def _noise(one: TopicFairness) -> str:
+    if one["noisy"] is None:
+        return ""
+    names = [shown(name, 24) for name in one["noisy"]["names"]]
+    who = names[0] if len(names) == 1 else f"{len(names)} tenants"
+    sent = f"{who} sent {100 * one['noisy']['share']:.0f} % of what arrived on {shown(one['topic'])}"
+    quiet, loud = one["quiet"]["latency_ms"], one["noisy"]["latency_ms"]
+    if not quiet or not loud:
+        return sent
+    others = many(one["quiet"]["tenants"], "other")
+    if quiet["p95"] < 0.5 * loud["p95"]:
+        return f"{sent}; the {others} did not wait for it ({duration_text(quiet['p95'])} against {duration_text(loud['p95'])})"
+    return f"{sent}; the {others} waited as long ({duration_text(quiet['p95'])} against {duration_text(loud['p95'])})"
+
+
+def undrawn(document: ReportDocument) -> str:
+    """A text about messages that are in no window, because a sender writes their publish time; "" if there are
+    none.
+    """
+    over_time = document["over_time"]
+    kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))
+    parts = "; ".join(
+        f"{some} with a time {when}" for when, counts in kinds if (some := " and ".join(_undrawn(counts)))
+    )
+    return f"Not drawn: {parts}" if parts else ""
+
+
+def _undrawn(counts: TrafficCounts) -> Iterator[str]:
+    """Messages by their publish time, actions of workers by the time that their record says."""
+    if counts["arrivals"]:
+        yield many(counts["arrivals"], "message")
+    if actions := counts["done"] + counts["failed"] + counts["over_limit"]:
+        yield many(actions, "action") + " of workers"
+
+
+def headlines(document: ReportDocument) -> Iterator[str]:
+    """All of it in a few lines: for a terminal, or a chat."""
+    _, title, _ = verdict(document)
+    yield f"{title}."
+    for one in (waiting, slow, failing, noisy):
+        yield f"{one(document)}."
+    if text := undrawn(document):
+        yield f"{text}."
+
+
+def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
+    """`L1 pending`, or `orders / billing: L1 pending` where the report is about several subscriptions."""
+    name = lane_text(row["level"], row["state"])
+    places = {(one["topic"], one["subscription"]) for one in (*document["waiting"], *document["latency"])}
+    if len({place for place in places if place[1]}) <= 1:
+        return name
+    return f"{shown(row['topic'])} / {shown(row['subscription'] or '(all)')}: {name}"
+
+
+def cause(row: FailureCount) -> str:
+    """The cause of a failure; if there is none, its outcome."""
+    return shown(row["cause"]) if row["cause"] else outcome(row)
+
+
+def outcome(row: FailureCount) -> str:
+    """Result of a failure."""
+    return RULES.get(row["rule"], shown(row["rule"]))
+
+
+def shown(text: str | None, limit: int = NAME) -> str:
+    """A name from the cluster, harmless and short."""
+    return one_line(text or "", limit)
+
+
+def span(document: ReportDocument) -> str:
+    """The time span of the report as text; "" if there are no windows."""
+    if not document["since"]:
+        return ""
+    width = document["over_time"]["width_ms"]
+    return f"{window_text(document['since'], width)} to {window_text(document['until'], width)}"
+
+
+def figures(document: ReportDocument) -> Sequence[tuple[str, str]]:
+    """Figures and their names for the head of the page; the first is the sum of the others. Producers' markers
+    and messages for another subscription are not counted.
+    """
+    counts: dict[str, int] = {}
+    for one in document["audit"]["subscriptions"]:
+        for fate, number in one["messages"].items():
+            name = _FIGURES.get(fate, "not proved")
+            counts[name] = counts.get(name, 0) + number
+    counts.pop("", None)
+    shown_ = [name for name in dict.fromkeys(_FIGURES.values()) if counts.get(name) or name in _ALWAYS]
+    return [
+        (f"{sum(counts.values()):,}", "messages judged"),
+        *((f"{counts.get(name, 0):,}", name) for name in shown_),
+    ]

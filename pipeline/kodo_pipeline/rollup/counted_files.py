@@ -1,0 +1,106 @@
+"""Files of the counted tables for some days: by Spark, or, where few rows have landed, by this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kodo_pipeline.audit.deduplicate import without_duplicates
+from kodo_pipeline.landing.landing_commits import TableFiles
+from kodo_pipeline.landing.landing_store import FEW
+from kodo_pipeline.landing.table_writer import TableWriter, write_frame
+from kodo_pipeline.landing.tables import DATE, EVENTS, FAILURES, LATENCIES, ROLLUP, SENT, TRANSITIONS, Table
+from kodo_pipeline.rollup import transforms
+from kodo_pipeline.rollup.failure_counts import failed_records, failures_by_day
+from kodo_pipeline.rollup.landed_days import SPANS, is_on_days, rows_of_days, with_neighbours
+from kodo_pipeline.rollup.small_counts import small_counts
+from kodo_pipeline.spark.concurrent_queries import run_queries
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from kodo_pipeline.landing.data_files import DataFile
+    from kodo_pipeline.landing.landing_store import Landing, LandingSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CountedDays:
+    """Days that a rollup counts. `days`: those of windows, in order; `failure_days`: those of failures, in order;
+    `window`: ms; `anew`: whether the files of all days are replaced.
+    """
+
+    days: list[str]
+    failure_days: list[str]
+    window: int
+    anew: bool
+
+    def replaced(self, table: Table) -> list[str]:
+        """Days whose files are replaced; none: all."""
+        return [] if self.anew else self.failure_days if table is FAILURES else self.days
+
+
+def write_counts(
+    landing: Landing, snapshot: LandingSnapshot, topics: DataFrame, work: CountedDays, attempt: str
+) -> dict[str, TableFiles]:
+    """Counts these days; files that replace theirs, or all (`anew`), by table. A day without rows has none. `topics`: see
+    kodo_pipeline.rollup.job.topics_table.
+    """
+    if not work.failure_days and not work.anew:
+        return {}
+    landed = sum(one.rows for table in (EVENTS, TRANSITIONS) for one in snapshot.files[table.name])
+    few = len(work.days) <= SPANS and landed <= FEW  # each is at most a row of either table
+
+    every_day = with_neighbours(work.failure_days)
+
+    def read(table: Table, days: list[str]) -> DataFrame:
+        return rows_of_days(topics.sparkSession, landing, table, snapshot.files[table.name], days)
+
+    # Of few rows, to plan another reading takes longer than to choose among those of one.
+    wide = {table: read(table, every_day) for table in (EVENTS, TRANSITIONS) if few}
+
+    def of_days(table: Table, days: list[str]) -> DataFrame:
+        return wide[table].where(is_on_days(table, days)) if few else read(table, days)
+
+    failed = failed_records(of_days(TRANSITIONS, work.failure_days))
+    with (
+        without_duplicates(of_days(TRANSITIONS, work.days), few=few) as transitions,
+        without_duplicates(failed, few=few) as failed_once,
+    ):
+        events, window = of_days(EVENTS, work.days), f"{work.window} milliseconds"
+        targets = wide[EVENTS] if few else read(EVENTS, every_day)
+        failures = failures_by_day(of_days(EVENTS, work.failure_days), failed_once, targets)
+        if few:
+            detailed = transforms.detailed(events, transitions, window=window, topics=topics)
+            rows, failure_rows = run_queries(detailed.toArrow, failures.toArrow)
+            made = {**small_counts(rows), FAILURES: failure_rows}
+            files = {table: _write_rows(landing, table, one, attempt) for table, one in made.items()}
+        else:
+            frames = {
+                ROLLUP: transforms.rollup(events, transitions, window=window, topics=topics),
+                LATENCIES: transforms.latencies(events, transitions, window=window, topics=topics),
+                SENT: transforms.sent(events, window=window),
+                FAILURES: failures,
+            }
+            write = partial(_write_frame, landing, attempt)
+            files = dict(zip(frames, run_queries(*(partial(write, *one) for one in frames.items())), strict=True))
+    return {
+        table.name: TableFiles.of(found, work.replaced(table))
+        for table, found in files.items()
+        if work.anew or work.replaced(table)  # else no day is asked for, and none named would replace all
+    }
+
+
+def _write_rows(landing: Landing, table: Table, rows: pa.Table, attempt: str) -> list[DataFile]:
+    with TableWriter(landing.table(table).folder, table, attempt) as writer:
+        for batch in rows.combine_chunks().to_batches():
+            writer.write(batch)
+    return writer.files
+
+
+def _write_frame(landing: Landing, attempt: str, table: Table, frame: DataFrame) -> list[DataFile]:
+    dated = frame.select(*table.names, F.to_date("window_ts").alias(DATE)).hint("rebalance", DATE)
+    return write_frame(dated, landing.table(table).folder, table, attempt)

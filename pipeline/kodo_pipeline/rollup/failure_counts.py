@@ -1,0 +1,71 @@
+"""Failures by day: of audit records, and, of subscriptions without any, of the messages on retry and dead letter topics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kodo_pipeline.landing.tables import FAILURES
+from kodo_pipeline.rollup.landed_days import is_dated
+from kodo_pipeline.rollup.transforms import FAILED
+from kodoctl.recall.filter.spark_columns import cause_column
+from kodoctl.topology.names import State
+
+_KEYS: Final = tuple(one for one in FAILURES.names if one not in ("reason", "messages"))
+_COLUMNS: Final = (*_KEYS, "reason")
+
+
+def failed_records(transitions: DataFrame) -> DataFrame:
+    """Audit records of failures."""
+    return transitions.where(F.col("rule").isin(*FAILED)).where(is_dated("at_ts"))
+
+
+def failures_by_day(stored: DataFrame, failed: DataFrame, targets: DataFrame) -> DataFrame:
+    """The table `failures` of some days. `stored`: events of these days; `failed`: their records, each once, by
+    `failed_records`; `targets`: events of these days, of the day before and the day after each. The cause of a record
+    is that of the message it went on as, which has the error text also where records have none, if that was published
+    on the record's day or a neighbour of it: so a day's failures are the same whatever else is counted with it.
+    """
+    cause = F.coalesce("cause", F.expr(cause_column("reason", "NULL")), F.lit(""))  # landed by an older kodoctl
+    reason = F.coalesce(F.min("reason"), F.lit("")).alias("reason")
+    every_failure = _of_records(failed, targets).unionByName(_of_messages(stored)).withColumn("cause", cause)
+    return every_failure.groupBy(*_KEYS).agg(reason, F.count("*").alias("messages")).select(*FAILURES.names)
+
+
+def without_doubles(counted: DataFrame, recorded: DataFrame) -> DataFrame:
+    """Each failure in one row. `counted`: the table `failures`; `recorded`: (topic, subscription) of those with any audit
+    record: what is on their topics is in rows of their records.
+    """
+    pairs = recorded.select("topic", "subscription", F.lit(False).alias("recorded"))
+    return counted.join(F.broadcast(pairs), ["topic", "subscription", "recorded"], how="left_anti")
+
+
+def _of_records(failed: DataFrame, targets: DataFrame) -> DataFrame:
+    day = F.date_trunc("DAY", "at_ts")
+    went_on = targets.where("cause IS NOT NULL").select(
+        F.col("msg_topic").alias("next_topic"),
+        F.col("id").alias("next_id"),
+        F.col("cause").alias("next_cause"),
+        F.to_date("publish_ts").alias("next_day"),
+    )
+    is_next = (F.col("target_topic") == F.col("next_topic")) & (F.col("target_id") == F.col("next_id"))
+    is_near = F.abs(F.date_diff("next_day", F.to_date("at_ts"))) <= 1
+    return (
+        failed.join(went_on, is_next & is_near, how="left")
+        .withColumns({"window_ts": day, "recorded": F.lit(True), "cause": F.coalesce("next_cause", "cause")})
+        .select(*_COLUMNS)
+    )
+
+
+def _of_messages(stored: DataFrame) -> DataFrame:
+    state = F.col("state")
+    columns = {
+        "window_ts": F.date_trunc("DAY", "publish_ts"),
+        "event": F.when(state == State.DEAD.value, "dead").otherwise("moved"),
+        "rule": state,
+        "recorded": F.lit(False),
+    }
+    failing = stored.where(state.isin(State.RETRYING.value, State.DEAD.value)).where(is_dated("publish_ts"))
+    return failing.withColumns(columns).select(*_COLUMNS)

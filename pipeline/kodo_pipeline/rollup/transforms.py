@@ -1,0 +1,136 @@
+"""Rollup by windows of time: counts and latencies by topic, subscription, level, state and tenant.
+
+Rows add up: over windows, topics, runs. A row counts in the window in which its event happened: an arrival at its
+publish time, an action of a worker at the time of the action.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kodo_pipeline.landing.tables import AUDIT, LATENCIES, ROLLUP, SENT
+from kodo_pipeline.rollup.histogram import bucket
+from kodoctl.protocol.audit_records import Event
+
+KEYS: Final = tuple(LATENCIES.names[:-2])
+COUNTS: Final = tuple(ROLLUP.names[len(KEYS) :])
+FAILED: Final = ("retrying", "escalated", "backup", "dead")
+_LIMITED: Final = ("pending", "blocking")
+DONE: Final = ("done", "transferred")
+_SENT: Final = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS NULL"
+
+
+def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
+    """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every
+    subscription reads, arrivals are counted once, with `subscription` null. `topics`: (msg_topic, level, state), where
+    `events` may lack some.
+
+    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait because of a limit
+    or on request of the handler; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
+    """
+    return together(_happened(events, transitions, window, topics))
+
+
+def detailed(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
+    """(KEYS, bucket, COUNTS, sent): `rollup`, `latencies` and `sent` in one, of which `together`, `late` and `sent_among`
+    are made. What was done is in a row for each bucket, everything else in one without.
+    """
+    first = F.when(F.expr(_SENT), 1).otherwise(0).cast("bigint").alias("sent")
+    rows = _happened(events, transitions, window, topics, first).groupBy(*KEYS, "bucket")
+    counts = (*COUNTS, "sent")
+    return rows.agg(*(F.sum(name).alias(name) for name in counts)).select(*KEYS, "bucket", *counts)
+
+
+def together(rows: DataFrame) -> DataFrame:
+    """(KEYS, COUNTS): rows of one key in one."""
+    return rows.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in COUNTS)).select(*KEYS, *COUNTS)
+
+
+def late(detailed: DataFrame) -> DataFrame:
+    """The result of `latencies`."""
+    done = detailed.where("bucket IS NOT NULL")
+    return done.select(*KEYS, "bucket", F.col("done").alias("messages"))
+
+
+def sent_among(detailed: DataFrame) -> DataFrame:
+    """The result of `sent`."""
+    return detailed.where("sent > 0").groupBy(*SENT.names[:-1]).agg(F.sum("sent").alias("messages"))
+
+
+def sent(events: DataFrame, *, window: str) -> DataFrame:
+    """Returns (window_ts, topic, tenant, messages): the number of messages that producers sent. Each message counts
+    once: moves, redeliveries and recalls are not counted, nor are the markers that a producer writes.
+    """
+    windows = events.where(_SENT).select(F.window("publish_ts", window)["start"].alias("window_ts"), "topic", "tenant")
+    return windows.groupBy(*SENT.names[:-1]).agg(F.count("*").alias("messages"))
+
+
+def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
+    """Returns (KEYS, bucket, messages): histograms of the time from the first storage of a message to its completion,
+    with the buckets of kodo_pipeline.rollup.histogram. Histograms of one key in several windows or runs are added
+    bucket by bucket.
+    """
+    return (
+        _placed(transitions.where(F.col("event").isin(*DONE)), _topics(events) if topics is None else topics, window)
+        .select(*KEYS, bucket("age_ms").alias("bucket"))
+        .groupBy(*KEYS, "bucket")
+        .agg(F.count("*").alias("messages"))
+        .select(*KEYS, "bucket", "messages")
+    )
+
+
+def _happened(
+    events: DataFrame, transitions: DataFrame, window: str, topics: DataFrame | None, *more: Column
+) -> DataFrame:
+    """(KEYS, bucket, COUNTS): a row for each that happened, with `more` of arrivals."""
+    placed = _handled(transitions, _topics(events) if topics is None else topics, window)
+    return _arrived(events, window, *more).unionByName(placed, allowMissingColumns=True)
+
+
+def _arrived(events: DataFrame, window: str, *more: Column) -> DataFrame:
+    tried = F.size("attempts") > 0
+    marks = F.col("seq_high").isNotNull()
+    return events.where((F.col("state") != AUDIT) & ~marks).select(
+        F.window("publish_ts", window)["start"].alias("window_ts"),
+        *KEYS[1:],
+        F.lit(None).cast("int").alias("bucket"),
+        *_counts(arrivals=F.lit(1), retries=F.when(tried, 1)),
+        *more,
+    )
+
+
+def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
+    event, rule = F.col("event"), F.col("rule")
+    records = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
+    return _placed(records, topics, window).select(
+        *KEYS,
+        F.when(event.isin(*DONE), bucket("age_ms")).alias("bucket"),
+        *_counts(
+            done=F.when(event.isin(*DONE), 1),
+            failed=F.when(rule.isin(*FAILED), 1),
+            rerouted=F.when(event == "moved", 1),
+            over_limit=F.when(rule.isin(*_LIMITED), 1),
+            dead=F.when(event == "dead", 1),
+            discarded=F.when(event == "discarded", 1),
+            repeated=F.when(event == "repeated", 1),
+        ),
+    )
+
+
+def _topics(events: DataFrame) -> DataFrame:
+    """(msg_topic, level, state): what the topology gave these events."""
+    return events.where(F.col("state") != AUDIT).select("msg_topic", "level", "state").distinct()
+
+
+def _placed(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
+    """Records with the level and state of the topic they are about."""
+    return transitions.join(F.broadcast(topics), "msg_topic", how="left").select(
+        F.window("at_ts", window)["start"].alias("window_ts"), *KEYS[1:], "event", "rule", "age_ms"
+    )
+
+
+def _counts(**given: Column) -> list[Column]:
+    return [F.coalesce(given.get(name, F.lit(0)), F.lit(0)).cast("bigint").alias(name) for name in COUNTS]

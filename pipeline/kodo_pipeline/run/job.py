@@ -1,0 +1,212 @@
+# adapter: runs Spark
+"""Run job: ingest, rollup, audit and report of one topology, one after another in one Spark session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from kodo_pipeline.audit.audit_inputs import load_inputs
+from kodo_pipeline.audit.incremental_audit import AuditOptions, judged_landing
+from kodo_pipeline.ingest import job as ingest_job
+from kodo_pipeline.ingest.job import HolesError
+from kodo_pipeline.landing.landing_commits import holds_messages, read_at
+from kodo_pipeline.report.job import gather_facts
+from kodo_pipeline.rollup import job as rollup_job
+from kodo_pipeline.spark.concurrent_queries import query_futures
+from kodo_pipeline.spark.spark_session import set_light, spark_failures
+from kodoctl.errors import KodoctlError, StoppedError, error
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from pyspark.sql import SparkSession
+
+    from kodo_pipeline.audit.audit_document import AuditDocument
+    from kodo_pipeline.ingest.job import LandingResult
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.report.document import Facts
+    from kodo_pipeline.spark.spark_session import SparkSettings
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.pulsar.connection.secret import Secret
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+
+STAGES = ("ingest", "rollup", "audit", "report")
+
+
+class RunProgress(Protocol):
+    """Observer of a run: its methods are called as the run proceeds."""
+
+    def stage(self, name: str) -> None:
+        """A stage begins."""
+
+    def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
+        """Called before the topics are read. Raises ClusterError if there are none."""
+
+    def batch(self, landed: LandingResult) -> None:
+        """A batch counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run of one topology. `counted`: the landing once more, for the rollup beside the audit: tables of delta-rs are of
+    one thread. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes`, `maintain_every`:
+    see kodo_pipeline.ingest.job.IngestRequest. `is_report_wanted`: with all that a page shows. `window`: see
+    kodo_pipeline.rollup.job.count.
+    """
+
+    run: str
+    expansion: Expansion
+    connection: Connection
+    landing: Landing
+    counted: Landing
+    ledger: str
+    keys: Secret | None
+    max_bytes: int
+    accept_holes: bool = False
+    maintain_every: int = 0
+    is_report_wanted: bool = True
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """`facts`: of the page; None where none is wanted, or where what comes behind the audit ended in `failure`.
+    `landed`: batches; `seconds`: of each stage, two of which may run side by side; `took`: of all. `read_at`: start
+    time of the ingest, ms since the epoch. `holes`: partitions that were left unread, which the audit doubts.
+    """
+
+    audit: AuditDocument
+    facts: Facts | None
+    landed: list[LandingResult]
+    seconds: dict[str, float]
+    read_at: int
+    took: float = 0.0
+    failure: Exception | None = None
+    holes: HolesError | None = None
+
+
+@dataclass(slots=True)
+class _Stages:
+    """Stages of a run and their times. `is_stopped`: the run is to end before the next stage, or batch."""
+
+    progress: RunProgress
+    is_stopped: Callable[[], bool]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises StoppedError when it is to end."""
+        if self.is_stopped():
+            raise StoppedError(error("K815", "the run was stopped", "what is complete stays; the next run goes on"))
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        self.check()
+        self.progress.stage(name)
+        began = time.monotonic()
+        yield
+        self.seconds[name] = time.monotonic() - began
+
+
+def run_topology(
+    spark: SparkSession,
+    settings: SparkSettings,
+    request: RunRequest,
+    progress: RunProgress,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> RunResult:
+    """All stages. Raises KodoctlError; StoppedError between two batches or stages when `is_stopped` says so. What a stage
+    has completed stays.
+    """
+    stages, began = _Stages(progress, is_stopped), time.monotonic()
+    landing = request.landing
+    with stages.of("ingest"):
+        set_light(spark, settings, light=landing.is_small())
+        landed, holes = _ingest(spark, request, stages)
+    is_small = landing.is_small()
+    set_light(spark, settings, light=is_small)
+    with (
+        query_futures(partial(_roll_up, spark, request, stages)) as (rollup,),
+        closing(HttpAdmin(request.connection)) as admin,
+    ):
+        if not is_small:
+            wait([rollup])  # else each would have half of the memory
+        audit, facts, failure = _judge(spark, request, admin, stages, rollup)
+    at = read_at(landing.commits())
+    seconds = {name: stages.seconds[name] for name in STAGES if name in stages.seconds}
+    found: AuditDocument = {"run": request.run, "read_at": at, **audit}
+    return RunResult(found, facts, landed, seconds, at, time.monotonic() - began, failure, holes)
+
+
+def _roll_up(spark: SparkSession, request: RunRequest, stages: _Stages) -> None:
+    landing = request.counted
+    with stages.of("rollup"), spark_failures(spark):
+        if holds_messages(landing.commits()):
+            rollup_job.count(spark, landing, request.expansion, request.run, request.window)
+
+
+def _judge(
+    spark: SparkSession, request: RunRequest, admin: Admin, stages: _Stages, rollup: Future[None]
+) -> tuple[AuditDocument, Facts | None, Exception | None]:
+    """Audits the landing. Returns (document of the audit, facts of the report or None, error after the audit or None).
+    An error after the audit is returned instead of raised, so that the verdict is not lost.
+    """
+    landing = request.landing
+    audit: AuditDocument | None = None
+    facts: Facts | None = None
+    stages.check()
+    stages.progress.stage("audit")
+    began = time.monotonic()
+    try:
+        with spark_failures(spark):
+            inputs = load_inputs(spark, landing, request.expansion, admin, request.ledger, request.keys)
+            with judged_landing(spark, landing, inputs, AuditOptions(request.run)) as judged:
+                audit = judged.document
+                stages.seconds["audit"] = time.monotonic() - began
+                rollup.result()
+                if request.is_report_wanted:
+                    with stages.of("report"):
+                        facts = gather_facts(spark, landing, request.expansion, judged)
+    except StoppedError:
+        raise
+    except Exception as problem:
+        if audit is None:
+            raise
+        return audit, facts, problem
+    return audit, facts, None
+
+
+def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> tuple[list[LandingResult], HolesError | None]:
+    """Runs the ingest. Returns the batches that landed, and the error that names the skipped partitions; None if there
+    are none. The run may stop after each committed batch: Spark ends the stream, and the next run uses the batch.
+    """
+    wanted = ingest_job.IngestRequest(
+        request.expansion,
+        request.connection,
+        request.landing,
+        request.run,
+        request.max_bytes,
+        request.accept_holes,
+        request.maintain_every,
+    )
+    topics, absent = ingest_job.present(wanted)
+    stages.progress.topics(request.expansion, topics, absent)
+
+    def batch(landed: LandingResult) -> None:
+        stages.progress.batch(landed)
+        stages.check()
+
+    try:
+        return ingest_job.ingest(wanted, topics, spark, batch), None
+    except HolesError as problem:
+        return problem.landed, problem
+    except KodoctlError:
+        stages.check()
+        raise

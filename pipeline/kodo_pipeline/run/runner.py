@@ -1,0 +1,318 @@
+# adapter: a command line
+"""Runs of `pipeline run`: options, output, and the work of one run of one topology."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodo_pipeline.audit.command_hint import resend_commands
+from kodo_pipeline.charts.chart_files import check_drawable, make_folder, write_pictures
+from kodo_pipeline.ingest.ingest_command import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
+from kodo_pipeline.landing.command_line import command_line
+from kodo_pipeline.landing.command_options import (
+    Conf,
+    LandingOption,
+    Master,
+    new_run,
+    page_stem,
+    tell_warnings,
+)
+from kodo_pipeline.rollup.rollup_command import Window
+from kodo_pipeline.spark.spark_progress import Bar
+from kodoctl.cli.common import command_target
+from kodoctl.cli.common.options import Format
+from kodoctl.cli.common.terminal import say_folded
+from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
+from kodoctl.console import Environment, defect, replace_file, report, say
+from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
+from kodoctl.formatting import many, time_text
+from kodoctl.private_files import LANDING, LEDGER
+
+if TYPE_CHECKING:
+    from kodo_pipeline.ingest.job import LandingResult
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.run.job import RunResult
+    from kodo_pipeline.spark.spark_session import Session, SparkSettings
+    from kodoctl.errors import Diagnostic
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.pulsar.connection.secret import Secret
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+
+Files = Annotated[list[str], typer.Argument(help="Topology files, or folders of them.", metavar="TOPOLOGY")]
+Pictures = Annotated[
+    str | None,
+    typer.Option(
+        "--png",
+        help="Write the page's charts as well, as pictures, into FOLDER/TOPOLOGY[-ENVIRONMENT].",
+        metavar="FOLDER",
+    ),
+]
+Pages = Annotated[
+    str, typer.Option("--out", help="Folder of the pages, TOPOLOGY[-ENVIRONMENT]-report.html.", metavar="FOLDER")
+]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, and gather nothing for one.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFlags:
+    """Arguments and options of a run, besides those of the service."""
+
+    topologies: Files
+    landing: LandingOption = LANDING
+    env: Environment = None
+    master: Master = None
+    conf: Conf = None
+    max_bytes: MaxBytes = 256 * 1024 * 1024
+    accept_holes: AcceptHoles = False
+    maintain_every: MaintainEvery = 50
+    ledger: LedgerOption = None
+    window: Window = None
+    out: Pages = "."
+    png: Pictures = None
+    no_report: NoReport = False
+
+
+class RunProgressView(IngestProgress):
+    """Lines of one run of one topology. `brief`: of a service, whose log should be short; `landed` is called with the
+    messages of each batch, `got_on` with each stage.
+    """
+
+    def __init__(
+        self,
+        output: Format,
+        run: str,
+        bar: Bar,
+        topology: str = "",
+        *,
+        brief: bool = False,
+        landed: Callable[[int], None] = lambda _: None,
+        got_on: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(output, run, bar)
+        self._facts = {"topology": topology} if topology else {}
+        self._brief, self._landed, self._got_on = brief, landed, got_on
+
+    def line(self, event: str, text: str, **facts: Any) -> None:
+        """Prints a line as `PipelineProgress.line` does. JSON lines also name the topology."""
+        super().line(event, text, **self._facts, **facts)
+
+    def stage(self, name: str) -> None:
+        """A stage begins."""
+        self._got_on(name)
+        if self.json:
+            self.line("stage", "", stage=name)
+
+    def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
+        """Prints the topics that the run will read. A brief view prints only missing topics."""
+        if topics and self._brief:
+            return
+        super().topics(expansion, topics, absent)
+
+    def batch(self, landed: LandingResult) -> None:
+        """A batch counts."""
+        self._landed(landed.events)
+        if landed.events or not self._brief:
+            super().batch(landed)
+
+    def verdict(
+        self, result: RunResult, page: str | None, topology: str, *, whole: bool, pictures: Path | None = None
+    ) -> None:
+        """Prints the result: the audit in full (`whole`), or in a line. `pictures`: their folder."""
+        from kodo_pipeline.audit.audit_text import WHOLE, lines
+
+        took = {stage: round(seconds, 3) for stage, seconds in result.seconds.items()}
+        events = sum(one.events for one in result.landed)
+        if self.json:
+            self.line("verdict", "", verdict=result.audit["verdict"], landed=events, audit=result.audit, page=page,
+                      stages=took, seconds=round(result.took, 3))  # fmt: skip
+            return
+        if whole:
+            for line in lines(result.audit):
+                (say if line.startswith(WHOLE) else say_folded)(line)  # what is to be copied stays in one piece
+            if page:
+                say(f"page: {page}")
+            if page and pictures:
+                say(f"pictures: {pictures}")
+        stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in took.items())
+        at = f"{time_text(int(time.time() * 1000))} " if self._brief else ""
+        say_folded(f"{at}{topology}: {result.audit['verdict']}; {many(events, 'message')} landed; {stages}", 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs topologies with the options of one command line."""
+
+    asked: RunFlags
+    connection: Connection
+    settings: SparkSettings
+    keys: Secret | None
+    bar: Bar
+    output: Format
+    reported_warnings: set[tuple[str, ...]] = field(default_factory=set)
+
+    def expansions(self) -> list[Expansion]:
+        """Expands the topology files as they are now. Raises UsageError, InvalidFileError."""
+        env = command_target.environment_of(self.connection, self.asked.env)
+        return list(command_target.load_desired(self.asked.topologies, env, self._warn).expansions)
+
+    def _warn(self, warnings: Sequence[Diagnostic]) -> None:
+        """Tells of warnings once: a service reads its files for each run."""
+        texts = tuple(map(str, warnings))
+        if texts not in self.reported_warnings:
+            self.reported_warnings.add(texts)
+            tell_warnings(self.asked.topologies, warnings)
+
+    def landing(self, expansion: Expansion) -> Landing:
+        """The tables of a topology."""
+        from kodo_pipeline.landing.landing_store import Landing
+
+        return Landing(self.asked.landing, expansion.name, expansion.topology.environment)
+
+    def check(self, expansions: list[Expansion]) -> None:
+        """Raises KodoctlError if the run cannot succeed: missing broker, report libraries or folder. This check
+        costs less time than a start of Spark.
+        """
+        must_name_broker(self.connection)
+        if not self.asked.no_report:
+            check_drawable()
+            make_folder(Path(self.asked.out))
+        self.width()
+        for one in expansions:
+            if (folder := self.pictures(one)) is not None:
+                make_folder(folder)
+            self.landing(one).check()
+
+    def width(self) -> int | None:
+        """The width of the windows, in ms; None: the default. Raises UsageError."""
+        from kodo_pipeline.rollup.report import parse_window
+
+        return None if self.asked.window is None else parse_window(self.asked.window)
+
+    def pictures(self, expansion: Expansion) -> Path | None:
+        """The folder of a topology's pictures; None if no pictures are wanted."""
+        wanted = self.asked.png if not self.asked.no_report else None
+        return None if wanted is None else Path(wanted).absolute() / page_stem(expansion)
+
+    @contextmanager
+    def alone(self, expansions: list[Expansion]) -> Iterator[None]:
+        """One run at a time of each topology, where its landing is a folder. Raises LockedError."""
+        with ExitStack() as locks:
+            for one in expansions:
+                locks.enter_context(self.landing(one).alone("run"))
+            yield
+
+    def settings_for(self, expansions: list[Expansion]) -> SparkSettings:
+        """Settings of a Spark session that ends with this run: light if all landings are small."""
+        return replace(self.settings, light=all(self.landing(one).is_small() for one in expansions))
+
+    def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
+        """One run, printed. Its exit code: that of the audit, or of the error that is reported; a loss before all else."""
+        from kodo_pipeline.audit.report import EXIT_CODES
+        from kodo_pipeline.audit.verdict import Outcome
+
+        if several and self.output is Format.TEXT:
+            say(
+                f"== {expansion.name}"
+                + (f", {expansion.topology.environment}" if expansion.topology.environment else "")
+            )
+        view = RunProgressView(self.output, new_run(), self.bar, expansion.name)
+        result, page, failed = None, None, None
+        try:
+            result = self.result(spark, expansion, view)
+            if result.holes is not None:
+                failed = self.failure(result.holes, view)
+            page = self.page(result, expansion)
+        except Exception as problem:
+            if result is None and not isinstance(problem, KodoctlError):
+                raise
+            known = problem if isinstance(problem, KodoctlError) else KodoctlError(defect(problem))
+            failed = self.failure(known, view)
+        if result is None:
+            return failed or ExitCode.ERROR
+        view.verdict(result, page, expansion.name, whole=True, pictures=self.pictures(expansion))
+        verdict = Outcome(result.audit["verdict"])
+        return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
+
+    def failure(self, problem: KodoctlError, view: RunProgressView) -> int:
+        """Reports a failure: its exit code."""
+        report(problem.diagnostics)
+        if self.output is Format.JSON:
+            view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
+        return problem.exit_code
+
+    def result(
+        self,
+        spark: Session,
+        expansion: Expansion,
+        view: RunProgressView,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> RunResult:
+        """One run. Raises KodoctlError."""
+        from kodo_pipeline.run.job import RunRequest, run_topology
+        from kodo_pipeline.spark.spark_session import spark_failures
+
+        request = RunRequest(
+            view.run, expansion, self.connection, self.landing(expansion), self.landing(expansion), self._book,
+            self.keys, self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
+            self.width(),
+        )  # fmt: skip
+        with spark_failures(spark):
+            found = run_topology(spark, self.settings, request, view, is_stopped)
+        commands = resend_commands(found.audit["lost"], self._typed(expansion, self.asked.landing), self._ledger)
+        return replace(found, audit={**found.audit, "commands": commands})
+
+    @property
+    def _book(self) -> str:
+        """The recall ledger."""
+        return ledger_named(self.asked.ledger, self.asked.landing)
+
+    @property
+    def _ledger(self) -> str:
+        """The ledger as printed in commands to copy: "" for the default ledger."""
+        return "" if self._book == LEDGER else self._book
+
+    def _typed(self, expansion: Expansion, landing: str) -> str:
+        return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
+
+    def page(self, result: RunResult, expansion: Expansion) -> str | None:
+        """Writes the page and the pictures, and returns the page's path; None if no page is wanted. Raises
+        UsageError, and the error that gathering the facts raised.
+        """
+        if result.failure is not None:
+            raise result.failure
+        if result.facts is None:
+            return None
+        from kodo_pipeline.report.document import ReportOrigin, document
+        from kodo_pipeline.report.report_html import report_html
+
+        origin = ReportOrigin(
+            run=result.audit["run"],
+            made_at=int(time.time() * 1000),
+            topology=expansion.name,
+            environment=expansion.topology.environment,
+            file=self._typed(expansion, LANDING),
+            typed=self._typed(expansion, self.asked.landing),
+            ledger=self._ledger,
+        )
+        file = Path(self.asked.out) / f"{page_stem(expansion)}-report.html"
+        if file.is_dir():
+            raise UsageError(error("K020", "cannot write file", f"{file} is a folder"))
+        made = document(origin, result.facts)
+        replace_file(file, report_html(made).encode())
+        if (folder := self.pictures(expansion)) is not None:
+            from kodo_pipeline.report.report_charts import for_chat
+
+            write_pictures(str(folder), list(for_chat(made)))
+        return str(file.absolute())
+
+
+def problem_json(finding: Any) -> dict[str, str]:
+    """A diagnostic as lines of JSON have it."""
+    return {"code": finding.code, "summary": finding.summary, "detail": finding.detail}

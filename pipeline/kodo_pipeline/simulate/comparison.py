@@ -1,0 +1,195 @@
+"""Today's file and a candidate on the same recorded arrivals: what is asked of the replay, and one document.
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import UsageError, error
+from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
+from kodoctl.topology.route_conditions import condition_of, properties_of
+from kodoctl.topology.slot_ranges import total_slots
+
+if TYPE_CHECKING:
+    from kodo_pipeline.simulate.outage_request import OutageRequest
+    from kodo_pipeline.simulate.simulation_document import RecordedFigures, SimulatedRun, SimulationDocument
+
+FORMAT_VERSION: Final = 1
+WINDOW: Final = 10_000  # ms in which ends are counted
+WAITING_STATES: Final = ("retrying", "pending", "blocking", "backup")
+QUICK: Final = 0.1  # of a tenant's messages: these are taken to have waited for nobody
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One subscription's recorded arrivals: rows of kodo_pipeline.simulate.arrivals. `waiting`: messages that waited
+    before. `slots`: handlers at once in all workers, and `workers`: how many of these, where the files are not to say
+    that. `handler_ms`: by tenant and state; a state that is not named takes as long as ready.
+    """
+
+    topic: str
+    subscription: str
+    slots: int | None
+    workers: int | None
+    arrivals: Sequence[Row]
+    handler_ms: Mapping[str, Mapping[str, float]]
+    waiting: Sequence[Row] = ()
+    outages: Sequence[OutageRequest] = ()
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Ms since the epoch of the first arrival and of the last."""
+        return self.arrivals[0]["at_ms"], self.arrivals[-1]["at_ms"]
+
+    @property
+    def struck(self) -> list[list[str]]:
+        """The tenants of each outage, those with most messages first. Raises UsageError where there are not as many."""
+        counts = Counter(one["tenant"] for one in self.arrivals)
+        ordered = sorted(counts, key=lambda name: (-counts[name], name))
+        return [one.tenants_of(ordered, f"{self.topic} / {self.subscription}") for one in self.outages]
+
+    def check(self) -> None:
+        """Raises UsageError where an outage is of tenants that are not there."""
+        _ = self.struck
+
+    def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
+        """Input of kodo_consumer.simulation.simulator: a request, then one arrival a line, in the order of their time."""
+        since, until = self.span
+        request = {
+            "text": text,
+            "path": path,
+            "environment": environment,
+            "topic": self.topic,
+            "subscription": self.subscription,
+            "slots": self.slots,
+            "workers": self.workers,
+            "seconds": {tenant: _seconds(times) for tenant, times in self.handler_ms.items()},
+            "outages": [
+                one.asked(tenants, (until - since) / 1000)
+                for one, tenants in zip(self.outages, self.struck, strict=True)
+            ],
+        }
+        yield json.dumps(request)
+        for one in self.waiting:
+            due = None if one["due_ms"] is None else (one["due_ms"] - since) / 1000
+            attempts = [one["hop"], *(one["attempts"].get(state, 0) for state in WAITING_STATES)]
+            yield json.dumps([*_row(one, since), one["state"], due, attempts])
+        for one in self.arrivals:
+            yield json.dumps(_row(one, since))
+
+
+def _row(one: Row, since: int) -> list[Any]:
+    at = (one["at_ms"] - since) / 1000
+    return [at, one["level"], one["key"] or "", one["properties"], one["size"], one["tenant"], one["outcomes"]]
+
+
+def _seconds(times: Mapping[str, float]) -> dict[str, float]:
+    return {state: times.get(state, times["ready"]) / 1000 for state in ("ready", *WAITING_STATES)}
+
+
+def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[str]:
+    """Message properties that fairness, limits or routes of any of these go by."""
+    specs = [ground.subscriptions[subscription] for ground in grounds]
+    names = {ground.fair_by for ground in grounds}
+    names |= {limit.by for spec in specs for limit in spec.limits}
+    names |= {name for spec in specs for route in spec.routes for name in properties_of(condition_of(route.when))}
+    return sorted(name for name in names if name and name != KEY)
+
+
+def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: str) -> int:
+    """Handlers at once, of all workers. Raises UsageError where only the workers know, or there is none for each."""
+    number = workers or spec.expected_workers
+    if asked is not None:
+        if asked < number:
+            detail = f"{name}: {asked} slots are less than one for each of {number} workers: say fewer with --workers"
+            raise UsageError(error("K806", "the simulation cannot replay this", detail))
+        return asked
+    slots = total_slots(spec)
+    if slots is None:
+        detail = f"{name} finds its concurrency out (`adaptive`): say with --slots how many handlers run at once, in all workers"
+        raise UsageError(error("K806", "the simulation cannot replay this", detail))
+    return slots * number
+
+
+def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
+    """Run time of the handler in ms, by tenant: the 10th percentile of the messages that were done without a move,
+    limited by the time that the slots had for each message of the busiest ten seconds. Both are upper bounds. Empty if
+    no record has the event done.
+    """
+    direct: dict[str, list[int]] = {}
+    ends: Counter[int] = Counter()
+    for one in arrivals:
+        if one["took_ms"] is not None and not one["moves"]:
+            direct.setdefault(one["tenant"], []).append(max(one["took_ms"], 0))
+            ends[(one["at_ms"] + one["took_ms"]) // WINDOW] += 1
+    if not direct:
+        return {}
+    most = slots * WINDOW / max(ends.values())
+    quick = {name: _share(sorted(times), QUICK) for name, times in direct.items()}
+    usual = _share(sorted(quick.values()), 0.5)
+    tenants = dict.fromkeys(one["tenant"] for one in arrivals)
+    return {name: round(min(max(quick.get(name, usual), 1.0), most), 3) for name in tenants}
+
+
+def times_by_state(
+    ready: Mapping[str, float], waiting: Iterable[Row], names: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Run times in ms by tenant and state. `waiting`: rows of kodo_pipeline.simulate.arrivals.run_times; `names`: all
+    tenants. One of whom only waiting messages are known takes on ready lanes as long as the middle one.
+    """
+    usual = _share(sorted(ready.values()), 0.5)
+    found = {name: {"ready": ready.get(name, usual)} for name in names}
+    for row in waiting:
+        if row["tenant"] in found:
+            found[row["tenant"]][row["state"]] = float(row["quick_ms"])
+    return found
+
+
+def _share(ordered: Sequence[float], share: float) -> float:
+    return ordered[ceil(share * len(ordered)) - 1]
+
+
+def recorded(arrivals: Sequence[Row]) -> RecordedFigures:
+    """Recorded results of the same messages: the number of those done, and percentiles of ms until then."""
+    took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    return {
+        "done": len(took),
+        "latency_ms": {name: _share(took, share) for name, share in shares.items()} if took else None,
+    }
+
+
+def document(
+    trials: Sequence[tuple[Trial, SimulatedRun, SimulatedRun | None]], notes: Sequence[str]
+) -> SimulationDocument:
+    """Returns the comparison as a JSON document for programs. `trials`: each with the result of today's file and that
+    of the candidate, or None if there is no candidate. Times are in ms.
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "trials": [
+            {
+                "topic": trial.topic,
+                "subscription": trial.subscription,
+                "messages": len(trial.arrivals),
+                "since": trial.span[0],
+                "until": trial.span[1],
+                "handler_ms": _share(sorted(times["ready"] for times in trial.handler_ms.values()), 0.5),
+                "waiting": len(trial.waiting),
+                "outages": [one.row(len(tenants)) for one, tenants in zip(trial.outages, trial.struck, strict=True)],
+                "recorded": recorded(trial.arrivals),
+                "today": today,
+                "candidate": candidate,
+            }
+            for trial, today, candidate in trials
+        ],
+        "notes": list(notes),
+    }

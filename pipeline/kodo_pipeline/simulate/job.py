@@ -1,0 +1,202 @@
+# adapter: runs Spark
+"""Simulation job: arrivals from the landing, replayed by the engine of the consumer under another topology file, to
+show what the same traffic would have met there.
+
+The engine runs in processes of its own, one for each file and subscription, two at a time: a replay is bound by the
+CPU, and the worker that it drives is above the core, which is all that this package may import of the consumer.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from kodo_pipeline.audit.deduplicate import without_duplicates
+from kodo_pipeline.landing.tables import CURSORS, EVENTS, TRANSITIONS
+from kodo_pipeline.recommend.yaml_patch import CannotPatchError, applied
+from kodo_pipeline.rollup.job import time_bounds
+from kodo_pipeline.simulate.arrivals import arrivals, run_times, waiting_messages
+from kodo_pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of, times_by_state
+from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError, Where, error
+from kodoctl.programs import python_command
+from kodoctl.topology.lint.linter import check_set
+from kodoctl.topology.load import source_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.simulate.outage_request import OutageRequest
+    from kodo_pipeline.simulate.simulation_document import SimulatedRun
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.topology import GroundTopic
+
+_COMMAND: Final = tuple(python_command("kodo_consumer.simulation.simulator"))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A topology file: its text, its name in messages, and its expansion."""
+
+    text: str
+    path: str
+    expansion: Expansion
+
+    @classmethod
+    def of(cls, expansion: Expansion) -> Side:
+        """The file as it is."""
+        path = expansion.topology.source.path
+        return cls(path.read_bytes().decode("utf-8"), str(path), expansion)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRequest:
+    """`newest`: arrivals of each subscription; `handler_ms`, `slots`, `workers`: instead of what records and the file say.
+    `outages`: put into what is replayed.
+    """
+
+    newest: int
+    handler_ms: float | None = None
+    slots: int | None = None
+    workers: int | None = None
+    outages: tuple[OutageRequest, ...] = ()
+
+
+def candidate(today: Side, data: bytes, name: str) -> Side:
+    """`data`: a whole topology file, or a patch of today's; `name`: what it is called. Raises InvalidFileError with
+    every error of the file, UsageError for a patch that does not fit.
+    """
+    text, path = data.decode("utf-8", errors="replace"), name
+    if any(line.startswith("@@ -") for line in text.splitlines()):
+        path = today.path
+        try:
+            text = applied(today.text, text)
+        except CannotPatchError as problem:
+            raise UsageError(error("K805", "the candidate does not fit", str(problem), Where(name))) from None
+    environment = today.expansion.topology.environment
+    file = source_of(text.encode(), path)
+    expansions, findings = check_set([file], environment)
+    wrong = [one for one in findings if one.severity is Severity.ERROR and one.allowed_because is None]
+    if wrong or len(expansions) != 1:
+        raise InvalidFileError(*wrong)
+    return Side(text, path, expansions[0])
+
+
+def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
+    """((topic, subscription) that are in both files and differ, notes on the others). Raises UsageError if there is no
+    such subscription.
+    """
+    before, after = (side.expansion.topology.spec.topics for side in (today, then))
+    pairs, notes = [], []
+    for topic, ground in before.items():
+        if topic not in after:
+            notes.append(f"{topic} is not in the candidate")
+        elif ground == after[topic]:
+            notes.append(f"{topic}: the candidate changes nothing")
+        else:
+            pairs += [(topic, name) for name in ground.subscriptions if name in after[topic].subscriptions]
+    if not pairs:
+        raise UsageError(error("K805", "the candidate does not fit", "; ".join(notes) or "it shares no subscription"))
+    return pairs, notes
+
+
+def every_subscription(today: Side) -> list[tuple[str, str]]:
+    """(topic, subscription) of all subscriptions of the file."""
+    topics = today.expansion.topology.spec.topics
+    return [(topic, name) for topic, ground in topics.items() for name in ground.subscriptions]
+
+
+def build_simulations(
+    spark: SparkSession, landing: Landing, today: Side, then: Side | None, asked: SimulationRequest
+) -> tuple[list[Trial], list[str]]:
+    """Subscriptions to replay, and the reasons for those that are left out: those that a candidate changes, without one all.
+    Raises UsageError if none can be replayed.
+    """
+    pairs, notes = changed(today, then) if then is not None else (every_subscription(today), [])
+    found: list[Trial] = []
+    snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS)
+    latest = time_bounds(landing, snapshot).until  # behind it no message was sent: a sender may write any time
+    every = landing.read(spark, EVENTS, snapshot=snapshot)
+    events = every.where(every["publish_ts"] <= datetime.fromtimestamp(latest / 1000, UTC))
+    with without_duplicates(landing.read(spark, TRANSITIONS, snapshot=snapshot)) as transitions:
+        for topic, name in pairs:
+            grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then) if side is not None]
+            trial = _trial(events, transitions, (topic, name), grounds, asked)
+            if isinstance(trial, Trial):
+                trial.check()
+                found.append(trial)
+            else:
+                notes.append(f"{topic} / {name}: {trial}")
+    if not found:
+        raise UsageError(error("K806", "the simulation cannot replay this", "\n".join(notes)))
+    return found, notes
+
+
+def _trial(
+    events: DataFrame,
+    transitions: DataFrame,
+    lane: tuple[str, str],
+    grounds: Sequence[GroundTopic],
+    asked: SimulationRequest,
+) -> Trial | str:
+    """The trial of a (topic, subscription), or the reason why there is none. `grounds`: the topic in each file."""
+    topic, name = lane
+    specs = [ground.subscriptions[name] for ground in grounds]
+    slots, *_ = [slots_of(spec, asked.slots, asked.workers, f"{topic} / {name}") for spec in specs]  # today's
+    properties = asked_properties(grounds, name)
+    rows = arrivals(
+        events, transitions, topic=topic, subscription=name, properties=properties, newest=asked.newest
+    ).collect()
+    made = [row.asDict() for row in rows]
+    if not made:
+        return "nothing arrived"
+    times = handler_times(made, slots)
+    if not times and asked.handler_ms is None:
+        return "no record says how long a handler takes: give --handler-time"
+    rows = waiting_messages(
+        events,
+        transitions,
+        topic=topic,
+        subscription=name,
+        properties=properties,
+        newest=asked.newest,
+        since=made[0]["at_ms"],
+    ).collect()
+    waiting = [row.asDict() for row in rows]
+    names = sorted({one["tenant"] for one in (*made, *waiting)})
+    if asked.handler_ms is not None:
+        by_state = times_by_state(dict.fromkeys(names, asked.handler_ms), (), names)
+    else:
+        runs = run_times(events, transitions, topic=topic, subscription=name).collect()
+        by_state = times_by_state(times, [row.asDict() for row in runs], names)
+    return Trial(topic, name, asked.slots, asked.workers, made, by_state, waiting, asked.outages)
+
+
+def run_simulations(
+    found: Sequence[Trial], today: Side, then: Side | None
+) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun | None]]:
+    """Each under both files, two at a time; under the first alone where there is no other. Raises KodoctlError."""
+    with ThreadPoolExecutor(2) as pool:
+        for trial in found:
+            first = pool.submit(_replay, trial, today)
+            second = None if then is None else pool.submit(_replay, trial, then)
+            yield trial, first.result(), None if second is None else second.result()
+
+
+def _replay(trial: Trial, side: Side) -> SimulatedRun:
+    asked = "\n".join(trial.lines(side.text, side.path, side.expansion.topology.environment))
+    done = subprocess.run(_COMMAND, input=asked, capture_output=True, text=True, encoding="utf-8", check=False)  # noqa: S603
+    name = f"{trial.topic} / {trial.subscription}, {Path(side.path).name}"
+    if done.returncode:
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
+        raise KodoctlError(error("K807", "the replay failed", f"{name}: exit {done.returncode}: {last[:300]}"))
+    answer = json.loads(done.stdout)
+    if findings := answer.get("findings"):
+        raise KodoctlError(*(error(code, summary, detail, Where(side.path)) for code, summary, detail in findings))
+    return cast("SimulatedRun", answer)

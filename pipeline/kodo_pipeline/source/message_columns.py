@@ -1,0 +1,207 @@
+# adapter: reads messages of the client library
+"""Messages as Arrow batches of the source's columns: gathered from the client library's objects, or from the buffers of
+the native border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodo_pipeline.landing.tables import MESSAGES
+from kodoctl.pulsar.binary.message_decoding import content
+from kodoctl.pulsar.binary.undeliverable_entries import UNREAD
+from kodoctl.topology.units import LATEST
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kodo_pipeline.source.splits import Split
+
+BATCH_BYTES: Final = 32 * 1024 * 1024  # of an Arrow batch; Arrow itself ends at 2 GiB of payloads
+ReadableContent = tuple[dict[str, str], str | None, str | None]
+"""Properties, key, and what of a message cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoMessage:
+    """Stands for the message of an entry that has none."""
+
+    published: int
+
+    def data(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def has_null_value(self) -> bool:
+        """True: its payload is null."""
+        return True
+
+    def publish_timestamp(self) -> int:
+        """Publish time of the readable message next to this one."""
+        return self.published
+
+    def event_timestamp(self) -> int:
+        """None, which is 0."""
+        return 0
+
+    def properties(self) -> dict[str, str]:
+        """None."""
+        return {}
+
+    def partition_key(self) -> str:
+        """None."""
+        return ""
+
+    def encryption_context(self) -> str:
+        """Marker that replaces the encryption context of a message that cannot be read."""
+        return UNREAD
+
+
+class Columns:
+    """Gathers messages, and turns them into Arrow column by column: `most` of them, fewer where they are large."""
+
+    def __init__(self, split: Split, most: int, *, payload: bool) -> None:
+        self._split, self._most, self._payload = split, most, payload
+        self._each = split.size // max(1, split.entries)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._messages: list[Any] = []
+        self._ledgers: list[int] = []
+        self._entries: list[int] = []
+        self._indexes: list[int] = []
+        self._published: list[int] = []
+        self._payloads: list[bytes] = []
+        self._size = 0
+
+    @property
+    def rows(self) -> int:
+        """Messages gathered since the last Arrow batch."""
+        return len(self._messages)
+
+    @property
+    def full(self) -> bool:
+        """True if the gathered messages are enough for a batch."""
+        return len(self._messages) >= self._most or self._size >= BATCH_BYTES
+
+    def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
+        """Consecutive messages of an entry, the first of them at `index`."""
+        number = len(messages)
+        if self._payload:
+            found = [one.data() for one in messages]
+            self._payloads += found
+            self._size += max(sum(map(len, found)), self._each)
+        else:
+            self._size += self._each
+        self._messages += messages
+        self._ledgers += [ledger] * number
+        self._entries += [entry] * number
+        self._indexes += range(index, index + number)
+        # Pulsar stores one for each entry, and takes any number for it
+        self._published += [min(messages[0].publish_timestamp(), LATEST)] * number
+
+    def batch(self) -> pa.RecordBatch:
+        """Gathered messages as an Arrow batch; gathering begins anew."""
+        import pyarrow as pa
+
+        messages, broken = self._messages, None
+        number, millis, strings = len(messages), pa.timestamp("ms", tz="UTC"), pa.string()
+        happened = [at if 0 < (at := one.event_timestamp()) <= LATEST else None for one in messages]
+        try:
+            properties: list[dict[str, str]] = [one.properties() for one in messages]
+            keys = [one.partition_key() or None for one in messages]
+            as_usual = not any(
+                index < 0 and one.encryption_context() is not None
+                for one, index in zip(messages, self._indexes, strict=True)
+            )
+        except UnicodeDecodeError:
+            as_usual = False
+        if not as_usual:
+            found = [_content(one, index) for one, index in zip(messages, self._indexes, strict=True)]
+            properties, keys, broken = map(list, zip(*found, strict=True))
+        made = record_batch(
+            self._split,
+            MessageArrays(
+                pa.array(self._ledgers, pa.int64()),
+                pa.array(self._entries, pa.int64()),
+                pa.array(self._indexes, pa.int32()),
+                pa.array(keys, strings),
+                pa.array(self._published, millis),
+                pa.array(happened, millis),
+                pa.MapArray.from_arrays(
+                    pa.array(list(accumulate(map(len, properties), initial=0)), pa.int32()),
+                    pa.array(list(chain.from_iterable(properties)), strings),
+                    pa.array(list(chain.from_iterable(map(dict.values, properties))), strings),
+                ),
+                pa.array(broken, strings) if broken else pa.nulls(number, strings),
+                pa.array(_nullable(self._payloads, messages), pa.binary()) if self._payload else None,
+            ),
+        )
+        self._begin()
+        return made
+
+
+class MessageArrays(NamedTuple):
+    """The columns that differ from message to message, as Arrow arrays. `payload`: None where it is not asked for."""
+
+    ledger: Any
+    entry: Any
+    batch_index: Any
+    key: Any
+    published: Any
+    happened: Any
+    properties: Any
+    broken: Any
+    payload: Any
+
+
+def record_batch(split: Split, arrays: MessageArrays) -> pa.RecordBatch:
+    """An Arrow batch of the source's columns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    number, schema, strings = len(arrays.ledger), MESSAGES.arrow(), pa.string()
+    payload = pa.nulls(number, pa.binary()) if arrays.payload is None else arrays.payload
+    sizes = pc.binary_length(payload).cast(pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(split.topic, strings), number),
+            pa.repeat(pa.scalar(split.partition, pa.int32()), number),
+            arrays.ledger,
+            arrays.entry,
+            arrays.batch_index,
+            arrays.key,
+            arrays.published.cast(schema.field("publish_ts").type),
+            arrays.happened.cast(schema.field("event_ts").type),
+            arrays.properties,
+            arrays.broken,
+            sizes if arrays.payload is None else sizes.fill_null(0),
+            payload,
+            pa.repeat(pa.scalar(split.id, strings), number),
+        ],
+        schema=schema,
+    )
+
+
+def _nullable(found: list[bytes], messages: list[Any]) -> Sequence[bytes | None]:
+    """Payloads, None for those of messages that have none."""
+    if all(found):
+        return found
+    return [one if one or not message.has_null_value() else None for one, message in zip(found, messages, strict=True)]
+
+
+def _content(message: Any, index: int) -> ReadableContent:
+    """Returns (properties, key, problem) of a message. `problem` is None unless the message is encrypted or has bytes
+    that are not text.
+    """
+    if isinstance(message, NoMessage):
+        return {}, None, UNREAD
+    with suppress(Exception):  # whatever the client makes of bytes that a stranger chose
+        if index >= 0 or message.encryption_context() is None:
+            return message.properties(), message.partition_key() or None, None
+    _, properties, key, *_, broken = content(message, alone=index < 0)
+    return properties, key or None, broken or None

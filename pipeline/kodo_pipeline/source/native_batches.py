@@ -1,0 +1,190 @@
+# adapter: reads the broker
+"""Batches of a split by the native border: the optional package kodo-fast, which takes messages from the client library
+without the interpreter and lays them out as Arrow has them.
+
+Nothing depends on it: where it is switched off, not installed, or refuses the client library it finds, messages are
+read one by one (kodo_pipeline.source.split_reader), and the log says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodo_pipeline.source.coverage import COMPLETE, OVERRUN, TIMEOUT
+from kodo_pipeline.source.message_columns import BATCH_BYTES, MessageArrays, record_batch
+from kodoctl.pulsar.binary.message_decoding import content
+from kodoctl.topology.units import LATEST
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from kodo_fast import BatchBorder, Columns
+
+    from kodo_pipeline.source.options import Options
+    from kodo_pipeline.source.splits import Split
+
+log = logging.getLogger("kodo.source")
+_STATES: Final = {2: COMPLETE, 3: OVERRUN, 4: TIMEOUT}
+"""Of what `BatchReader.read` stopped at (Stop in fast/src/kodo_fast/_arrow.hpp); what is missing does not end a split."""
+
+
+class BatchChoice(NamedTuple):
+    """The border, None where it is not used, and one line that says why."""
+
+    border: BatchBorder | None
+    status: str
+
+
+class EntrySpan(NamedTuple):
+    """Consecutive entries of one ledger, both ends included, of which a message came. It stands for the first of their
+    messages. Times are ms.
+    """
+
+    ledger: int
+    first: int
+    last: int
+    published: int
+    last_published: int
+    id: bytes
+
+    def publish_timestamp(self) -> int:
+        """Publish time of the first entry."""
+        return self.published
+
+    def message_id(self) -> EntrySpan:
+        """Message id: an object with the method `serialize`, here the span itself."""
+        return self
+
+    def serialize(self) -> bytes:
+        """The first message's id."""
+        return self.id
+
+
+class NativeRead(NamedTuple):
+    """Result of one read. `batch`: None if no message arrived; `spans`: entries whose first message is in the batch;
+    `state`: the state of the split if this read ends it, else None.
+    """
+
+    batch: pa.RecordBatch | None
+    spans: list[EntrySpan]
+    state: str | None
+
+
+class NativeBatches:
+    """Reads of a split until it ends. Iterating raises pulsar.PulsarException."""
+
+    def __init__(self, reader: Any, split: Split, options: Options, border: BatchBorder) -> None:
+        self._split = split
+        each = split.size // max(1, split.entries)
+        limits = options.rows, BATCH_BYTES, each, options.timeout
+        self._reader = border.reader(reader._reader, _decoded, split.last, options.payload, LATEST, *limits)  # noqa: SLF001  # named nowhere else
+        self._columns = border.columns
+
+    def __iter__(self) -> Iterator[NativeRead]:
+        """Ends behind the read that has a state."""
+        import pulsar
+
+        state = None
+        while state is None:
+            rows, stop, result, spans, columns = self._reader.read()
+            if result and result != int(pulsar.Result.Timeout):
+                raise pulsar.PulsarException(f"Pulsar error: {str(pulsar.Result(result)).removeprefix('Result.')}")
+            state = _STATES.get(stop)
+            batch = record_batch(self._split, arrays_of(rows, self._columns(*columns))) if rows else None
+            yield NativeRead(batch, [EntrySpan(*span) for span in spans], state)
+
+
+def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches | None:
+    """Returns the batches of a reader by the native border. None if the border is not available or does not fit the
+    client library: the split is then read without it.
+    """
+    border, _ = choose_batches(native=options.native)
+    if border is None:
+        return None
+    try:
+        return NativeBatches(reader, split, options, border)
+    except (RuntimeError, TypeError, AttributeError) as problem:
+        log.warning("%s: read without the native border: %s", split.part, problem)
+        return None
+
+
+def choose_batches(*, native: bool = True) -> BatchChoice:
+    """The choice of this process; `native` is the option of that name. A fork of a process that has loaded the border must
+    not use it.
+    """
+    if not native:
+        return BatchChoice(None, "native border: off (switched off by the option native)")
+    process, choice = _loaded()
+    if choice.border is not None and process != os.getpid():
+        return BatchChoice(None, "native border: off (this process is a fork of one that has loaded it)")
+    return choice
+
+
+@cache
+def _loaded() -> tuple[int, BatchChoice]:
+    """Once a process, and for the forks of it, named by its number. The log has the reason once."""
+    choice = _load()
+    log.info("%s", choice.status)
+    return os.getpid(), choice
+
+
+def _load() -> BatchChoice:
+    try:
+        import kodo_fast
+
+        border = kodo_fast.load_batches()
+    except ModuleNotFoundError as problem:
+        return BatchChoice(
+            None, f"native border: off ({'kodo-fast is not installed' if problem.name == 'kodo_fast' else problem})"
+        )
+    except (ImportError, AttributeError) as problem:  # AttributeError: of an earlier release
+        return BatchChoice(None, f"native border: off (kodo-fast cannot be used: {problem})")
+    except kodo_fast.RefusalError as problem:
+        return BatchChoice(None, f"native border: off ({problem})")
+    return BatchChoice(
+        border, f"native border: on (kodo-fast {kodo_fast.__version__} with pulsar-client {border.client_version})"
+    )
+
+
+def arrays_of(rows: int, found: Columns) -> MessageArrays:
+    """Arrow arrays over the buffers, without a copy."""
+    import pyarrow as pa
+
+    text, micros = pa.string(), pa.timestamp("us", tz="UTC")
+
+    def array(kind: Any, length: int, *buffers: Any) -> Any:
+        return pa.Array.from_buffers(kind, length, [None if one is None else pa.py_buffer(one) for one in buffers])
+
+    pairs = len(memoryview(found.name_offsets)) // 4 - 1
+    return MessageArrays(
+        array(pa.int64(), rows, None, found.ledger),
+        array(pa.int64(), rows, None, found.entry),
+        array(pa.int32(), rows, None, found.batch_index),
+        array(text, rows, found.has_key, found.key_offsets, found.keys),
+        array(micros, rows, None, found.published),
+        array(micros, rows, found.has_event_time, found.event_time),
+        pa.MapArray.from_arrays(
+            array(pa.int32(), rows + 1, None, found.map_offsets),
+            array(text, pairs, None, found.name_offsets, found.names),
+            array(text, pairs, None, found.value_offsets, found.values),
+        ),
+        pa.nulls(rows, text)
+        if found.broken_offsets is None
+        else array(text, rows, found.has_broken, found.broken_offsets, found.broken),
+        None
+        if found.payload_offsets is None
+        else array(pa.binary(), rows, found.has_payload, found.payload_offsets, found.payloads),
+    )
+
+
+def _decoded(raw: Any, index: int) -> tuple[bytes | None, dict[str, str], str, str]:
+    """Returns (payload, properties, key, unreadable part) of a message that only the Python binding can read."""
+    import pulsar
+
+    message = pulsar.Message()
+    message._message = raw  # noqa: SLF001  # as the client library's own `read_next` wraps it
+    payload, properties, key, _, _, _, broken = content(message, alone=index < 0)
+    return payload, properties, key, broken

@@ -1,0 +1,137 @@
+# adapter: reads the admin API
+"""Statistics of partitions from the admin API: `internalStats`, one call for all partitions of a topic, and the
+position at which a publish time begins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kodo_pipeline.source.splits import Place, StoredPartition, nothing_deleted, stored
+from kodoctl.errors import UsageError, error
+from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
+from kodoctl.pulsar.admin.omitted_partitions import ask_each
+from kodoctl.topology.names import TopicName
+
+_AT_ONCE: Final = 8  # more does not make a broker faster
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+Part = tuple[TopicName, int]
+"""A topic and the number of its partition; -1: the topic has none."""
+
+
+class PartitionMetadata(NamedTuple):
+    """Creation time of a partition, and the number of writes of its metadata, less its ledgers. None: not known from
+    the broker.
+    """
+
+    created: datetime | None = None
+    rewrites: int | None = None
+
+    def follows(self, earlier: PartitionMetadata) -> bool:
+        """True if it is the same partition as in an earlier snapshot, and no ledger of it was deleted since then."""
+        same = self.created is not None and self.created == earlier.created
+        return same and nothing_deleted(earlier.rewrites, self.rewrites)
+
+    def is_another_than(self, earlier: PartitionMetadata | None) -> bool:
+        """True if it was made at another time than the one of an earlier snapshot; False where that is not known of both."""
+        return earlier is not None and None not in (earlier.created, self.created) and earlier.created != self.created
+
+
+def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredPartition]:
+    """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic
+    that is not there.
+    """
+    asked = list(topics)
+    answers = each_internal_stats(admin, asked)
+    if absent := [topic for topic, answer in zip(asked, answers, strict=True) if answer is None]:
+        raise UsageError(*(error("K560", "topic not found on the cluster", f"{topic}") for topic in absent))
+    return {
+        (topic, number): stored(stats)
+        for topic, answer in zip(asked, answers, strict=True)
+        for number, stats in sorted((answer or {}).items())
+    }
+
+
+def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[int, Any] | None]:
+    """`internal_stats` of each topic, in their order."""
+    return map_concurrently(partial(internal_stats, admin), topics)
+
+
+def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> list[Answer]:
+    """Calls `ask` for each item of `asked`, several at a time. Returns the answers in the order of the items."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(ask, asked))
+
+
+def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
+    """Returns the statistics by partition; the key is -1 for a topic without partitions. None if the topic does not
+    exist. Partitions that the topic's metadata counts and that do not exist are left out. Raises ClusterError if a
+    partition does not answer, because such a partition may exist.
+    """
+    reply = admin.call("GET", f"{topic_path(topic)}/partitions")
+    count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
+    if not count:
+        plain = admin.call("GET", f"{topic_path(topic)}/internalStats")
+        return None if plain.missing else {-1: must(plain, f"looking at {topic}")}
+    found = must(admin.call("GET", f"{topic_path(topic)}/partitioned-internalStats"), f"looking at {topic}")
+    parts = found.get("partitions") or {}
+    answered = {number: stats for number in range(count) if (stats := parts.get(topic.partition(number)))}
+    lacking = [
+        number for number in range(count) if number not in answered
+    ]  # as all do that are moved to another broker
+    return dict(sorted({**answered, **ask_each(admin, topic, lacking, "internalStats")}.items()))
+
+
+def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
+    """Returns the metadata (creation time, number of rewrites) of each partition in `parts`."""
+    reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
+    answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
+    each = answer.get("partitions") or {}
+    return {part: _history(answer if part < 0 else each.get(topic.partition(part)) or {}) for part in parts}
+
+
+def _history(info: Mapping[str, Any]) -> PartitionMetadata:
+    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a
+    ledger that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty
+    ledger: one writing more only.
+    """
+    try:
+        return PartitionMetadata(
+            datetime.fromisoformat(info["creationDate"]), int(info["version"]) - len(info["ledgers"])
+        )
+    except (KeyError, TypeError, ValueError):
+        return PartitionMetadata()
+
+
+def to_text(looks: Mapping[str, PartitionMetadata]) -> str:
+    """Returns the metadata as JSON text, which a Spark option can have as its value. Partitions without a creation time
+    are left out. `looks`: by the full name of the partition.
+    """
+    return json.dumps({part: [one.created.isoformat(), one.rewrites] for part, one in looks.items() if one.created})
+
+
+def of_text(text: str) -> dict[str, PartitionMetadata]:
+    """The inverse; those that nothing is known of are left out."""
+    return {
+        part: PartitionMetadata(datetime.fromisoformat(made), rewrites)
+        for part, (made, rewrites) in json.loads(text).items()
+    }
+
+
+def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
+    """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it
+    tells none.
+    """
+    topic, number = part
+    path = topic_path(topic) if number < 0 else partition_path(topic, number)
+    reply = admin.call("GET", f"{path}/messageid/{moment}")
+    if not reply.ok or not isinstance(reply.data, dict):
+        return None
+    found = int(reply.data.get("ledgerId", -1)), int(reply.data.get("entryId", -1))
+    return found if found[0] >= 0 else None

@@ -1,0 +1,144 @@
+"""Maintenance of a landing: small files become large ones, logs get checkpoints, and what nothing names is removed. Rows
+and what counts stay as they are. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kodo_pipeline.landing.data_rewrite import rewrite
+from kodo_pipeline.landing.landing_commits import (
+    AUDIT_RUN,
+    MAINTAIN_RUN,
+    ROLLUP_RUN,
+    LandingCommit,
+    newest_batch,
+    next_number,
+)
+from kodo_pipeline.landing.recorded_tables import RECORDED
+from kodo_pipeline.landing.removal_record import RemovalRecord
+from kodo_pipeline.landing.state_tables import REMOVALS, STATE
+from kodo_pipeline.landing.tables import COMMITS, COUNTED, TABLES, Table
+from kodo_pipeline.upkeep.compaction_plan import TARGET, compaction_groups
+from kodo_pipeline.upkeep.payload_removal import expire, expiry_times
+from kodo_pipeline.upkeep.row_removal import finish_removal
+from kodo_pipeline.upkeep.unnamed_files import YOUNG, remove_unnamed
+from kodoctl.errors import KodoctlError
+
+if TYPE_CHECKING:
+    from kodo_pipeline.landing.data_files import DataFile
+    from kodo_pipeline.landing.landing_store import Landing
+    from kodo_pipeline.landing.payload_policy import PayloadPolicy
+
+RETAIN: Final = 24  # hours that a replaced file stays, for those who read it
+_GROUPS: Final = 32  # of a commit
+"""A killed compaction loses this much work at most, and a landing of many partitions makes few commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRequest:
+    """`retain`: hours that a replaced file stays for those who read it; `target`: bytes of a file; `policies`: of
+    payloads, by ground topic.
+    """
+
+    landing: Landing
+    run: str
+    retain: int = RETAIN
+    target: int = TARGET
+    policies: Mapping[str, PayloadPolicy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """Result of a maintenance. `files`: the number of files of each table, (before, after). `removed` and `freed`:
+    number and bytes of the removed files. `expired`: number of the payloads that expired.
+    """
+
+    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    removed: int = 0
+    freed: int = 0
+    expired: int = 0
+
+
+def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
+    """True if so many batches landed since the last maintenance, or about as many runs without any. `every` 0: never."""
+    last = next((one for one in commits if one.run == MAINTAIN_RUN), None)
+    batch, number = (-1, -1) if last is None else (last.facts["batch"], last.number)
+    most = 3 * every  # a run with a batch is three commits, one without is two
+    return every > 0 and (newest_batch(commits) - batch >= every or next_number(commits) - 1 - number > most)
+
+
+@contextmanager
+def noted(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[None]:
+    """Records the start of a run that writes files, and its end after the block. Removes the files of killed runs
+    first, and the files of this run if the block raises.
+    """
+    landing.sweep(what, alone=alone)
+    landing.start(run, what)
+    try:
+        yield
+    except Exception:
+        landing.end(run, what, sweep=True)
+        raise
+    landing.end(run, what)
+
+
+def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
+    """Maintains a landing: expires payloads, compacts small files and removes files that no table names. No other
+    ingest may write to the landing at the same time, unless it is in an object store: a store refuses a commit that
+    conflicts with another, and the next maintenance compacts those files. `report` is called with the table, its number
+    of files before, and that after. Raises KodoctlError.
+    """
+    landing = asked.landing
+    commits = landing.recover()
+    finish_removal(landing, asked.run)
+    last = next(
+        (one for one in commits if one.run == MAINTAIN_RUN), LandingCommit(MAINTAIN_RUN, 0, facts={"batch": -1})
+    )
+    before = expiry_times(asked.policies, int(time.time() * 1000))
+    expired = expire(landing, asked.run, before, last.facts.get("expiry", {}), last.facts["batch"])
+    floors = [one.facts["batch"] for one in commits if one.run in (ROLLUP_RUN, AUDIT_RUN)]
+    files: dict[str, tuple[int, int]] = {}
+    every = (*TABLES, *COUNTED, *RECORDED, *(REMOVALS if RemovalRecord.of(commits) else ()))
+    for table in every:
+        files[table.name] = _compact(asked, table, floors)
+        report(table.name, *files[table.name])
+    removed = [size for table in (*every, COMMITS) for size in _tidy(asked, table)]
+    for table in STATE:
+        with suppress(KodoctlError):  # it may be lost: the next audit makes it anew
+            removed += _tidy(asked, table)
+    result = MaintenanceResult(files, len(removed), sum(removed), expired)
+    facts = {"run": asked.run, "batch": newest_batch(commits), "removed": result.removed, "freed": result.freed}
+    facts |= {"expired": expired, "expiry": before}
+    landing.commit(LandingCommit(MAINTAIN_RUN, int(time.time() * 1000), facts=facts), behind=last.number)
+    return result
+
+
+def _compact(asked: MaintenanceRequest, table: Table, floors: Sequence[int]) -> tuple[int, int]:
+    """How many files the table had, and has."""
+    place = asked.landing.table(table)
+    found = place.version().files
+    groups = compaction_groups(found, floors, asked.target)
+    for number in range(0, len(groups), _GROUPS):
+        some = groups[number : number + _GROUPS]
+        gone = [one for group in some for one in group]
+        made = [rewrite(place, group, _attempt(group, f"{asked.run}-{number}")) for group in some]
+        if not place.exchange(gone, made):
+            place.folder.delete(one.path for one in made)  # their folder may have files that count
+    return len(found), len(place.version().files) if groups else len(found)
+
+
+def _tidy(asked: MaintenanceRequest, table: Table) -> list[int]:
+    """Sizes of the files that were removed."""
+    asked.landing.table(table).tidy_log()
+    return remove_unnamed(asked.landing, table, asked.retain, loose=max(asked.retain, YOUNG))
+
+
+def _attempt(group: Sequence[DataFile], run: str) -> str:
+    """Folder of a file with the rows of others; it names the last batch that is in it, if all are of batches."""
+    last = max(one.batch for one in group)
+    return f"compact-{run}" if last < 0 else f"{last:09d}-compact-{run}"

@@ -1,0 +1,211 @@
+"""Removal of payloads that have landed: those that are older than they may be, and those of one tenant. Identity, size and
+digest of each message stay, and so does every proof. The files that held them are replaced by one commit, then removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from kodo_pipeline.landing.data_rewrite import rewrite, stored_rows
+from kodo_pipeline.landing.landing_commits import LandingCommit
+from kodo_pipeline.landing.payload_policy import ERASED, EXPIRED, MASKED, PayloadPolicy, without_payloads
+from kodo_pipeline.landing.recorded_tables import ERASURES
+from kodo_pipeline.landing.tables import AUDIT, EVENTS
+from kodo_pipeline.upkeep.unnamed_files import YOUNG, remove_unnamed
+from kodoctl.errors import LockedError, error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kodo_pipeline.landing.data_files import DataFile
+    from kodo_pipeline.landing.landing_store import Landing
+
+_DAY: Final = 86_400_000
+_TRIES: Final = 5  # of files that others replace meanwhile
+_SEEN: Final = ("state", "tenant", "msg_topic", "publish_ts", "size", "payload_state", "ingest_run")
+Choice = Callable[["pa.RecordBatch"], "pa.Array"]  # true for rows that are meant, of those with the columns _SEEN
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadSelection:
+    """Payloads that are to go. `files`: that hold them; `since`, `until`: of their messages, in ms; `topics`: messages by the
+    full name of the topic.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    messages: int = 0
+    bytes: int = 0
+    since: int | None = None
+    until: int | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """`topic`: by its name in the topology file, None: all; `by`: who asks; `alone`: no other run can be writing."""
+
+    landing: Landing
+    run: str
+    tenant: str
+    topic: str | None
+    reason: str
+    by: str
+    alone: bool = True
+
+
+def select_tenant(landing: Landing, tenant: str, topic: str | None) -> PayloadSelection:
+    """Landed payloads of a tenant."""
+    files = (one for one in landing.snapshot(EVENTS).files[EVENTS.name] if topic in (None, one.partition["topic"]))
+    return _select(landing, files, _of_tenant(tenant))
+
+
+def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
+    """Removes a tenant's payloads, and every old file that may hold one. Number of payloads, and of files that were removed.
+    What is done is in the table `erasures`: a row before, which a kill leaves alone, and one behind it. Raises
+    LockedError where others replace the same files without end.
+    """
+    landing = asked.landing
+    _record(asked, "begin", selected)
+
+    def selection() -> PayloadSelection:
+        return select_tenant(landing, asked.tenant, asked.topic)
+
+    found = _removed(landing, selected, selection, _of_tenant(asked.tenant), ERASED, asked.run)
+    removed = remove_unnamed(landing, EVENTS, 0, loose=0 if asked.alone else YOUNG)
+    _record(asked, "end", found)
+    return found.messages, len(removed)
+
+
+def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, int]:
+    """Returns the expiry time in ms by ground topic: payloads of messages published before that time are removed. The
+    times are whole days (UTC), so that a file is not rewritten again and again. A topic whose payloads never land gets
+    the end of today, so that payloads of earlier days are removed too.
+    """
+    today, keeps = now // _DAY * _DAY, {name: one.keep for name, one in policies.items()}
+    return {name: today - keep if keep else today + _DAY for name, keep in keeps.items() if keep is not None}
+
+
+def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[str, int], batch: int) -> int:
+    """Removes payloads of messages before these times (see `expiry_times`). A message is as old as its publish time or
+    the run that landed it, whichever is older: who sends it chooses the first. `done`: times of the last expiry, which
+    has seen all files up to `batch`. How many there were. Raises LockedError as `erase` does: a time that is noted as
+    done is not looked at again.
+    """
+    now, expired = int(time.time() * 1000), 0
+    for topic, at in before.items():
+
+        def is_due(file: DataFile, topic: str = topic, at: int = at) -> bool:
+            seen = 0 <= file.batch <= batch and file.until is not None and file.until < done.get(topic, 0)
+            old = file.since is None or file.since < at or (file.until or 0) > now
+            return file.partition["topic"] == topic and old and not seen
+
+        def selection(is_due: Callable[[DataFile], bool] = is_due, at: int = at) -> PayloadSelection:
+            return _select(landing, filter(is_due, landing.snapshot(EVENTS).files[EVENTS.name]), _before(at))
+
+        expired += _removed(landing, selection(), selection, _before(at), EXPIRED, run).messages
+    return expired
+
+
+def _of_tenant(tenant: str) -> Choice:
+    import pyarrow.compute as pc
+
+    return lambda rows: pc.equal(rows.column("tenant"), tenant)
+
+
+def _before(at: int) -> Choice:
+    import pyarrow.compute as pc
+
+    moment = datetime.fromtimestamp(at / 1000, UTC)
+    return lambda rows: pc.or_kleene(
+        pc.less(rows.column("publish_ts"), moment), pc.less(rows.column("ingest_run"), f"{moment:%Y%m%d-%H%M%S}")
+    )
+
+
+def _holders(rows: pa.RecordBatch, choice: Choice) -> pa.Array:
+    """True for rows that are meant and have a payload."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    state = rows.column("payload_state")
+    there = [
+        pc.not_equal(rows.column("state"), AUDIT),
+        pc.not_equal(rows.column("size"), 0),
+        pc.or_kleene(pc.is_null(state), pc.equal(state, MASKED)),
+        choice(rows),
+    ]
+    return pc.fill_null(reduce(pc.and_kleene, there), pa.scalar(value=False))
+
+
+def _select(landing: Landing, files: Iterable[DataFile], choice: Choice) -> PayloadSelection:
+    import pyarrow as pa
+
+    schema = pa.schema([EVENTS.arrow().field(name) for name in _SEEN])
+    chosen: dict[str, DataFile] = {}
+    topics: Counter[str] = Counter()
+    times: list[datetime] = []
+    size = 0
+    for file in files:
+        for batch in stored_rows(landing.table(EVENTS), file, schema):
+            for row in batch.filter(_holders(batch, choice)).to_pylist():
+                chosen[file.path] = file
+                topics[row["msg_topic"]] += 1
+                size += row["size"] or 0
+                times = [min([row["publish_ts"], *times[:1]]), max([row["publish_ts"], *times[1:]])]
+    since, until = (round(one.timestamp() * 1000) for one in times) if times else (None, None)
+    return PayloadSelection(tuple(chosen.values()), topics.total(), size, since, until, dict(sorted(topics.items())))
+
+
+def _removed(
+    landing: Landing,
+    found: PayloadSelection,
+    selection: Callable[[], PayloadSelection],
+    choice: Choice,
+    word: str,
+    run: str,
+) -> PayloadSelection:
+    """Removes the payloads of `found` and returns the selection that was removed. Selects anew if another writer
+    replaced the files. Raises LockedError if this happens `_TRIES` times.
+    """
+    for number in range(_TRIES):
+        if _replace(landing, found, choice, word, f"{run}-{number}"):
+            return found
+        found = selection()
+    detail = f"others replace files of {landing.root.uri} all the time: run it again when they have ended"
+    raise LockedError(error("K575", "another run is under way", detail))
+
+
+def _replace(landing: Landing, found: PayloadSelection, choice: Choice, word: str, run: str) -> bool:
+    """Replaces the selected files by files without the chosen payloads, in one commit. False if one of the selected
+    files no longer exists.
+    """
+
+    def change(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return without_payloads(rows, _holders(rows, choice).to_pylist(), word)
+
+    place = landing.table(EVENTS)
+    made = [rewrite(place, [one], _attempt(one, run), change) for one in found.files]
+    if not made or place.exchange(found.files, made):
+        return True
+    place.folder.delete(one.path for one in made)  # their folder may have files that count
+    return False
+
+
+def _attempt(file: DataFile, run: str) -> str:
+    return f"payloads-{run}" if file.batch < 0 else f"{file.batch:09d}-payloads-{run}"
+
+
+def _record(asked: ErasureRequest, event: str, found: PayloadSelection) -> None:
+    now = int(time.time() * 1000)
+    row = {
+        "at_ts": datetime.fromtimestamp(now / 1000, UTC), "run": asked.run, "event": event, "tenant": asked.tenant,
+        "topic": asked.topic, "reason": asked.reason, "by": asked.by, "messages": found.messages, "bytes": found.bytes,
+    }  # fmt: skip
+    name = f"erase-{asked.run}-{event}"
+    tables = {ERASURES.name: asked.landing.write_rows(ERASURES, name, [row])}
+    asked.landing.commit(LandingCommit(name, now, tables=tables))

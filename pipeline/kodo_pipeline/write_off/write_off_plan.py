@@ -1,0 +1,96 @@
+"""Plan of a write-off: what stands against *no loss* and is to be settled, frozen as a file with a hash. Pure.
+
+Whoever reviews the file sees each message and each doubt by its name; carried out is that, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_pipeline.audit.write_offs import WrittenOff
+from kodoctl.errors import UsageError, Where, error
+
+if TYPE_CHECKING:
+    from kodo_pipeline.write_off.write_off_document import WriteOffDocument
+
+FORMAT_VERSION: Final = 1
+MOST: Final = 100_000  # messages of a plan
+HASH: Final = 12  # digits that are shown, and typed
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOffPlan:
+    """`landing`: where it is booked, of a topology in an environment; `made_at`: ms since the epoch; `verdict`: of the audit
+    that it was made from; `stays`: what a write-off does not settle, in words.
+    """
+
+    run: str
+    made_at: int
+    topology: str
+    environment: str | None
+    landing: str
+    reason: str
+    verdict: str
+    items: tuple[WrittenOff, ...]
+    stays: tuple[str, ...] = ()
+
+    def document(self) -> WriteOffDocument:
+        """The file, and the JSON of the command."""
+        body: dict[str, Any] = {
+            "format_version": FORMAT_VERSION,
+            "run": self.run,
+            "made_at": self.made_at,
+            "topology": self.topology,
+            "environment": self.environment,
+            "landing": self.landing,
+            "reason": self.reason,
+            "verdict": self.verdict,
+            "items": [one._asdict() for one in self.items],
+            "stays": list(self.stays),
+        }
+        return {**body, "hash": _digest(body)}  # type: ignore[typeddict-item]
+
+    def rows(self, by: str, now: int) -> list[dict[str, Any]]:
+        """Rows of the table `write_offs`. `now`: ms since the epoch."""
+        fixed = {"at_ts": datetime.fromtimestamp(now / 1000, UTC), "run": self.run, "reason": self.reason, "by": by}
+        return [{**one._asdict(), **fixed} for one in self.items]
+
+
+def loads(text: str, file: str) -> WriteOffPlan:
+    """The plan of a file. Raises UsageError (K827) for one that is none, or was changed."""
+    try:
+        given = json.loads(text)
+        if given["format_version"] == FORMAT_VERSION and given.pop("hash") == _digest(given):
+            items = tuple(WrittenOff(**one) for one in given["items"])
+            facts: dict[str, Any] = {name: given[name] for name in _FACTS}
+            return WriteOffPlan(**facts, items=items, stays=tuple(given["stays"]))
+    except (ValueError, KeyError, TypeError):
+        pass
+    detail = "it is none, or not as it was written: `kodoctl pipeline write-off plan … --out FILE` makes one"
+    raise UsageError(error("K827", "no plan of a write-off", detail, Where(file)))
+
+
+_FACTS: Final = ("run", "made_at", "topology", "environment", "landing", "reason", "verdict")
+
+
+def chosen(
+    items: Sequence[WrittenOff], topic: str | None, subscription: str | None, grounds: dict[str, str]
+) -> list[WrittenOff]:
+    """Returns the items of a ground topic and a subscription; None chooses all. Items without a subscription belong to
+    every subscription. `grounds`: ground topics by full name of a topic.
+    """
+    return [
+        one
+        for one in items
+        if topic in (None, one.topic, grounds.get(one.topic))
+        and (subscription is None or one.subscription in ("", subscription))
+    ]
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:HASH]
