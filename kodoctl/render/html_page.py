@@ -1,4 +1,4 @@
-"""Pages that need nothing from elsewhere: a template of this package, its style and script inside, and a policy that
+"""Pages that need nothing from elsewhere: a template of a package, its style and script inside, and a policy that
 forbids every request.
 """
 
@@ -8,17 +8,20 @@ import base64
 import hashlib
 from functools import cache
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def page(template: str, *more: str, **values: Any) -> str:
-    """A template of kodoctl/render/templates with its values, every one of them escaped. `more`: styles beside the
-    common one.
+PACKAGE: Final = "kodoctl.render"
+
+
+def page(template: str, *more: str, package: str = PACKAGE, **values: Any) -> str:
+    """A template with its values, every one of them escaped. `more`: styles beside the common one. `package`: has them in its
+    folder `templates`, and may use those of this package.
     """
-    loaded = _environment()
+    loaded = _environment(package)
     read = [loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)]  # type: ignore[union-attr]
     script, style = read[0], "".join(read[1:])
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:"
@@ -30,10 +33,10 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def _environment(package: str) -> Environment:
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("kodoctl.render", "templates")
+    loader = ChoiceLoader([PackageLoader(name, "templates") for name in dict.fromkeys((package, PACKAGE))])
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters["code"] = _code
     return made

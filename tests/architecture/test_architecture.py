@@ -28,14 +28,23 @@ def _name(path: Path) -> str:
 def _speaks(path: Path) -> bool:
     """The edge: command lines; and of the consumer what a program of the user's calls instead of one."""
     name = _name(path)
-    return name.startswith(("kodoctl/cli/", "consumer/kodo_consumer/cli/")) or name in (
-        "kodoctl/console.py",
-        "consumer/kodo_consumer/sending/environment.py",
-        "consumer/kodo_consumer/consumer.py",
-        "consumer/kodo_consumer/running/multi_run.py",
-        "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
-        "kodoctl/pulsar/connection/secret.py",  # in tasks of Spark's, which have no command line of ours
-        "kodoctl/programs.py",  # of processes that it starts
+    command = name.startswith("pipeline/") and path.stem.endswith(("_command", "_commands"))
+    return (
+        command
+        or name.startswith(("kodoctl/cli/", "consumer/kodo_consumer/cli/"))
+        or name
+        in (
+            "kodoctl/console.py",
+            "pipeline/kodo_pipeline/landing/command_options.py",
+            "pipeline/kodo_pipeline/spark/spark_progress.py",
+            "pipeline/kodo_pipeline/run/run_service.py",  # ends a process whose run cannot be ended
+            "consumer/kodo_consumer/sending/environment.py",
+            "consumer/kodo_consumer/consumer.py",
+            "consumer/kodo_consumer/running/multi_run.py",
+            "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
+            "kodoctl/pulsar/connection/secret.py",  # in tasks of Spark's, which have no command line of ours
+            "kodoctl/programs.py",  # of processes that it starts
+        )
     )
 
 

@@ -51,6 +51,7 @@ def report_html(document: ReportDocument) -> str:
     return page(
         "report.html.j2",
         "report.css",
+        package="kodo_pipeline.report",
         kind=kind,
         title=title,
         meaning=meaning,
