@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodo_pipeline.landing.command_options import (
-    LANDING,
     Conf,
     File,
     LandingOption,
@@ -28,6 +27,7 @@ from kodoctl.cli.common.terminal import say_folded
 from kodoctl.console import Environment, command
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
+from kodoctl.private_files import LANDING
 
 if TYPE_CHECKING:
     from kodo_pipeline.ingest.job import LandingResult

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kodo_pipeline.landing.command_options import (
-    LANDING,
     File,
     LandingOption,
     Output,
@@ -18,6 +17,7 @@ from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
 from kodoctl.console import Environment, command
 from kodoctl.formatting import many
+from kodoctl.private_files import LANDING
 
 if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_commits import LandingCommit

@@ -8,7 +8,6 @@ import typer
 
 from kodo_pipeline.landing.command_line import command_line
 from kodo_pipeline.landing.command_options import (
-    LANDING,
     File,
     LandingOption,
     Output,
@@ -24,6 +23,7 @@ from kodoctl.console import Environment, command, is_terminal
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.formatting import many
 from kodoctl.host_facts import user_name
+from kodoctl.private_files import LANDING
 
 if TYPE_CHECKING:
     from kodo_pipeline.upkeep.payload_removal import PayloadSelection

@@ -11,7 +11,6 @@ import typer
 
 from kodo_pipeline.landing.command_line import command_line
 from kodo_pipeline.landing.command_options import (
-    LANDING,
     File,
     LandingOption,
     Output,
@@ -27,6 +26,7 @@ from kodoctl.cli.letters.recall_options import signing_keys
 from kodoctl.console import Environment, command
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
+from kodoctl.private_files import LANDING
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
