@@ -43,7 +43,7 @@ around("stored", "recorded", 1, lambda *_: True)
 LAGGING = """
 import os
 
-from kodo_consumer.core import audit_recorder as audit
+from kodo_consumer.core.engine import audit_recorder as audit
 
 audit.GATHER = float(os.environ.get("GATHER", audit.GATHER))
 """
