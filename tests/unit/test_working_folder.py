@@ -78,7 +78,7 @@ def test_whoever_starts_processes_keeps_the_law() -> None:
         assert how.startswith("a java") or how in text, name
         assert "shutil.which" not in text, f"{name}: kodoctl.programs.find_program"
     spelled = [str(one.relative_to(ROOT)) for one in SOURCES if "sys.executable" in one.read_text(encoding="utf-8")]
-    assert spelled == ["pipeline/kodo_pipeline/spark/spark_session.py", "kodoctl/programs.py"]
+    assert spelled == ["kodoctl/programs.py", "pipeline/kodo_pipeline/spark/spark_session.py"]
 
 
 def _starts(text: str) -> bool:
