@@ -113,7 +113,7 @@ class Copies:
             if (ROOT / name).is_file():
                 (self._clean / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self._clean / name)
-        for top in ("kodoctl", "consumer", "tests"):
+        for top in ("kodoctl", "consumer", "pipeline", "tests"):
             compileall.compile_dir(self._clean / top, quiet=2)
 
     @contextmanager

@@ -12,15 +12,12 @@ import pytest
 
 from kodoctl.diagnostic_codes import CODES, GROUPS
 from kodoctl.topology.lint.registry import RULES
+from tests.source_roots import PACKAGES, ROOT, SOURCES
 
-ROOT = Path(__file__).parents[2]
-REGISTRY = ROOT / "kodoctl/diagnostic_codes"
+REGISTRY = PACKAGES["kodoctl"] / "diagnostic_codes"
 LISTS = [REGISTRY / f"{name}_codes.py" for name in ("topology", "cluster", "message")]
-SOURCES = sorted(
-    path for room in ("kodoctl", "consumer") for path in (ROOT / room).rglob("*.py") if path.parent != REGISTRY
-)
 CODE = re.compile(r"K\d{3}")
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES if path.parent != REGISTRY}
 
 
 def _constants(tree: ast.Module) -> dict[str, str]:
@@ -67,7 +64,7 @@ def test_every_code_in_the_sources_is_in_the_list_and_every_code_of_the_list_is_
     assert used == CODES.keys()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", TREES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_code_is_always_told_in_the_words_of_the_list(path: Path) -> None:
     for line, number, summary in _told(TREES[path]):
         code = CODES[number]

@@ -13,6 +13,7 @@ import pytest
 from kodoctl.cli.common import git as module
 from kodoctl.cli.common.git import Revision, head_of, source_of_topology
 from kodoctl.errors import UsageError
+from tests.source_roots import SOURCES
 from tests.unit.cli.running import kodoctl
 
 TOPOLOGY = b"version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics: {orders: {}}\n"
@@ -197,7 +198,7 @@ def _elements(node: ast.AST) -> list[ast.expr]:
 def test_git_is_run_in_one_place_only() -> None:
     found = [
         file.relative_to(ROOT).as_posix()
-        for file in [*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")]
+        for file in SOURCES
         if "git" in (text := file.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
         for first in _elements(node)[:1]
