@@ -25,8 +25,8 @@ from kodo_pipeline.run.pipeline_metrics import PIPELINE_METRICS
 
 from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
-from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
+from kodoctl.errors.codes import GROUPS, Code
 from kodoctl.status.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
 

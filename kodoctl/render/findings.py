@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kodoctl import __version__
-from kodoctl.diagnostic_codes import CODES
 from kodoctl.errors import Diagnostic, Severity
+from kodoctl.errors.codes import CODES
 from kodoctl.escaping import one_line
 from kodoctl.formatting import many
 from kodoctl.render.github_annotations import annotation

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.diagnostic_codes import CODES, GROUPS
+from kodoctl.errors.codes import CODES, GROUPS
 from kodoctl.topology.lint.registry import RULES
 from tests.source_roots import PACKAGES, ROOT, SOURCES
 
-REGISTRY = PACKAGES["kodoctl"] / "diagnostic_codes"
+REGISTRY = PACKAGES["kodoctl"] / "errors/codes"
 LISTS = [REGISTRY / f"{name}_codes.py" for name in ("topology", "cluster", "message")]
 CODE = re.compile(r"K\d{3}")
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES if path.parent != REGISTRY}

@@ -134,7 +134,7 @@ RULES: Final[list[Rule]] = []
 def rule(
     code: str, severity: Severity, summary: str
 ) -> Callable[[Callable[[LintScope], Iterator[RuleMatch]]], Callable[[LintScope], Iterator[RuleMatch]]]:
-    """Registers the function below as a check of `code`, which stands in kodoctl.diagnostic_codes with this summary."""
+    """Registers the function below as a check of `code`, which stands in kodoctl.errors.codes with this summary."""
 
     def register(check: Callable[[LintScope], Iterator[RuleMatch]]) -> Callable[[LintScope], Iterator[RuleMatch]]:
         RULES.append(Rule(code, severity, summary, check))

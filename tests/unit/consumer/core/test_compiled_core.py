@@ -27,7 +27,7 @@ from tests.unit.consumer.engine_bench import policy
 
 compiled_core = pytest.importorskip("kodo_fast.compiled_core", reason="kodo-fast is not built (make setup)")
 use, LIBRARY = compiled_core.use_compiled_core, compiled_core.LIBRARY
-SOURCES = ["kodo_consumer/core/engine/engine.py", "kodoctl/errors.py"]
+SOURCES = ["kodo_consumer/core/engine/engine.py", "kodoctl/errors/__init__.py"]
 
 
 @pytest.fixture(autouse=True)

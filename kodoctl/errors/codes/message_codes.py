@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kodoctl.diagnostic_codes.code import Code
+from kodoctl.errors.codes.code import Code
 
 # fmt: off
 MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kodoctl.diagnostic_codes.cluster_codes import CLUSTER_CODES
-from kodoctl.diagnostic_codes.code import Code
-from kodoctl.diagnostic_codes.message_codes import MESSAGE_CODES
-from kodoctl.diagnostic_codes.topology_codes import TOPOLOGY_CODES
+from kodoctl.errors.codes.cluster_codes import CLUSTER_CODES
+from kodoctl.errors.codes.code import Code
+from kodoctl.errors.codes.message_codes import MESSAGE_CODES
+from kodoctl.errors.codes.topology_codes import TOPOLOGY_CODES
 
 __all__ = ["CODES", "GROUPS", "Code"]
 
