@@ -1,6 +1,6 @@
 """Causes of failures: a reason and an error's text with everything that differs between two messages replaced.
 
-Letters with one cause failed in the same way. Python and Spark SQL (kodoctl.recall.filter.spark_columns) apply one list
+Letters with one cause failed in the same way. Python and Spark SQL (kodo_pipeline.spark.spark_columns) apply one list
 of replacements, whose expressions mean the same to both engines: ASCII classes only. A match begins where a word does,
 so that a long word is not searched from each of its letters.
 """

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kodo_pipeline.landing.tables import MESSAGES
 from kodo_pipeline.recall.dead_letter_rows import chosen, letter_of_row
+from kodo_pipeline.spark.spark_columns import POSITION, cause_column
 from pyspark.sql import functions as F
 
 from kodoctl.errors import UsageError
@@ -20,7 +21,6 @@ from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
 from kodoctl.recall.filter.condition import Condition, literal, parse
-from kodoctl.recall.filter.spark_columns import POSITION, cause_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

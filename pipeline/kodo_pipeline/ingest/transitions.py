@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kodo_pipeline.landing.tables import AUDIT, DATE, TRANSITIONS
+from kodo_pipeline.spark.spark_columns import cause_column
 from kodoctl.protocol.audit_records import COUNT_PROPERTY, FORMAT
-from kodoctl.recall.filter.spark_columns import cause_column
 from kodoctl.topology.units import LATEST
 
 _RECORDS: Final = (

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kodo_pipeline.recall.unacknowledged import STRIDE
+from kodo_pipeline.spark.spark_columns import POSITION
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties as headers
 from kodoctl.recall.filter.fields import sources_of
-from kodoctl.recall.filter.spark_columns import POSITION
 from kodoctl.recall.message.stored_message import DIGEST, DeadLetter, Position, tenant_of
 from kodoctl.recall.plan.recall_plan import RECALL_ID
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from kodo_pipeline.landing.tables import FAILURES
 from kodo_pipeline.rollup.landed_days import is_dated
 from kodo_pipeline.rollup.transforms import FAILED
-from kodoctl.recall.filter.spark_columns import cause_column
+from kodo_pipeline.spark.spark_columns import cause_column
 from kodoctl.topology.names import State
 
 _KEYS: Final = tuple(one for one in FAILURES.names if one not in ("reason", "messages"))

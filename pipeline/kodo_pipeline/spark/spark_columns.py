@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Position and cause of a message as Spark SQL, for tables that group by them. Pure: texts only.
 
 They have the meaning of `kodoctl.recall.message.stored_message` and `kodoctl.protocol.error_causes`; tests compare them

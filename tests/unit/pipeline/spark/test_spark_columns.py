@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlglot
-
-from kodoctl.recall.filter.spark_columns import POSITION, cause_column, quoted
+from kodo_pipeline.spark.spark_columns import POSITION, cause_column, quoted
 
 
 def test_a_text_is_quoted_so_that_spark_reads_it_back() -> None:
