@@ -65,10 +65,13 @@ class Setting:
         self.topic = f"persistent://{tenant}/ns/jobs"
 
     def send(self, count: int) -> None:
+        """In entries of 20 messages at most: an entry goes to one worker, and a busy machine would put all into a few."""
         place = self.broker.client_options
         with Producer.load(self.file, topic="jobs", **place) as producer:
             for number in range(count):
                 producer.post(b"%d" % number, properties={"uid": f"u{number % 3}"})
+                if number % 20 == 19:
+                    producer.flush()
 
     def done(self) -> Counter[int]:
         """What the handlers finished, whole lines only."""

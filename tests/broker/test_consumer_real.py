@@ -91,7 +91,9 @@ def test_a_noisy_tenant_does_not_delay_quiet_ones(setting: Setting) -> None:
                     post(producer, "noisy")
 
     def delays(tenant: bytes) -> list[float]:
-        return sorted(end - stored[name] for name, end in handled.items() if name.startswith(tenant) and end > began)
+        return sorted(
+            end - stored[name] for name, end in dict(handled).items() if name.startswith(tenant) and end > began
+        )
 
     noise = threading.Thread(target=flood)
     with setting.producer() as producer, setting.worker(handle):

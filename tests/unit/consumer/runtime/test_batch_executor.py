@@ -129,7 +129,7 @@ def test_an_answer_that_makes_no_sense_fails_all(kind: str, answer: Sync, caplog
     ("problem", "outcome", "logged"),
     [
         (Dead("all of it"), DeadLettered("all of it"), ""),
-        (KeyError("x"), Failed("KeyError"), "attempt 1, and 2 more of its batch)"),
+        (KeyError("x"), Failed("KeyError"), "attempt 1, and 2 other messages of its batch)"),
     ],
 )
 def test_a_raise_fails_all(
