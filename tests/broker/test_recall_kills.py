@@ -171,10 +171,10 @@ def test_an_interrupt_ends_cleanly_and_the_same_command_goes_on(workspace: Works
 
 BLIND = """
 from kodoctl.recall import cluster
-from kodoctl.recall.send import send_receipts
+from kodoctl.recall.send import batch_sender
 
 cluster.largest_message = lambda *_: None
-send_receipts.PATIENCE = 1.0
+batch_sender.PATIENCE = 1.0
 
 from kodoctl.cli.main import main
 main()

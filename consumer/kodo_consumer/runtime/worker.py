@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kodo_consumer.core.engine.engine import Engine
 from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
@@ -17,7 +18,6 @@ from kodo_consumer.core.state.observer import Observers
 from kodo_consumer.core.upkeep.override_state import paused_lanes, paused_tenants, steered
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.message import Check, Message
-from kodo_consumer.runtime.alarm_log import AlarmLog
 from kodo_consumer.runtime.worker_connections import WorkerConnections
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.consumer")
 T = TypeVar("T")
+_QUIET: Final = 30.0  # seconds between two alarms of one kind
 
 
 class Worker:
@@ -320,3 +321,25 @@ class WorkerSink:
     def fail(self, problem: BaseException) -> None:
         """The reader ended: so does the worker."""
         self.worker.fail(problem)
+
+
+class AlarmLog:
+    """Written to from any thread. `counts`: alarms by kind, those kept back among them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.counts: Counter[str] = Counter()
+        self._clock = clock
+        self._written: dict[str, tuple[float, int]] = {}  # by kind: when last, and how many were kept back since
+
+    def write(self, alarm: Alarm) -> None:
+        """Tells a person; a line has the number of those kept back before it."""
+        now = self._clock.now()
+        self.counts[alarm.kind] += 1
+        last, kept_back = self._written.get(alarm.kind, (float("-inf"), 0))
+        if now - last < _QUIET:
+            self._written[alarm.kind] = (last, kept_back + 1)
+            return
+        self._written[alarm.kind] = (now, 0)
+        more = f" (and {kept_back} more since the last line)" if kept_back else ""
+        level = logging.INFO if alarm.good else logging.ERROR if alarm.severe else logging.WARNING
+        log.log(level, "%s: %s%s", alarm.kind, alarm.text, more)

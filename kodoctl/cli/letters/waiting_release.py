@@ -82,7 +82,7 @@ def release(
     not paused. Killed or interrupted, the same command goes on where it was; `waiting plan` and `apply` are
     for who reviews first.
     """
-    from kodoctl.render.release_text import release_lines
+    from kodoctl.render.waiting_text import release_lines
 
     pace = SendPace.of(wait, rate)
     folder = Path(plans) if plans else plans_folder()

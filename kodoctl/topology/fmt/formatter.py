@@ -1,17 +1,18 @@
 """One layout for every topology file: keys in the order of the models, two spaces a level; nothing else is touched.
 
-Works on the lines of the file. A round trip through a YAML library ties each comment to the value *before* it and
-would leave it behind when keys move; here an entry moves with the comment lines above it. Whatever comes out is read
-again: other data, a lost comment or a second pass that changes more, and the file is refused rather than changed.
+Works on the lines of the file. A round trip through a YAML library (ruamel) ties each comment to the value *before* it
+and would leave it behind when keys move, writes flow maps and block texts anew, and loses the comments in flow maps and
+at the end of a document; here an entry moves with the comment lines above it. Whatever comes out is read again: other
+data, a lost comment or a second pass that changes more, and the file is refused rather than changed.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 from kodoctl.topology.fmt.block_style import layout
-from kodoctl.topology.fmt.flow_style import reorder_flows
-from kodoctl.topology.fmt.tree import CannotFormatError, read_tree
+from kodoctl.topology.fmt.tree import CannotFormatError, Item, KeysAt, Place, read_tree
 from kodoctl.topology.json_schema.file_schema import topology_schema
 from kodoctl.topology.yaml.comments import find_comments
 from kodoctl.topology.yaml.nodes import parse
@@ -55,3 +56,39 @@ def _changes(before: str, after: str) -> list[str]:
 
 def _comments(text: str) -> list[str]:
     return sorted(comment.text for comment in find_comments(text.removeprefix("\ufeff")))
+
+
+def reorder_flows(text: str, keys_at: KeysAt) -> str:
+    """The text with every flow map in order."""
+    return _Flows(text, keys_at).whole()
+
+
+class _Flows:
+    def __init__(self, text: str, keys_at: KeysAt) -> None:
+        self.text, self.keys_at = text, keys_at
+        self.starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+        self.comments = [self.offset((one.line - 1, one.column - 1)) for one in find_comments(text)]
+
+    def whole(self) -> str:
+        root = read_tree(self.text)
+        return self.text[: self.offset(root.start)] + self.item(root) + self.text[self.offset(root.end) :]
+
+    def offset(self, place: Place) -> int:
+        return self.starts[place[0]] + place[1]
+
+    def item(self, item: Item) -> str:
+        """The text of an item with the flow maps in it reordered."""
+        begin, end = self.offset(item.start), self.offset(item.end)
+        if not item.entries:
+            return self.text[begin:end]
+        spans = [(self.offset(entry.start), self.offset(entry.value.end)) for entry in item.entries]
+        texts = [
+            self.text[start : self.offset(entry.value.start)] + self.item(entry.value)
+            for (start, _), entry in zip(spans, item.entries, strict=True)
+        ]
+        if item.flow and not any(begin < comment < end for comment in self.comments):
+            order = {id(entry): text for entry, text in zip(item.entries, texts, strict=True)}
+            texts = [order[id(entry)] for entry in item.in_order(self.keys_at)]
+        between = zip([begin, *(stop for _, stop in spans)], [*(start for start, _ in spans), end], strict=True)
+        gaps = [self.text[start:stop] for start, stop in between]
+        return gaps[0] + "".join(text + gap for text, gap in zip(texts, gaps[1:], strict=True))

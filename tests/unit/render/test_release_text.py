@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kodoctl.documents.waiting_document import LaneReleaseRow, WaitingReleaseDocument
-from kodoctl.render.release_text import release_lines
+from kodoctl.render.waiting_text import release_lines
 
 
 def row(lane: str, released: int, *, complete: bool = True, **stays: int) -> LaneReleaseRow:

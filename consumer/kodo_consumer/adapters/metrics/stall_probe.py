@@ -5,13 +5,13 @@ once a second it looks at what keeps handlers from starting, and at tenants, by 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from contextlib import suppress
-from threading import Event, get_native_id
+from threading import Event, Lock, get_native_id
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, ThreadTimes, load
 from kodo_consumer.adapters.metrics.stall_detector import TOO_LATE, Late, Stalls
 
 if TYPE_CHECKING:
@@ -121,3 +121,50 @@ class _Moment(NamedTuple):
         busy = load() if seconds > TOO_LATE else 0.0
         wall, cpu = then.at - self.at, then.cpu - self.cpu
         return Late(seconds, wall, cpu, queued, (computed or 0.0) if own else None, busy)
+
+
+class ThreadTimes(NamedTuple):
+    """Seconds a thread has computed, and stood in line for a core, since it began."""
+
+    computed: float = 0.0
+    queued: float = 0.0
+
+
+class ThreadClock:
+    """Times of threads of this process. Keeps the system's file of each open, as it is read many times a second.
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+        self._lock = Lock()
+
+    def spent(self, thread: int) -> ThreadTimes | None:
+        """Seconds that a thread computed and waited for a core; `thread` is its native id. None if the thread has
+        ended, or if the system does not count them (only Linux does).
+        """
+        with self._lock:
+            try:
+                file = self._files.get(thread)
+                if file is None:
+                    file = self._files[thread] = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+                computed, queued, *_ = os.pread(file, 256, 0).split()
+                return ThreadTimes(int(computed) / 1e9, int(queued) / 1e9)
+            except (OSError, ValueError):
+                if (file := self._files.pop(thread, None)) is not None:
+                    os.close(file)
+                return None
+
+    def close(self) -> None:
+        """Closes the files."""
+        with self._lock:
+            while self._files:
+                os.close(self._files.popitem()[1])
+
+
+def load() -> float:
+    """Load average of the last minute for each core; 0 where the system has none."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        return 0.0

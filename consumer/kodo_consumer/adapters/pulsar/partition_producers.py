@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,6 @@ from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.producer_openings import TRY_WITHIN, Openings, close
 from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, raised
 from kodo_consumer.adapters.pulsar.send_calls import send_calls
-from kodo_consumer.adapters.pulsar.send_queue import SendQueue
 from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
 from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import Outgoing, wire_size
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
     from kodo_consumer.adapters.pulsar.send_calls import NativeResults
     from kodo_consumer.core.values.broker import OnReceipts
+    from kodo_consumer.core.values.envelope import Outgoing
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds that receipts are waited for at the end; who needs more waits before
@@ -348,3 +349,52 @@ def _confirmed(topic: str, position: Any) -> Confirmed:
 
 def _soonest(*times: float | None) -> float | None:
     return min((seconds for seconds in times if seconds is not None), default=None)
+
+
+class SendQueue:
+    """`take` is for one thread, the rest for any. `resent`: how often a message was sent again, by ticket;
+    `compressed`: tickets of those that were too large as they were.
+    """
+
+    def __init__(self) -> None:
+        self.resent: dict[int, int] = {}
+        self.compressed: set[int] = set()
+        self._waiting: deque[tuple[int, Outgoing]] = deque()
+        self._again: deque[tuple[int, Outgoing]] = deque()
+
+    def extend(self, messages: Iterable[tuple[int, Outgoing]]) -> None:
+        """Messages that nobody has sent yet."""
+        self._waiting.extend(messages)
+
+    def again(self, ticket: int, message: Outgoing) -> None:
+        """A message that is to be sent once more."""
+        self.resent[ticket] = self.resent.get(ticket, 0) + 1
+        self._again.append((ticket, message))
+
+    def compress(self, ticket: int, message: Outgoing) -> None:
+        """A message that is to be sent compressed."""
+        self.compressed.add(ticket)  # first: who takes the message looks there
+        self._again.append((ticket, message))
+
+    def take(self, most: int) -> list[tuple[int, Outgoing]]:
+        """The next messages, at most so many; empty: there is none."""
+        found: list[tuple[int, Outgoing]] = []
+        with suppress(IndexError):  # perhaps dropped this moment
+            while self._again and len(found) < most:
+                found.append(self._again.popleft())
+            waiting = self._waiting
+            found += [waiting.popleft() for _ in range(min(most - len(found), len(waiting)))]
+        return found
+
+    def forget(self, tickets: Sequence[int]) -> None:
+        """The messages have their receipts."""
+        if self.resent:
+            for ticket in tickets:
+                self.resent.pop(ticket, None)
+        if self.compressed:
+            self.compressed.difference_update(tickets)
+
+    def clear(self) -> None:
+        """Nobody sends any of them."""
+        self._waiting.clear()
+        self._again.clear()

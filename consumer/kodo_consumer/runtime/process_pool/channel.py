@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -15,8 +16,7 @@ from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.values.exceptions import Unavailable
 from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.message import Check, Message, parts_of
-from kodo_consumer.runtime.process_pool.frame_pipe import FramePipe
-from kodo_consumer.runtime.process_pool.wire_format import packed, unpacked_outcome
+from kodo_consumer.runtime.process_pool.wire_format import Frames, framed, packed, unpacked_outcome
 from kodo_consumer.runtime.process_pool.worker_process import (
     BEGAN,
     CELLS,
@@ -35,6 +35,7 @@ _MOST_AHEAD: Final = 64  # messages
 _SLOW: Final = 0.002  # seconds: of handlers that take longer, no message waits behind another
 _AHEAD_BYTES: Final = 1 << 18
 _LOCK_WAIT: Final = 0.2  # seconds; the other end holds it for a microsecond, unless it was stopped just then
+_READ: Final = 1 << 18
 
 
 class Spans(Protocol):
@@ -281,3 +282,58 @@ class ProcessChannel:
     def close(self) -> None:
         """Closes the pipe for writing: the process ends when its messages are done."""
         self._pipe.shut()
+
+
+class FramePipe:
+    """Values go out as far as the socket takes their bytes; the others wait for `flush`."""
+
+    def __init__(self, line: socket.socket) -> None:
+        line.setblocking(False)
+        self._line = line
+        self._frames = Frames()
+        self._out = bytearray()
+
+    def fileno(self) -> int:
+        """File descriptor of the socket, for selectors."""
+        return self._line.fileno()
+
+    @property
+    def unsent(self) -> bool:
+        """True if bytes wait."""
+        return bool(self._out)
+
+    def send(self, value: tuple[Any, ...]) -> None:
+        """One more value."""
+        self._out += framed(value)
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes as many bytes as the socket takes now."""
+        try:
+            while self._out:
+                del self._out[: self._line.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:  # it died: its sentinel shows it
+            self._out.clear()
+
+    def received(self) -> Iterator[Any]:
+        """Values that came since the last time."""
+        while True:
+            try:
+                data = self._line.recv(_READ)
+            except (BlockingIOError, OSError):
+                return
+            if not data:
+                return
+            yield from self._frames.feed(data)
+
+    def shut(self) -> None:
+        """The other end reads that nothing more comes."""
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+        self._line.close()
+
+    def close(self) -> None:
+        """Closes the socket, after the other end has died."""
+        self._line.close()

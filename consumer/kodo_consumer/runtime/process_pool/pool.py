@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import selectors
+import socket
 import threading
 import time
 from collections import deque
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.values.outcomes import TOOK_TOO_LONG, DeadLettered
 from kodo_consumer.core.values.poison import MAX_CRASHES, Crashes, PoisonState
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
-from kodo_consumer.runtime.process_pool.wake_pipe import WakePipe
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 
@@ -295,3 +295,38 @@ def cores() -> int:
     """Cores this process may use."""
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+class WakePipe:
+    """`asleep`: whether the thread has to be woken, as it says itself. `wake` is for any thread."""
+
+    def __init__(self) -> None:
+        self.asleep = False
+        self._bell, self._ring = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ring.setblocking(False)
+
+    def fileno(self) -> int:
+        """Descriptor for the selector."""
+        return self._bell.fileno()
+
+    def wake(self) -> None:
+        """Wakes it, if it sleeps and nobody has."""
+        if self.asleep:
+            self.asleep = False
+            try:
+                self._ring.send(b"!")
+            except (BlockingIOError, OSError):  # rung enough, or over
+                return
+
+    def drain(self) -> None:
+        """It is awake."""
+        try:
+            self._bell.recv(4096)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Nobody sleeps any more."""
+        self._bell.close()
+        self._ring.close()

@@ -9,7 +9,7 @@ import pytest
 from kodo_consumer.adapters.pulsar.cluster_admin import lane_stats
 from kodo_consumer.core.values.broker import LaneStats
 from kodo_consumer.core.values.policy import Lane, Policy
-from kodo_consumer.runtime.stats_poller import ROUND, StatsReader
+from kodo_consumer.runtime.supervisor import ROUND, StatsReader
 
 from kodoctl.errors import ClusterError, error
 from tests.unit.consumer.engine_bench import L1, policy

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.recall.plan.recall_plan import RecallAction
-from kodoctl.recall.send.collector_rest import CollectorRest
+from kodoctl.recall.send.sender import CollectorRest
 from tests.unit.recall.sender_world import (
     KilledError,
     World,

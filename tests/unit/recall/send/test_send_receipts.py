@@ -10,8 +10,8 @@ from kodoctl.pulsar.binary.recall_transport import Receipt
 from kodoctl.recall.ledger.recall_ledger import RecallEvent
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import PlannedLetter
-from kodoctl.recall.send import send_receipts
-from kodoctl.recall.send.send_receipts import PATIENCE, SILENCE, ReceiptTracker
+from kodoctl.recall.send import batch_sender
+from kodoctl.recall.send.batch_sender import PATIENCE, SILENCE, ReceiptTracker
 from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendBatch
 from tests.unit.recall.letters import NOW, letter
 
@@ -49,7 +49,7 @@ def test_a_receipt_says_what_became_of_a_letter() -> None:
 
 
 def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_receipts, "_LOOK", 0.005)
+    monkeypatch.setattr(batch_sender, "_LOOK", 0.005)
     now, stop = [100.0], threading.Event()
     here = ReceiptTracker(stop, lambda: now[0])
     bundle = _bundle(here, 3)
@@ -76,7 +76,7 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
 
 
 def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_receipts, "_LOOK", 0.005)
+    monkeypatch.setattr(batch_sender, "_LOOK", 0.005)
     now, stop = [100.0], threading.Event()
     here = ReceiptTracker(stop, lambda: now[0])
     bundle = _bundle(here, 2)
@@ -97,7 +97,7 @@ def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: p
 
 def test_who_waits_is_woken_by_the_last_receipt_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Woken by each, it takes the interpreter from the thread that the next ones come on."""
-    monkeypatch.setattr(send_receipts, "_LOOK", 60.0)
+    monkeypatch.setattr(batch_sender, "_LOOK", 60.0)
     looks, first = list[float](), threading.Event()
 
     def clock() -> float:

@@ -9,8 +9,8 @@ from random import Random
 from typing import cast
 
 import pytest
-from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, load
 from kodo_consumer.adapters.metrics.stall_detector import Late, StallCause, Stalls
+from kodo_consumer.adapters.metrics.stall_probe import ThreadClock, load
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.message import Message
