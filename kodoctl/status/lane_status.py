@@ -1,5 +1,7 @@
 # pure: every branch is tested
-"""Lane status of a topology, as values: read by kodoctl.status.status_reader, drawn by kodoctl.status.status_text."""
+"""Lane status of a topology, as values: read by kodoctl.status.status_reader, drawn by kodoctl.status.status_text. Their
+fields are those of the JSON of `kodoctl status`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Status for people and machines: levels and states and their waiting messages, drawn from the JSON form."""
+"""Status for people and machines: levels and states and their waiting messages, from one reading."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.escaping import one_line
 from kodoctl.formatting import age_text, many
@@ -12,57 +12,58 @@ from kodoctl.protocol.overrides import steered_text
 from kodoctl.render.line import Line
 
 if TYPE_CHECKING:
-    from kodoctl.status.lane_status import TopologyStatus
-    from kodoctl.status.status_document import LaneRow, StatusDocument
+    from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
 
 FORMAT_VERSION = 1
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
-def status_json(statuses: list[TopologyStatus], now: int) -> StatusDocument:
-    """All topologies; `now` is ms since the epoch, for ages."""
+def status_json(reading: StatusReading) -> dict[str, Any]:
+    """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, with `missing` of each topology and `unread`
+    of each lane.
+    """
     topologies = [
         {
             **asdict(status),
             "lanes": [{**asdict(lane), "unread": status.is_unread(lane)} for lane in status.lanes],
             "missing": status.missing,
         }
-        for status in statuses
+        for status in reading.topologies
     ]
-    return cast("StatusDocument", {"format_version": FORMAT_VERSION, "now": now, "topologies": topologies})
+    return {"format_version": FORMAT_VERSION, "now": reading.at, "topologies": topologies}
 
 
-def status_lines(document: StatusDocument) -> Iterator[Line]:
+def status_lines(reading: StatusReading) -> Iterator[Line]:
     """A table a subscription; backlog counts entries (batches) unless messages were counted."""
-    exact = any(lane["messages"] is not None for topology in document["topologies"] for lane in topology["lanes"])
-    for topology in document["topologies"]:
-        yield Line(f"{one_line(topology['name'])} in {topology['namespace']}", "bold")
-        groups: dict[tuple[str, str], list[LaneRow]] = {}
-        for lane in topology["lanes"]:
-            groups.setdefault((lane["ground"], lane["subscription"]), []).append(lane)
+    exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
+    for topology in reading.topologies:
+        yield Line(f"{one_line(topology.name)} in {topology.namespace}", "bold")
+        groups: dict[tuple[str, str], list[LaneStatus]] = {}
+        for lane in topology.lanes:
+            groups.setdefault(lane.reader, []).append(lane)
         for (ground, subscription), lanes in groups.items():
             yield Line()
             yield Line(f"{one_line(ground)} / {one_line(subscription)}", "bold")
-            yield from _table(lanes, document["now"])
-            yield from _notes(lanes, document["now"])
-        for other in topology["others"]:
-            names = ", ".join(one_line(name) for name in other["names"])
+            yield from _table(lanes, reading.at)
+            yield from _notes(topology, lanes, reading.at)
+        for other in topology.others:
+            names = ", ".join(one_line(name) for name in other.names)
             yield Line(
-                f"{one_line(other['ground'])}: read by {names} too, unmanaged ({many(other['entries'], 'entry', 'entries')})",
+                f"{one_line(other.ground)}: read by {names} too, unmanaged ({many(other.entries, 'entry', 'entries')})",
                 "dim",
             )
-        for there in topology["replications"]:
-            where = f"{one_line(there['ground'])}: replicated to {one_line(there['cluster'])}"
-            far = f"{many(there['entries'], 'entry', 'entries')} behind" if there["entries"] else "up to date"
+        for there in topology.replications:
+            where = f"{one_line(there.ground)}: replicated to {one_line(there.cluster)}"
+            far = f"{many(there.entries, 'entry', 'entries')} behind" if there.entries else "up to date"
             yield Line(
-                f"{where}, {far}{'' if there['connected'] else ', NOT CONNECTED'}",
-                "dim" if there["connected"] else "bold red",
+                f"{where}, {far}{'' if there.connected else ', NOT CONNECTED'}",
+                "dim" if there.connected else "bold red",
             )
-        if topology["missing"]:
+        if topology.missing:
             yield Line()
-            are = "is" if topology["missing"] == 1 else "are"
+            are = "is" if topology.missing == 1 else "are"
             advice = "`kodoctl plan` shows what apply would create."
-            yield Line(f"{many(topology['missing'], 'lane')} {are} MISSING: {advice}", "bold red")
+            yield Line(f"{many(topology.missing, 'lane')} {are} MISSING: {advice}", "bold red")
         yield Line()
     counted = (
         "messages; of a batch that is partly acknowledged, all"
@@ -72,31 +73,31 @@ def status_lines(document: StatusDocument) -> Iterator[Line]:
     yield Line(f"backlog counts {counted}.", "dim")
 
 
-def _table(lanes: list[LaneRow], now: int) -> Iterator[Line]:
+def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
     rows = [_row(lane, now) for lane in lanes]
     widths = [max(len(row[i]) for row in [_HEADS, *rows]) for i in range(len(_HEADS))]
     yield Line("  " + _join(_HEADS, widths), "dim")
     for lane, row in zip(lanes, rows, strict=True):
-        style = "bold red" if not lane["there"] else "yellow" if lane["state"] == "dead" and lane["entries"] else ""
+        style = "bold red" if not lane.there else "yellow" if lane.state == "dead" and lane.entries else ""
         yield Line("  " + _join(row, widths), style)
 
 
-def _notes(lanes: list[LaneRow], now: int) -> Iterator[Line]:
+def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Iterator[Line]:
     """Facts that a number does not show: lanes without workers, consumers held back, and overrides in force."""
     for lane in lanes:
-        if lane["unread"]:
+        if topology.is_unread(lane):
             yield Line(f"  {_name(lane)}: NO LIVE WORKER READS IT, only other lanes", "bold red", hang=4)
-        if lane["blocked"]:
-            get = "gets" if lane["blocked"] == 1 else "get"
-            of = f"{lane['blocked']:,} of {many(lane['consumers'], 'consumer')}"
+        if lane.blocked:
+            get = "gets" if lane.blocked == 1 else "get"
+            of = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')}"
             held_back = f"{of} {get} nothing more: too much is unacknowledged"
             yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
-        if lane["steered"] and (text := steered_text(lane["steered"], now)):
+        if lane.steered and (text := steered_text(lane.steered, now)):
             yield Line(f"  {_name(lane)}: {text}", "bold cyan", hang=4)
 
 
-def _name(lane: LaneRow) -> str:
-    return f"{lane['level']} {lane['state']}" if lane["level"] else f"{lane['state']} letters"
+def _name(lane: LaneStatus) -> str:
+    return f"{lane.level} {lane.state}" if lane.level else f"{lane.state} letters"
 
 
 def _join(cells: tuple[str, ...], widths: list[int]) -> str:
@@ -106,19 +107,19 @@ def _join(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join([first, *rest]).rstrip()
 
 
-def _row(lane: LaneRow, now: int) -> tuple[str, ...]:
+def _row(lane: LaneStatus, now: int) -> tuple[str, ...]:
     name = _name(lane)
-    if not lane["there"]:
+    if not lane.there:
         return (name, "MISSING", "", "", "", "", "", "")
-    waiting = lane["entries"] if lane["messages"] is None else lane["messages"]
-    age = age_text(now - lane["oldest"], short=True) if lane["oldest"] else "-"
+    waiting = lane.entries if lane.messages is None else lane.messages
+    age = age_text(now - lane.oldest, short=True) if lane.oldest else "-"
     return (
         name,
         f"{waiting:,}",
-        f"{lane['delayed']:,}",
-        f"{lane['unacknowledged']:,}",
-        f"{lane['rate_in']:,.0f}",
-        f"{lane['rate_out']:,.0f}",
+        f"{lane.delayed:,}",
+        f"{lane.unacknowledged:,}",
+        f"{lane.rate_in:,.0f}",
+        f"{lane.rate_out:,.0f}",
         age,
-        str(lane["consumers"]) if lane["state"] != "dead" else "held",
+        str(lane.consumers) if lane.state != "dead" else "held",
     )

@@ -18,7 +18,7 @@ from kodoctl.console import Environment, Paths, finish, reading, report, say
 from kodoctl.errors import ClusterError, ExitCode
 
 if TYPE_CHECKING:
-    from kodoctl.status.status_document import StatusDocument
+    from kodoctl.status.lane_status import StatusReading
 
 
 class StatusFormat(StrEnum):
@@ -53,6 +53,7 @@ def status(
 
     Exits 1 when a declared lane is missing (0 with --watch). Marks of producers, which are no messages, are left out.
     """
+    from kodoctl.status.lane_status import StatusReading
     from kodoctl.status.status_reader import read_status
     from kodoctl.status.status_text import status_json
 
@@ -60,31 +61,31 @@ def status(
         desired = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
         shown = command_target.shown_target(session.connection)
 
-        def look() -> StatusDocument:
-            statuses = [read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions]
-            return status_json(statuses, int(time.time() * 1000))
+        def look() -> StatusReading:
+            topologies = tuple(read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions)
+            return StatusReading(int(time.time() * 1000), topologies)
 
-        document = look()
+        snapshot = look()
         if watch:
-            _watch(document, look, every, shown, output)
+            _watch(snapshot, look, every, shown, output)
             return
     if output is StatusFormat.JSON:
-        say(json.dumps(document, indent=2))
+        say(json.dumps(status_json(snapshot), indent=2))
     else:
-        _show(document, shown)
-    if any(topology["missing"] for topology in document["topologies"]):
+        _show(snapshot, shown)
+    if any(topology.missing for topology in snapshot.topologies):
         finish(ExitCode.ERROR)
 
 
-def _show(document: StatusDocument, shown: str) -> None:
+def _show(snapshot: StatusReading, shown: str) -> None:
     from kodoctl.status.status_text import status_lines
 
     say(f"{shown}\n")
-    show_lines(status_lines(document))
+    show_lines(status_lines(snapshot))
 
 
 def _watch(
-    document: StatusDocument, look: Callable[[], StatusDocument], every: float, shown: str, output: StatusFormat
+    snapshot: StatusReading, look: Callable[[], StatusReading], every: float, shown: str, output: StatusFormat
 ) -> None:
     """Shows the status every `every` seconds until Ctrl-C: in place on a terminal, otherwise as a block, or as
     a line of JSON.
@@ -92,19 +93,19 @@ def _watch(
     A failed reading is reported, and the next one follows all the same: a user may want to watch a broker that
     restarts.
     """
-    from kodoctl.status.status_text import status_lines
+    from kodoctl.status.status_text import status_json, status_lines
 
     try:
         with live_screen(plain=output is StatusFormat.JSON) as screen:
             while True:
                 if output is StatusFormat.JSON:
-                    say(json.dumps(document))
+                    say(json.dumps(status_json(snapshot)))
                 else:
-                    moment = datetime.fromtimestamp(document["now"] / 1000).astimezone()
-                    screen(f"{shown} at {moment:%H:%M:%S}, every {every:g} s", status_lines(document))
+                    moment = datetime.fromtimestamp(snapshot.at / 1000).astimezone()
+                    screen(f"{shown} at {moment:%H:%M:%S}, every {every:g} s", status_lines(snapshot))
                 time.sleep(every)
                 try:
-                    document = look()
+                    snapshot = look()
                 except ClusterError as problem:
                     report(problem.diagnostics)
     except KeyboardInterrupt:

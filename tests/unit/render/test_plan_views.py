@@ -22,8 +22,8 @@ from kodoctl.plan.plan_file import to_json
 from kodoctl.render.drift_text import drift_lines
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import plan_lines
-from kodoctl.status.lane_status import LaneStatus, OtherReaders, TopologyStatus
-from kodoctl.status.status_text import status_json, status_lines
+from kodoctl.status.lane_status import LaneStatus, OtherReaders, StatusReading, TopologyStatus
+from kodoctl.status.status_text import status_lines
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -331,12 +331,6 @@ def test_hostile_drift_and_status_are_escaped() -> None:
     document["stale_topologies"] = [EVIL]
     assert all(line.text.isprintable() for line in drift_lines(document, EVIL))
     lane = LaneStatus("J", "s", "L1", "ready", "J", there=True)
-    status = status_json(
-        [
-            TopologyStatus(
-                EVIL, EVIL, (replace(lane, ground=EVIL, subscription=EVIL),), (OtherReaders(EVIL, (EVIL,), 1),)
-            )
-        ],
-        0,
-    )
-    assert all(line.text.isprintable() for line in status_lines(status))
+    lanes = (replace(lane, ground=EVIL, subscription=EVIL),)
+    status = TopologyStatus(EVIL, EVIL, lanes, (OtherReaders(EVIL, (EVIL,), 1),))
+    assert all(line.text.isprintable() for line in status_lines(StatusReading(0, (status,))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kodoctl.status.lane_status import LaneStatus, TopologyStatus
+from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
 from kodoctl.status.status_text import status_json, status_lines
 
 
@@ -19,13 +19,13 @@ def _status(**consumers: int) -> TopologyStatus:
 
 
 def test_a_lane_without_workers_beside_lanes_that_have_some_is_told() -> None:
-    document = status_json([_status(ready=2, retrying=0, pending=1, dead=0)], 0)
+    reading = StatusReading(0, (_status(ready=2, retrying=0, pending=1, dead=0),))
     rows = {
         (lane["subscription"], lane["level"], lane["state"]): lane["unread"]
-        for lane in document["topologies"][0]["lanes"]
+        for lane in status_json(reading)["topologies"][0]["lanes"]
     }
     assert [lane for lane, unread in rows.items() if unread] == [("billing", "L1", "retrying")]
-    lines = [line for line in status_lines(document) if "NO LIVE WORKER" in line.text]
+    lines = [line for line in status_lines(reading) if "NO LIVE WORKER" in line.text]
     assert [(line.text, line.style) for line in lines] == [
         ("  L1 retrying: NO LIVE WORKER READS IT, only other lanes", "bold red")
     ]
@@ -33,6 +33,6 @@ def test_a_lane_without_workers_beside_lanes_that_have_some_is_told() -> None:
 
 def test_where_no_worker_lives_at_all_or_each_lane_has_one_nothing_is_told() -> None:
     for status in (_status(ready=0, retrying=0, dead=1), _status(ready=1, retrying=1)):
-        document = status_json([status], 0)
-        assert not any(lane["unread"] for lane in document["topologies"][0]["lanes"])
-        assert not [line for line in status_lines(document) if "NO LIVE WORKER" in line.text]
+        reading = StatusReading(0, (status,))
+        assert not any(lane["unread"] for lane in status_json(reading)["topologies"][0]["lanes"])
+        assert not [line for line in status_lines(reading) if "NO LIVE WORKER" in line.text]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.topic_stats import parse, read_stats, replications
 from kodoctl.pulsar.connection.connection import Connection
-from kodoctl.status.lane_status import Replication, TopologyStatus
-from kodoctl.status.status_text import status_json, status_lines
+from kodoctl.status.lane_status import Replication, StatusReading, TopologyStatus
+from kodoctl.status.status_text import status_lines
 from kodoctl.topology.names import TopicName
 from tests.services.servers import Answer, Request, answer_json, serving
 
@@ -29,7 +29,7 @@ def test_status_tells_how_far_the_others_are():
     here = TopologyStatus(
         "geo", "geo/ns", (), (), (Replication("o", "west", 7, False), Replication("o", "east", 0, True))
     )
-    lines = [line.text for line in status_lines(status_json([here], 0))]
+    lines = [line.text for line in status_lines(StatusReading(0, (here,)))]
     assert "o: replicated to west, 7 entries behind, NOT CONNECTED" in lines
     assert "o: replicated to east, up to date" in lines
 
