@@ -298,7 +298,9 @@ def _named(row: Row) -> str:
 
 
 class DatabaseTrouble:
-    """`text`: what is wrong now, for people; empty: nothing."""
+    """Trouble of a relay with its database: its reason, and the time of the next try. `text`: the reason now, for people;
+    empty: there is none.
+    """
 
     def __init__(self) -> None:
         self.text = ""

@@ -92,18 +92,12 @@ class ExceptionReporter:
         if failed is None:
             return ""
         first, *others = failed.messages if isinstance(failed, Batch) else [failed]
-        parts = [
-            first.subscription,
-            f"lane {first.level}/{first.state}",
-            *(
-                []
-                if first.tenant in ("", NOBODY) or self._redacts
-                else [f"tenant {one_line(first.tenant, _MAX_TENANT)}"]
-            ),
-            f"message {one_line(first.id)}",
-            f"attempt {first.attempt}",
-            *([f"and {many(len(others), 'other message')} of its batch"] if others else []),
-        ]
+        parts = [first.subscription, f"lane {first.level}/{first.state}"]
+        if first.tenant not in ("", NOBODY) and not self._redacts:
+            parts.append(f"tenant {one_line(first.tenant, _MAX_TENANT)}")
+        parts += [f"message {one_line(first.id)}", f"attempt {first.attempt}"]
+        if others:
+            parts.append(f"and {many(len(others), 'other message')} of its batch")
         following = "" if self._forecast is None else self._forecast(first, outcome)
         return f" ({', '.join(parts)}{f'; {following}' if following else ''})"
 

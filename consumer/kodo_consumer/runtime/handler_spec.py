@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.payloads.codec import Payloads, model_of
@@ -207,8 +207,7 @@ class HandlerSpec:
             carry = None if traces is None else traces.carrier
             if texts is not None:
                 job = replace(job, texts=texts.for_process())
-            around: Callable[[Any], Any] = lambda call: self.called(hooks, traces, call)  # noqa: E731
-            return surrounded(job, self.processes, timeout, around, carry, texts, forecast)
+            return surrounded(job, self.processes, timeout, partial(self.called, hooks, traces), carry, texts, forecast)
         pool = ProcessRunner(job, self.processes, timeout, traces, forecast)
         pool.launch()
         return pool

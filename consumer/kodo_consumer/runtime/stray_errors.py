@@ -68,4 +68,4 @@ def _of_finalizer(args: sys.UnraisableHookArgs) -> None:
     if args.exc_value is None or not _all_readers():
         sys.__unraisablehook__(args)
     else:  # the object's own text may be a secret as well
-        report_stray_error(f"what nobody waits for failed with {args.exc_type.__name__}", args.exc_value)
+        report_stray_error(f"a finalizer failed with {args.exc_type.__name__}", args.exc_value)

@@ -308,8 +308,10 @@ def summary(worker: Worker) -> Sequence[str]:
 
 
 class StatsReader:
-    """The ground topic's lane at every look, the others in turn: reading them all would cost an idle worker a percent
-    of a core. Every lane of the subscription is, also those that other workers read.
+    """Reads the topic stats of a subscription's lanes, at one place for all who need them.
+
+    The ground topic's lane is read at every look, the others in turn: to read them all would cost an idle worker a
+    percent of a core. Lanes that other workers read are among them.
 
     `listeners` are called with every reading, on the thread that looks; None: it could not be read. `last` has by lane
     index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that are

@@ -324,7 +324,9 @@ class WorkerSink:
 
 
 class AlarmLog:
-    """Written to from any thread. `counts`: alarms by kind, those kept back among them."""
+    """Alarms of one worker as lines of the log, one line for each kind in a while. Any thread may write. `counts`: alarms by
+    kind, those kept back among them.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,11 +1,12 @@
 """Compression of messages that go on to another topic: workers' moves, recalls, releases.
 
-A topic stores more than its maximum where a producer compresses, and the client library tells no reader how a message
-was compressed. So a message goes on as it is, and one that is too large for that goes compressed, alone.
+A topic stores a message above its maximum if the producer compresses the message, and the client library tells no
+reader how a message was compressed. So a message goes on as it is; only a message that is too large for that goes
+compressed.
 
-Nothing goes on in chunks. With pulsar-client 3.13 no consumer ever gets a chunked message whose first part was stored
-twice, as after a lost connection: the move would lose it. And a part that is left without its first one stops a shared
-subscription for all that is behind it.
+No message goes on in chunks. With pulsar-client 3.13 no consumer ever gets a chunked message whose first part was
+stored twice, as after a lost connection: the move would lose it. A part without its first part stops a shared
+subscription for every later message.
 """
 
 from __future__ import annotations

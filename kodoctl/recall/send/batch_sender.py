@@ -208,7 +208,7 @@ class ReceiptTracker:
         self._silent_since: float | None = None
 
     def expect(self, batch: SendBatch) -> None:
-        """To be called for each message of a batch before it is sent."""
+        """Counts one message of a batch. The sender calls this for each message before it sends the message."""
         with self._lock:
             batch.on_their_way += 1
 

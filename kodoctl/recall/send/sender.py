@@ -342,4 +342,4 @@ class CollectorRest:
 
 
 COLLECTOR_REST: Final = CollectorRest()
-"""Of this process."""
+"""The one of this process, because Python has one collector."""

@@ -131,8 +131,8 @@ class ThreadTimes(NamedTuple):
 
 
 class ThreadClock:
-    """Times of threads of this process. Keeps the system's file of each open, as it is read many times a second.
-    Thread-safe.
+    """Times of threads of this process, in seconds: how long each computed, and waited for a core. Keeps the system's
+    file of each open, as it is read many times a second. Thread-safe.
     """
 
     def __init__(self) -> None:

@@ -352,8 +352,9 @@ def _soonest(*times: float | None) -> float | None:
 
 
 class SendQueue:
-    """`take` is for one thread, the rest for any. `resent`: how often a message was sent again, by ticket;
-    `compressed`: tickets of those that were too large as they were.
+    """Queue of messages for a publisher's thread. Messages that are sent again go before those that wait. `take` is for one
+    thread, the rest for any. `resent`: how often a message was sent again, by ticket; `compressed`: tickets of messages
+    that were too large as they were.
     """
 
     def __init__(self) -> None:

@@ -55,8 +55,9 @@ def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
     found = [(finding, topic) for topic, delays in allowed.delays.items() for finding in _delays(policy, delays)]
     for topic, size in _smaller(policy, allowed).items():
         detail = (
-            f"messages of more than {size} bytes are not sent there as they are, and what has more when it is compressed dies as too big; the file says nothing of it:"
-            " write `max_message_size`, or remove it from the topic"
+            f"messages of more than {size} bytes are not sent there as they are: they go compressed, and one that is still"
+            " larger then dies as too big. The file does not have the limit: write `max_message_size`, or remove it from"
+            " the topic"
         )
         found.append((warning("K728", "message size limit that is not the file's", detail), topic))
     return summarize_topics(found)

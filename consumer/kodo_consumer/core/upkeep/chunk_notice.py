@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ChunkNotice:
-    """A listener of stats. Tells of each topic once."""
+    """Listener of stats that raises one alarm for each topic with chunks."""
 
     def __init__(self, alarm: Callable[[Alarm], None]) -> None:
         self._alarm = alarm
@@ -27,7 +27,8 @@ class ChunkNotice:
             return
         self._known.add(lane.topic)
         text = (
-            f"{lane.topic}: a producer sends it messages in chunks, and nothing is sent on so: one that is more than the broker takes"
-            " in one piece, compressed as well, can neither be retried nor die, and is parked when its handler fails"
+            f"{lane.topic}: a producer sends it messages in chunks. Workers send no message on in chunks: one that is larger"
+            " than the broker takes in one piece, compressed as well, can be neither retried nor a dead letter, and is parked"
+            " when its handler fails"
         )
         self._alarm(Alarm("chunks", text, severe=False))

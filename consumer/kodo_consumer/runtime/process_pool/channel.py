@@ -289,7 +289,9 @@ class ProcessChannel:
 
 
 class FramePipe:
-    """Values go out as far as the socket takes their bytes; the others wait for `flush`."""
+    """The worker's end of the socket to one process of a pool. It never blocks: values go out as far as the socket takes
+    their bytes, and the others wait for `flush`.
+    """
 
     def __init__(self, line: socket.socket) -> None:
         line.setblocking(False)

@@ -320,7 +320,9 @@ def cores() -> int:
 
 
 class WakePipe:
-    """`asleep`: whether the thread has to be woken, as it says itself. `wake` is for any thread."""
+    """Pipe that wakes one thread from the selector that it sleeps in. `asleep`: whether the thread has to be woken, as it
+    says itself. `wake` is for any thread.
+    """
 
     def __init__(self) -> None:
         self.asleep = False
