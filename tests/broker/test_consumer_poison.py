@@ -137,7 +137,10 @@ class Supervised(Setting):
                     self.ends.append(process.returncode)
 
 
-@pytest.mark.parametrize(("kind", "poison", "workers"), [("postgresql", "exit", 2), ("marks", "segfault", 1)])
+@pytest.mark.parametrize(
+    ("kind", "poison", "workers"),
+    [pytest.param("postgresql", "exit", 2, marks=pytest.mark.full), ("marks", "segfault", 1)],
+)
 def test_poison_dies_and_every_neighbour_is_handled(
     kind: str, poison: str, workers: int, broker: Broker, tenant: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

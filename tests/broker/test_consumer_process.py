@@ -129,7 +129,7 @@ def test_what_is_missing_is_said_before_anything_is_subscribed(setting: Setting)
     assert "subscription not found [K711]" in found.stderr
 
 
-@pytest.mark.parametrize("handler", ["handle", "handle_async"])
+@pytest.mark.parametrize("handler", [pytest.param("handle", marks=pytest.mark.full), "handle_async"])
 def test_sigterm_drains_exits_0_and_loses_nothing(setting: Setting, handler: str) -> None:
     create_topics(setting.broker, str(setting.file))
     setting.send(3_000)

@@ -375,6 +375,7 @@ class TestTokens:
         assert told.out == ""
 
 
+@pytest.mark.full
 def test_another_broker_on_the_port_is_not_taken_for_ours(dev, user, tmp_path, monkeypatch):
     monkeypatch.setattr(ports, "is_free", lambda port: True)
     monkeypatch.setattr("kodoctl.dev.up._ATTEMPTS", 2)

@@ -54,6 +54,7 @@ def test_it(broker, namespace, number):
 """
 
 
+@pytest.mark.full
 class TestSharing:
     """The fixture `broker` of a run, tried in runs of their own."""
 

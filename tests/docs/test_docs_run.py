@@ -43,7 +43,16 @@ PAGES = [
     for page in sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
     if steps(page)
 ]
-AT_NIGHT = {"bulkheads", "migrating-from-soften", "slow-customers", "steering"}
+AT_NIGHT = {
+    "bulkheads",
+    "migrating-from-soften",
+    "move-tenants",
+    "pull-requests",
+    "slow-customers",
+    "steering",
+    "waiting-messages",
+    "worker-processes",
+}
 """Pages whose commands take long."""
 INSTALLED = "monitoring"
 """The page whose commands are processes of their own, started by the installed scripts."""

@@ -114,7 +114,9 @@ def _wanted(broker: Broker, folder: Path, prepare: Callable[[Workspace], None]) 
         return seen(workspace), life.steps
 
 
-@pytest.mark.parametrize(("prepare", "steps"), [(_nothing_yet, FIRST), (_applied_once, CHANGE)])
+@pytest.mark.parametrize(
+    ("prepare", "steps"), [pytest.param(_nothing_yet, FIRST, marks=pytest.mark.full), (_applied_once, CHANGE)]
+)
 def test_an_apply_killed_at_a_step_of_each_kind_is_continued_by_the_next(
     broker: Broker, tmp_path: Path, prepare: Callable[[Workspace], None], steps: tuple[str, ...]
 ) -> None:

@@ -207,6 +207,7 @@ def test_only_days_that_records_of_a_neighbour_can_be_on_are_counted_again(spark
     assert failures(spark, landing)[0][0]["cause"] in (BANK, "ConnectionError")
 
 
+@pytest.mark.full
 def test_the_first_and_the_last_day_have_a_neighbour_on_one_side(spark, landing, expansion):
     begin, end = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(LATEST // 1000, UTC)
     land(landing, 0, [arrived(1, begin), arrived(2, end)], [moved(1, begin), moved(2, end)])

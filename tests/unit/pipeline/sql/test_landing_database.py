@@ -210,6 +210,7 @@ def test_queries_that_an_audit_shows_can_be_asked(landing: Landing) -> None:
         assert [len(_rows(database, query)) for query in sql(findings)] == [1, 1, 1, 1]
 
 
+@pytest.mark.full
 def test_a_store_is_asked_as_a_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.spark.other_readers import fill
 

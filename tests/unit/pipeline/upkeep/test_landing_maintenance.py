@@ -259,6 +259,7 @@ def logs(landing: Landing) -> int:
     return len(list(Path(landing.root.uri).glob("*/_delta_log/*")))
 
 
+@pytest.mark.full
 def test_logs_are_as_long_after_many_batches_as_after_some_without_any_maintenance(landing: Landing) -> None:
     reader, counts = anew(landing), []
     for number in range(80):
