@@ -7,9 +7,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
 
 C = TypeVar("C", bound=Callable[..., Any])
+
+_BEGUN: Final[ContextVar[bool]] = ContextVar("begun", default=False)
+"""Whether the running command may have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +102,22 @@ def ask(question: str) -> str:
 
 @contextmanager
 def before_writes() -> Iterator[None]:
-    """Context of the work before the first write of a command: an interrupt prints that nothing was applied."""
+    """Context of a command's work outside of `writes`: an interrupt before the first write prints that nothing was applied."""
     try:
         yield
     except (KeyboardInterrupt, typer.Abort):
-        tell("\nInterrupted. Nothing was applied.")
+        tell("\nInterrupted." if _BEGUN.get() else "\nInterrupted. Nothing was applied.")
         finish(ExitCode.INTERRUPTED)
 
 
 def applying(function: C) -> C:
-    """A `command` that applies a plan. An interrupt before its first write, wherever the command is then, says that
-    nothing was applied; `writes` surrounds what may have written.
+    """Decorator: a `command` that applies a plan. An interrupt before its first write prints that nothing was applied.
+    So the command must do all of its writes inside `writes`.
     """
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
+        _BEGUN.set(False)
         with before_writes():
             function(*args, **kwargs)
 
@@ -121,7 +126,8 @@ def applying(function: C) -> C:
 
 @contextmanager
 def writes() -> Iterator[None]:
-    """Surrounds the writes of an `applying` command: an interrupt claims nothing about what was applied."""
+    """Context of the writes of an `applying` command: an interrupt in it, or later, claims nothing about what was applied."""
+    _BEGUN.set(True)
     try:
         yield
     except KeyboardInterrupt:

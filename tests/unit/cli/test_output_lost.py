@@ -161,6 +161,22 @@ def test_an_interrupt_before_the_first_write_says_that_nothing_was_applied(line,
     assert (ended.code, ended.err.strip()) == (130, "Interrupted. Nothing was applied.")
 
 
+def test_an_interrupt_after_the_writes_claims_nothing_and_the_next_command_starts_afresh(capsys) -> None:
+    @apply_flow.applying
+    def interrupted_afterwards() -> None:
+        with apply_flow.writes():
+            pass
+        raise KeyboardInterrupt
+
+    for function, text in (
+        (interrupted_afterwards, "Interrupted."),
+        (apply_flow.applying(_interrupted), "Interrupted. Nothing was applied."),
+    ):
+        with pytest.raises(typer.Exit) as end:
+            function()
+        assert (end.value.exit_code, capsys.readouterr().err.strip()) == (130, text)
+
+
 def test_an_interrupt_while_several_clusters_are_planned_says_so_too(monkeypatch) -> None:
     monkeypatch.setattr("kodoctl.cli.plan.fleet_planning_flow.open_all", _interrupted)
     monkeypatch.setattr("kodoctl.cli.apply.fleet_apply_flow.open_all", _interrupted)
