@@ -163,7 +163,7 @@ def test_a_forgery_without_a_flaw_is_believed_as_the_page_says(judged):
     judged.read()
     assert outcome(judged.verdict()) == ("no loss", set())
     page = (Path(__file__).parents[2] / "docs/explanation/audit.md").read_text(encoding="utf-8")
-    assert "Whoever may write to the audit topic can have a removed message taken for done" in page
+    assert "A program that may write to the audit topic can make a removed message look done" in page
 
 
 # --- records that are gone, or were not kept
