@@ -44,7 +44,7 @@ class Course(Enum):
     """Decision on a redirect."""
 
     FOLLOW = "the host is a broker of this cluster"
-    ASK_AGAIN = "the topic has an owner by now that is known"
+    ASK_AGAIN = "the topic has an owner by now that is known, perhaps another one than the redirect named"
 
 
 class NotNowError(Exception):
@@ -99,13 +99,18 @@ class Brokers:
             origin = self._base(here)
             if target.netloc in self._listed(origin, ask):
                 return Course.FOLLOW
+            moved = False
             for topic in topics:
-                found, taken = self._looked_up(origin, topic, ask)
-                if target.netloc in found:
+                owners, taken = self._looked_up(origin, topic, ask)
+                if target.netloc in owners:
                     return Course.FOLLOW
                 if taken:
                     return Course.ASK_AGAIN
-            self._remember_unnamed(key)
+                moved = moved or bool(owners)
+            first_time = key not in self._unnamed
+            self._remember_unnamed(key, 0.0 if moved and first_time else ASK_EVERY_S)
+            if moved and first_time:  # a topic may have moved since the redirect
+                return Course.ASK_AGAIN
         raise _foreign(source.netloc, location)
 
     def _base(self, url: str) -> str:
@@ -147,12 +152,12 @@ class Brokers:
         self._named.update(dict.fromkeys(hosts, until))
         return hosts
 
-    def _remember_unnamed(self, key: tuple[str, str]) -> None:
+    def _remember_unnamed(self, key: tuple[str, str], seconds: float) -> None:
         now = self._clock()
         if len(self._unnamed) >= _MOST_UNNAMED:
             self._unnamed = {one: until for one, until in self._unnamed.items() if until > now}
         if len(self._unnamed) < _MOST_UNNAMED:
-            self._unnamed[key] = now + ASK_EVERY_S
+            self._unnamed[key] = now + seconds
 
 
 def topics_of(path: str) -> tuple[str, ...]:

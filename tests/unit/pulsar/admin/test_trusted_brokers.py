@@ -155,6 +155,24 @@ def test_a_host_that_no_lookup_names_is_refused(look_up: Callable[[Request], Sai
     assert not foreign.requests
 
 
+def test_a_topic_that_moved_since_the_redirect_is_asked_for_again_once() -> None:
+    """The lookup names the present owner, which answers: here the broker that redirected."""
+    moved = threading.Event()
+
+    def look_up(request: Request) -> Said:
+        moved.set()
+        return answer_json({"httpUrl": f"http://{request.headers['Host']}"})
+
+    with serving(lambda _: FINE) as foreign:
+        answer = _for_a_role(foreign.url, look_up)
+        with (
+            serving(lambda request: FINE if moved.is_set() else answer(request)) as first,
+            _admin(first.url) as (admin, _),
+        ):
+            assert admin.call("PUT", READ, {}).ok
+    assert not foreign.requests
+
+
 def test_a_host_that_is_configured_is_followed_without_a_question() -> None:
     with serving(lambda _: FINE) as owner, serving(lambda request: _to(owner.url, request)) as first:
         with _admin(first.url, owner.url) as (admin, _):
