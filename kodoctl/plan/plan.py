@@ -18,7 +18,6 @@ from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.danger.unmet_needs import unmet_needs
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
-from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, SubscriptionFacts
 from kodoctl.plan.ledger_plan import (
     ABSENT,
     ConsumerChange,
@@ -31,12 +30,14 @@ from kodoctl.plan.ledger_plan import (
     renamed_in_part,
 )
 from kodoctl.protocol.overrides import steered_text
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, SubscriptionFacts
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, SubscriptionResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.danger.evidence import Evidence
+    from kodoctl.plan.inventory import Desired
     from kodoctl.plan.targeting import TargetSummary
+    from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.topology.names import NamespaceName
 
 

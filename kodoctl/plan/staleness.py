@@ -16,7 +16,7 @@ from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.topology.resources import Address, SubscriptionResource, TenantResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.values.live_objects import Live
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) 
 
 def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
     """The rest of a plan that was cut off, confirmed and carried out: the journal that has it is no approval."""
-    from kodoctl.planning.undo_planner import prepare_resume
+    from kodoctl.plan.live.undo_planner import prepare_resume
 
     rest = prepare_resume(session, command_target.parse_namespace(namespace), destroy)
     planned = shown_plan(rest, session, approval)

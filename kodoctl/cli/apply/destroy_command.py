@@ -68,7 +68,7 @@ def _prepared(  # one for each flag
     """The plan that leaves nothing of the topologies named by files or by name."""
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
-    from kodoctl.planning.planner import plan_live
+    from kodoctl.plan.live.planner import plan_live
     from kodoctl.topology.names import InvalidNameError, NamespaceName
 
     try:

@@ -35,13 +35,13 @@ def history(
 
     Says at which commit, and how each apply ended. Oldest first.
     """
-    from kodoctl.plan.history import chosen, read, to_json
+    from kodoctl.plan.history import chosen, parse, read, to_json
     from kodoctl.pulsar.control.journal import read_journal
     from kodoctl.render.history_text import apply_lines, history_lines
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
-        found = read(read_journal(session.admin, session.client, space))
+        found = read(map(parse, read_journal(session.admin, session.client, space)))
         if not found.applies:  # the journal of one that was destroyed is there
             command_target.check_namespaces(session, [space])
     for one in found.foreign:
@@ -76,7 +76,7 @@ def undo(
     Refuses objects that changed since then, and lists what cannot be undone.
     """
     from kodoctl.plan.diff import Allowances
-    from kodoctl.planning.undo_planner import prepare_undo
+    from kodoctl.plan.live.undo_planner import prepare_undo
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:

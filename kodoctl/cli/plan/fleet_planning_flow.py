@@ -18,7 +18,7 @@ from kodoctl.errors import ClusterError, ExitCode, UsageError, error
 if TYPE_CHECKING:
     from kodoctl.cli.common.command_target import TargetClusters, TargetOptions
     from kodoctl.plan.fleet import FleetPlan
-    from kodoctl.planning.planner import PlannedRun
+    from kodoctl.plan.live.planner import PlannedRun
     from kodoctl.pulsar.session import Session
 
 

@@ -14,7 +14,7 @@ from kodoctl.errors import Severity
 if TYPE_CHECKING:
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import Desired
-    from kodoctl.planning.planner import PlannedRun
+    from kodoctl.plan.live.planner import PlannedRun
     from kodoctl.pulsar.session import Session
 
 
@@ -62,8 +62,8 @@ def prepare_loaded(
     may_reduce: bool = False,
 ) -> PlannedRun:
     """The plan against one cluster; `tell` prints requests and time; `may_reduce`: it will not be applied as it is."""
-    from kodoctl.plan.targeting import TargetFlags
-    from kodoctl.planning.planner import plan_live
+    from kodoctl.plan.live.planner import plan_live
+    from kodoctl.topology.target_flags import TargetFlags
 
     desired, take_over = loaded.desired, given.take_over
     allowances = plan_options.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)

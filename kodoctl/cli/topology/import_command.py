@@ -20,8 +20,8 @@ from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.plan.importing.import_planner import Import
-    from kodoctl.plan.inventory import Live
     from kodoctl.pulsar.session import Session
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import NamespaceName
 
 

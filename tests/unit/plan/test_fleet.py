@@ -13,8 +13,8 @@ import pytest
 from kodoctl.errors import InvalidFileError, RefusedError, error
 from kodoctl.plan import plan_file, serialization
 from kodoctl.plan.fleet import FleetPlan, Member, differences, dumps, is_fleet, loads, same_cluster, to_json
-from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.values.live_objects import ClusterIdentity
 from tests.samples.inventories import applied, empty, planned, topology, wanted
 
 J, K = (f"topic.persistent://acme/ns/{local}" for local in "JK")
