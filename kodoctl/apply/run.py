@@ -15,7 +15,6 @@ from kodoctl.apply.executor import Executor
 from kodoctl.apply.fenced_admin import FencedAdmin
 from kodoctl.apply.journal import Heading, Journal
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
-from kodoctl.formatting import time_text
 from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
 from kodoctl.plan.live.planner import rejudge, scope_of_plan
@@ -27,6 +26,7 @@ from kodoctl.pulsar.control.control_namespace import ensure_control_namespace, r
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.control.lease import hold
 from kodoctl.pulsar.inventory.live_inventory import read_live
+from kodoctl.text.formatting import time_text
 from kodoctl.topology.resources import TenantResource
 
 if TYPE_CHECKING:

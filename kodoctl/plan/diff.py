@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Remedy, error
-from kodoctl.formatting import many, shortened
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -28,6 +27,7 @@ from kodoctl.plan.ownership_decision import (
 )
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
+from kodoctl.text.formatting import many, shortened
 from kodoctl.topology.resources import (
     Address,
     GrantResource,

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import Diagnostic, Severity, error, note
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Action, Change, action_of
+from kodoctl.plan.changes import Change, action_of
 from kodoctl.plan.danger.blast_radius import blast_radius
 from kodoctl.plan.danger.broker_settings import broker_config_findings
 from kodoctl.plan.danger.data_loss import DangerRules

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kodoctl import __version__
+from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Action
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
 from kodoctl.plan.plan import Plan

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.formatting import many
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import (
     Adopt,
@@ -29,6 +28,7 @@ from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.text.formatting import many
 from kodoctl.topology.resources import (
     Address,
     GrantResource,

@@ -11,10 +11,10 @@ import typer
 from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, check_files, confirm, shown_plan
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetClusters, reaches
+from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import bundles
 from kodoctl.cli.plan.plan_views import read_any_plan, read_plan, show_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, prepare_files
-from kodoctl.console import Environment
 from kodoctl.errors import RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:

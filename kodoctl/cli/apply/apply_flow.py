@@ -16,10 +16,10 @@ import typer
 from kodoctl.cli.apply.apply_progress import ApplyProgress
 from kodoctl.cli.apply.apply_report import report_json, show_report
 from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.console import command, finish, is_terminal, one_line, say, tell
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import interruptible
 from kodoctl.cli.plan.plan_views import show_plan
-from kodoctl.console import command, finish, is_terminal, one_line, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.cli.common.console import say
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.console import say
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.apply.report import ApplyReport, ChangeOutcome, ChangeStatus
@@ -36,7 +36,7 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
 def show_report(report: ApplyReport) -> None:
     """Done, failed, not started: in that order, with reasons."""
     from kodoctl.apply.report import ChangeStatus
-    from kodoctl.escaping import one_line
+    from kodoctl.text.escaping import one_line
 
     for status in (ChangeStatus.FAILED, ChangeStatus.SKIPPED, ChangeStatus.NOT_STARTED):
         for first, others in _for_one_reason(report, status):

@@ -10,8 +10,8 @@ import typer
 from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, tell
 from kodoctl.cli.common.options import bundles
-from kodoctl.console import Environment, tell
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:

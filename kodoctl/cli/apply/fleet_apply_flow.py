@@ -18,10 +18,10 @@ from kodoctl.cli.apply.apply_flow import (
 from kodoctl.cli.apply.apply_progress import ApplyProgress
 from kodoctl.cli.apply.apply_report import report_json, show_report
 from kodoctl.cli.common import command_target
+from kodoctl.cli.common.console import finish, report, say, tell
 from kodoctl.cli.plan.fleet_planning_flow import open_all, plan_all, shown_targets
 from kodoctl.cli.plan.plan_views import PlanFormat, show_fleet
 from kodoctl.cli.plan.planning_flow import PlanFlags
-from kodoctl.console import finish, report, say, tell
 from kodoctl.errors import ClusterError, ExitCode, KodoctlError, RefusedError, UsageError, error
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import typer
 from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import command, one_line, reading, say, tell
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.console import command, one_line, reading, say, tell
 
 if TYPE_CHECKING:
     from kodoctl.documents.history_document import HistoryDocument

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kodoctl.cli.common.console import paths_or_default, report, tell, tell_wait
 from kodoctl.cli.common.options import CONNECTION, gathers
-from kodoctl.console import paths_or_default, report, tell, tell_wait
 from kodoctl.errors import Diagnostic, InvalidFileError, Severity, UsageError, error
-from kodoctl.formatting import many
-from kodoctl.host_facts import user_name
+from kodoctl.host.host_facts import user_name
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired

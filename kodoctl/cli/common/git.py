@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.programs import find_program
+from kodoctl.host.programs import find_program
 from kodoctl.pulsar.values.ledger import Source
 from kodoctl.topology.load import is_topology_file, source_of
 from kodoctl.topology.loaded_topology import SourceFile

@@ -8,10 +8,10 @@ import typer
 
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetClusters, reaches
+from kodoctl.cli.common.console import Environment, Paths, finish, judging, say
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.plan.planning_flow import PlanFlags, prepare_files
-from kodoctl.console import Environment, Paths, finish, judging, say
 from kodoctl.errors import ExitCode
 
 

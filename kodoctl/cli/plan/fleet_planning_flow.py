@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.cli.common import command_target
+from kodoctl.cli.common.console import finish, report, say, tell
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.plan.planning_flow import LoadedFiles, PlanFlags, load, prepare_loaded
-from kodoctl.console import finish, report, say, tell
 from kodoctl.errors import ClusterError, ExitCode, UsageError, error
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import typer
 
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetClusters, reaches
+from kodoctl.cli.common.console import Environment, Paths, finish, judging, tell
 from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_fleet, show_plan, write_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, prepare_files
-from kodoctl.console import Environment, Paths, finish, judging, tell
 from kodoctl.errors import ExitCode
 
 Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when there is something to change.")]

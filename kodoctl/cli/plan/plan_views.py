@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from kodoctl.cli.common.console import reading, say
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.console import reading, say
 from kodoctl.errors import UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
-    from kodoctl.render.line import Line
+    from kodoctl.text.line import Line
 
 D = TypeVar("D")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.console import paths_or_default, report
+from kodoctl.cli.common.console import paths_or_default, report
 from kodoctl.errors import Severity
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def prepare_files(
     may_reduce: bool = False,
 ) -> PlannedRun:
     """The plan of a command that asks one cluster; `may_reduce` as above."""
-    from kodoctl.console import tell
+    from kodoctl.cli.common.console import tell
 
     loaded = load(paths, command_target.environment_of(session.connection, env), given)
     return prepare_loaded(session, loaded, given, tell=tell if verbose else None, may_reduce=may_reduce)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kodoctl.cli.common.console import command, say, tell
 from kodoctl.cli.plan.plan_views import read_plan, write_plan
-from kodoctl.console import command, say, tell
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
-from kodoctl.console import command, say, tell, write_file
+from kodoctl.cli.common.console import command, say, tell, write_file
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _write(file: Path, found: Import) -> None:
 
 
 def _counted(found: Import) -> str:
-    from kodoctl.formatting import many
+    from kodoctl.text.formatting import many
 
     listed = " (listed at the end of the file)" if found.left_out else ""
     return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left(found)}{listed}"

@@ -8,10 +8,10 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.formatting import many, size_text
 from kodoctl.plan.changes import Change, Create, Delete, with_context
 from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.pulsar.values.live_objects import Live, SubscriptionFacts, TopicFacts
+from kodoctl.text.formatting import many, size_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import WAITING_STATES, Level, TopicName, ready_name, state_name
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource

@@ -15,7 +15,7 @@ from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeS
 from kodoctl.cli.apply import apply_flow
 from kodoctl.cli.apply.apply_report import show_report
 from kodoctl.cli.common.command_target import TargetOptions
-from kodoctl.console import command, judging, reading, say, tell
+from kodoctl.cli.common.console import command, judging, reading, say, tell
 from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.plan.changes import Action
+from kodoctl.documents.plan_actions import Action
 from kodoctl.plan.ledger_plan import ledger_pending
 from kodoctl.plan.plan import desired_digest
 from kodoctl.pulsar.values.ledger import OwnershipKind, Source

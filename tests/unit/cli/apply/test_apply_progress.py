@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.apply.report import ApplyEvent
 from kodoctl.cli.apply.apply_progress import ApplyProgress
-from kodoctl.console import tell_wait
+from kodoctl.cli.common.console import tell_wait
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.topology.resources import Address
 
