@@ -57,12 +57,8 @@ class ApplyProgress:
                 self._live.stop()
 
     def of(self, cluster: str) -> Listen:
-        """Listener for the apply of one of several clusters."""
+        """Listener for the apply of one cluster; "": of the only one."""
         return lambda event: self._hear(event, cluster)
-
-    def __call__(self, event: ApplyEvent) -> None:
-        """Listener for an apply of one cluster."""
-        self._hear(event, "")
 
     def _hear(self, event: ApplyEvent, cluster: str) -> None:
         if self._json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, one_line, reading, say, tell
@@ -81,14 +81,16 @@ def undo(
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
         found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
-        planned, applied = shown_plan(found.plan, session, approval), found.applied
-        if planned.empty:
+        applied = found.applied
+        sessions, fleet = of_one(session, found.plan)
+        show_reviewed(sessions, fleet, approval)
+        if fleet.empty:
             tell(f"Nothing of {applied.id} is left to take back.")
             return
         confirm(session.connection, approval, question="Take this back?")
         commit = f"commit {applied.commit[:12]}" if applied.commit else "the change of the file"
         tell(f"Then revert {commit}: else the next apply does it again.")
-        carry_out(session, planned, approval, verb="undo")
+        carry_out(sessions, fleet, approval, verb="undo")
 
 
 @command

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import tell
@@ -49,9 +49,10 @@ def forget(
     with target.session() as session:
         live = read_live(session.admin, session.client, scope)
         planned = forget_plan(live, addresses or (), frozenset(name or ()))
-        shown_plan(planned, session, approval)
+        sessions, fleet = of_one(session, planned)
+        show_reviewed(sessions, fleet, approval)
         confirm(session.connection, approval, question="Forget these?")
-        carry_out(session, planned, approval, verb="forget")
+        carry_out(sessions, fleet, approval, verb="forget")
     if not approval.json_output:
         tell("A file that still declares them would adopt them again.")
 

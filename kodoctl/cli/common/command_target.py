@@ -69,6 +69,13 @@ class TargetClusters:
         """True if one command reaches more than one cluster."""
         return len(self.targets) > 1
 
+    @property
+    def by_context(self) -> dict[str, TargetOptions]:
+        """Context -> the flags that reach it; the key of the only cluster is `kodoctl.plan.fleet.ONLY`."""
+        from kodoctl.plan.fleet import ONLY
+
+        return {str(target.context) if self.several else ONLY: target for target in self.targets}
+
     def only(self, what: str = "this") -> TargetOptions:
         """The one cluster. Raises UsageError where several are named; `what` takes one only."""
         if self.several:

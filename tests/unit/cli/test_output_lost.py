@@ -162,8 +162,7 @@ def test_an_interrupt_before_the_first_write_says_that_nothing_was_applied(line,
 
 
 def test_an_interrupt_while_several_clusters_are_planned_says_so_too(monkeypatch) -> None:
-    monkeypatch.setattr("kodoctl.cli.plan.fleet_planning_flow.open_all", _interrupted)
-    monkeypatch.setattr("kodoctl.cli.apply.fleet_apply_flow.open_all", _interrupted)
+    monkeypatch.setattr("kodoctl.cli.apply.apply_command.open_all", _interrupted)
     ended = kodoctl("apply", "a.yaml", "--context", "one", "--context", "two")
     assert (ended.code, ended.err.strip()) == (130, "Interrupted. Nothing was applied.")
 
