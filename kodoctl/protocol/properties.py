@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kodoctl.topology.names import RESERVED_NAMESPACE, RESERVED_PREFIX
-from kodoctl.topology.units import MAX_ERROR_SIZE
-
 # --- on Pulsar objects (the admin side)
 OWNER_PROPERTY: Final = "kodoctl"  # on topics and subscriptions: the name of the topology that owns them
 LEDGER_PREFIX: Final = "kodoctl.topology/"  # on namespaces: the ownership ledger of one topology
-CONTROL_NAMESPACE: Final = RESERVED_NAMESPACE  # lease and journal topics, UUID, index
+CONTROL_NAMESPACE: Final = "kodoctl"  # lease and journal topics, UUID, index
 UUID_PROPERTY: Final = "kodoctl.uuid"
 INDEX_PREFIX: Final = "kodoctl.index/"  # on the control namespace: topology name -> its namespaces, as first written
 PLACE_PREFIX: Final = "kodoctl.place/"  # on the control namespace: topology name/namespace, one property each
@@ -21,7 +18,7 @@ STEER_PROPERTY: Final = "kodo-steer"  # on subscriptions: live orders for worker
 STEER_HISTORY_PROPERTY: Final = "kodo-steer-history"  # on subscriptions: the last orders that people gave and took back
 
 # --- on messages
-PREFIX: Final = RESERVED_PREFIX
+PREFIX: Final = "kodo-"
 ID: Final = "kodo-id"  # identity for deduplication, stamped by a producer or an outbox row
 MAX_ID: Final = 1_024  # characters of it: a longer one names nothing
 SEQ: Final = "kodo-seq"  # producer run, partition and number, for gap detection
@@ -38,7 +35,7 @@ REASON: Final = "kodo-reason"  # short, no secrets
 ERROR: Final = "kodo-error"  # redacted text of the error that its last failed run ended with
 REDACTED: Final = "[redacted]"  # stands in these two for what was taken out
 ERROR_STACK: Final = "kodo-error-stack"  # redacted end of that error's stack: module.function:line, the innermost last
-MAX_ERROR: Final = MAX_ERROR_SIZE  # bytes of each of the two
+MAX_ERROR: Final = 2_048  # bytes of each of the two
 QUOTA: Final = "kodo-quota"  # a quota has counted this message: retries do not count again, a recall does
 HOP: Final = "kodo-hop"  # number of moves so far
 ROUTES: Final = "kodo-routes"  # how many of them a route made

@@ -164,12 +164,12 @@ def _run(tasks: Sequence[Task], fleet: FleetPlan, approval: Approval, verb: str)
     absent = [member.context for member in fleet.unreached]
     listen = ApplyProgress(stream_json=approval.json_output)
     stopping = interruptible("finishing the running calls", "The next plan shows what is left.")
-    said = tell if approval.verbose else _quiet
+    progress_line = tell if approval.verbose else _quiet
     try:
         commit = command_target.commit_of(tasks[0].plan.paths)
         options = RunOptions(command_target.who(), approval.lock_timeout, verb, commit)
         with stopping as stop, listen as progress:
-            ended = run_fleet(tasks, absent, options, listen=progress.of, stop=stop, tell=said)
+            ended = run_fleet(tasks, absent, options, listen=progress.of, stop=stop, tell=progress_line)
     finally:
         if approval.verbose and fleet.only is not None:
             command_target.tell_total(tasks[0].session)
