@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import ClusterError
-from kodoctl.formatting import many
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, subscription_path, topic_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until
 from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_topic
+from kodoctl.text.formatting import many
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:

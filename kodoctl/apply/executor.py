@@ -22,11 +22,11 @@ from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.topology.resources import NamespaceResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
+    from kodoctl.apply.journal import Journal
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.binary.client import BrokerClient
-    from kodoctl.pulsar.control.journal import Journal
+    from kodoctl.pulsar.values.live_objects import Live
 
 _LOST: Final = "the lease was lost"
 _UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"

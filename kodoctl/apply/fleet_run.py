@@ -1,5 +1,5 @@
-"""Carries out the plans of several clusters side by side: each as if it were alone, but for where they wait for each
-other.
+"""Carries out the plan of one cluster, or of several side by side: each as if it were alone, but for where they wait for
+each other.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kodoctl.apply.barrier import ClusterBarrier, Participant
 from kodoctl.apply.run import RunOptions, run
 from kodoctl.errors import KodoctlError, LockedError, RefusedError
+from kodoctl.plan.fleet import ONLY
 
 if TYPE_CHECKING:
     from kodoctl.apply.report import ApplyReport, Listen
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One cluster's plan and the way to it."""
+    """One cluster's plan and the way to it; the context of the only cluster of a command is `ONLY`."""
 
     context: str
     session: Session
@@ -52,11 +53,15 @@ def run_fleet(
     stop: threading.Event,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[ClusterResult, ...]:
-    """Applies a plan to several clusters. Returns each cluster's result, in the order of the tasks.
+    """Applies a plan to its clusters. Returns each cluster's result, in the order of the tasks. Errors of the only cluster
+    of a command raise, in the calling thread.
 
     `absent`: clusters that could not be planned. Their creates and updates were not made, so nothing is deleted
     anywhere. `listen`: makes the listener of each context.
     """
+    if tasks[0].context == ONLY:
+        report = run(tasks[0].session, tasks[0].plan, options, listen=listen(ONLY), stop=stop, tell=tell)
+        return (ClusterResult(ONLY, report),)
     barrier = ClusterBarrier([*(task.context for task in tasks), *absent])
     for name in absent:
         barrier.participant(name).leave(refusing=False)
@@ -66,7 +71,7 @@ def run_fleet(
         party = barrier.participant(task.context)
         return _carry_out(task, party, options, listeners[task.context], stop, tell)
 
-    with ThreadPoolExecutor(max(1, len(tasks)), thread_name_prefix="cluster") as pool:
+    with ThreadPoolExecutor(len(tasks), thread_name_prefix="cluster") as pool:
         return tuple(pool.map(carry_out, tasks))
 
 

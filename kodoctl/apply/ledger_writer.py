@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, LedgerPlan, entries_written
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
+from kodoctl.pulsar.values import ledger as ledgers
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, NamespaceResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.values.live_objects import Live
 
 Key = tuple[NamespaceName, str]
 

@@ -13,27 +13,28 @@ from kodoctl.apply import namespaces
 from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.executor import Executor
 from kodoctl.apply.fenced_admin import FencedAdmin
+from kodoctl.apply.journal import Heading, Journal
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
-from kodoctl.formatting import time_text
 from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
+from kodoctl.plan.live.planner import rejudge, scope_of_plan
 from kodoctl.plan.partial_access import refuse_reduced
 from kodoctl.plan.staleness import of_others, other_cluster, staleness
-from kodoctl.planning.planner import rejudge, scope_of_plan
 from kodoctl.pulsar.admin.broker_info import read_server
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.control.control_namespace import ensure_control_namespace, read_control_namespace, write_index
-from kodoctl.pulsar.control.journal import Heading, Journal, read_journal
+from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.control.lease import hold
 from kodoctl.pulsar.inventory.live_inventory import read_live
+from kodoctl.text.formatting import time_text
 from kodoctl.topology.resources import TenantResource
 
 if TYPE_CHECKING:
     from kodoctl.apply.report import ApplyReport, Listen
-    from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.session import Session
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import NamespaceName
 
 
@@ -129,7 +130,7 @@ def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceNam
         return None
     for namespace in spaces:
         with contextlib.suppress(ClusterError):
-            found = history.read(read_journal(session.admin, session.client, namespace)).applies
+            found = history.read(map(history.parse, read_journal(session.admin, session.client, namespace))).applies
             if earlier := history.earlier_apply(found, plan_file.to_json(plan)):
                 detail = _application_text(earlier, namespace, latest=earlier is found[-1])
                 return error("K533", "the plan was applied already", detail)

@@ -25,10 +25,10 @@ from kodoctl.topology.resources import (
 
 if TYPE_CHECKING:
     from kodoctl.apply.ledger_writer import LedgerWriter
-    from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
     from kodoctl.plan.schedule import Step
     from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.values.live_objects import Live
 
 
 class StepWriter:

@@ -16,17 +16,18 @@ from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
 from kodoctl.plan.field_diff import is_equal
-from kodoctl.plan.policy_levels import PolicyLevels, validates
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.confirmed_write import poll_until
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
 from kodoctl.pulsar.inventory.live_inventory import list_topics
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
+from kodoctl.pulsar.values.live_objects import validates
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
+    from kodoctl.plan.policy_levels import PolicyLevels
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.binary.client import BrokerClient
     from kodoctl.topology.model.policies import Policies

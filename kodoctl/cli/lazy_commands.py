@@ -14,7 +14,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from kodoctl.extension_points import load
+from kodoctl.cli.common.extension_points import load
 
 
 class LazyCommand(TyperCommand):

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from kodoctl import __version__
+from kodoctl.cli.common.console import run_application
 from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
-from kodoctl.console import run_application
 
 
 class Commands(LazyGroup):

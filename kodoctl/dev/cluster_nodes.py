@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.dev import process
 from kodoctl.dev.dev_errors import failure, not_found
 from kodoctl.dev.process import Process
-from kodoctl.private_files import make_private, write_private
+from kodoctl.host.private_files import make_private, write_private
 
 if TYPE_CHECKING:
     from kodoctl.dev.instance import Folder

@@ -16,8 +16,8 @@ from kodoctl.dev.instance import Auth, Homes, Instance
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.dev.tokens import ADMIN, token_file
-from kodoctl.private_files import make_private, write_private
-from kodoctl.programs import find_program
+from kodoctl.host.private_files import make_private, write_private
+from kodoctl.host.programs import find_program
 
 if TYPE_CHECKING:
     from kodoctl.dev.process import Process

@@ -23,7 +23,7 @@ from kodoctl.dev.ports import HOST, ClusterPorts, Ports
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.errors import UsageError, error
-from kodoctl.private_files import make_private, write_private
+from kodoctl.host.private_files import make_private, write_private
 
 FORMAT_VERSION: Final = 1
 STANDALONE: Final = "standalone"

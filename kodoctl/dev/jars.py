@@ -20,7 +20,7 @@ from kodoctl.dev.dev_errors import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.instance import take_lock
 from kodoctl.dev.maven_output import FULL, downloaded, explain
 from kodoctl.dev.progress import Download, ProgressStep, Tell
-from kodoctl.programs import find_program
+from kodoctl.host.programs import find_program
 
 if TYPE_CHECKING:
     from kodoctl.errors import KodoctlError

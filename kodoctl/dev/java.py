@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.dev.dev_errors import failure
-from kodoctl.programs import find_program
+from kodoctl.host.programs import find_program
 
 MAIN_CLASS: Final = "org.apache.pulsar.PulsarStandaloneStarter"
 HEAP_MB: Final = 512

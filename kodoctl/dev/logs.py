@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from kodoctl.dev.typed_command import typed
-from kodoctl.escaping import one_line
+from kodoctl.text.escaping import one_line
 
 LIMIT: Final = 15
 _WIDTH: Final = 300

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config
-from kodoctl.private_files import make_private, write_private
+from kodoctl.host.private_files import make_private, write_private
 
 if TYPE_CHECKING:
     from kodoctl.dev.instance import Folder

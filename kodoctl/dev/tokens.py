@@ -15,7 +15,7 @@ from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.typed_command import typed
 from kodoctl.errors import UsageError, error
-from kodoctl.private_files import make_private, write_private
+from kodoctl.host.private_files import make_private, write_private
 from kodoctl.pulsar.connection.secret import Secret
 
 ADMIN: Final = "admin"

@@ -1,2 +1,2 @@
 # pure: every branch is tested
-"""Plan of changes: inventories, changes, order, danger, the plan file. Pure: no HTTP, no clock, no printing."""
+"""Plan of changes: declared objects, changes, order, danger, the plan file. Pure but for `live`: no HTTP, no clock."""

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.formatting import shortened, value_text
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Action, Change, Create, Update, action_of, with_context
+from kodoctl.plan.changes import Change, Create, Update, action_of, with_context
 from kodoctl.plan.staleness import other_cluster
+from kodoctl.text.formatting import shortened, value_text
 
 if TYPE_CHECKING:
+    from kodoctl.documents.plan_actions import Action
     from kodoctl.plan.plan import Plan
     from kodoctl.topology.resources import Address
 

@@ -7,28 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.topology.resources import Address, NamespaceResource, Resource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic, Where
     from kodoctl.topology.model.policies import PolicyValue
-
-
-class Action(StrEnum):
-    """The verbs of the plan, with the symbol people read."""
-
-    CREATE = "create"
-    UPDATE = "update"
-    DELETE = "delete"
-    ADOPT = "adopt"
-    FORGET = "forget"
-
-    @property
-    def symbol(self) -> str:
-        """`+ ~ - ○ .`"""
-        return {"create": "+", "update": "~", "delete": "-", "adopt": "○", "forget": "."}[self.value]
 
 
 class Origin(StrEnum):
@@ -47,7 +33,6 @@ class Effective:
     source: str
 
 
-POLICY_PREFIX: Final = "policies."  # of the names of fields in JSON
 FieldName = Literal["partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery"]
 
 

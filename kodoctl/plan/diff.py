@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Remedy, error
-from kodoctl.formatting import many, shortened
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -20,14 +19,15 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.field_diff import FieldDiff, grant_fields, schema_fields, unsupported_changes
-from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
-from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import OwnershipRecords, claim, foreign_ledgers
 from kodoctl.plan.ownership_decision import (
     OwnershipAction,
     decide_declared,
     decide_undeclared,
 )
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
+from kodoctl.text.formatting import many, shortened
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -40,6 +40,7 @@ from kodoctl.topology.resources import (
 )
 
 if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, DesiredObject
     from kodoctl.plan.targeting import TargetedObjects
 
 HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is half there: nobody can rely on it

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, assert_never
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.ledger import OwnershipKind
+from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, DriftDocument
-    from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.values.live_objects import Live
 
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in a partitioned one's place.
 # Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.

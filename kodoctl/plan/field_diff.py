@@ -29,7 +29,8 @@ from kodoctl.topology.resources import (
 from kodoctl.topology.units import UNLIMITED
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
+    from kodoctl.plan.inventory import Desired, DesiredObject
+    from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.names import NamespaceName
 
 # A topic's value that, once set, can only be set back to this: DELETE answers 405, null is stored as false.

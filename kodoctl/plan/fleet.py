@@ -1,7 +1,7 @@
-"""One plan over several clusters: a plan for each, the clusters that could not be reached, and differences.
+"""Plans of the clusters that a command reaches, one or several: a plan for each, those without one, and differences.
 Pure.
 
-Its file holds the whole plan of each cluster, bound to that cluster as ever, under the name of its context.
+The file of several holds the whole plan of each cluster, bound to that cluster as ever, under the name of its context.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl import __version__
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan import serialization
+from kodoctl.plan import plan_file, serialization
 from kodoctl.plan.changes import Delete
-from kodoctl.plan.plan_file import from_json, opened, parsed
-from kodoctl.plan.plan_file import to_json as plan_to_json
 
 if TYPE_CHECKING:
     from kodoctl.documents.fleet_document import DifferingChange, FleetDifference, FleetDocument
     from kodoctl.plan.plan import Plan
 
 FORMAT_VERSION: Final = 1
+ONLY: Final = ""
+"""Stands for a context where there is one cluster, and for the context of a plan file of one, which does not name it."""
 Json = dict[str, Any]
 
 
@@ -40,6 +40,11 @@ class FleetPlan:
     """The clusters in the order in which they were named."""
 
     members: tuple[Member, ...]
+
+    @property
+    def only(self) -> Plan | None:
+        """The plan of the only cluster; None: there are several."""
+        return self.plans.get(ONLY)
 
     @property
     def plans(self) -> Mapping[str, Plan]:
@@ -71,7 +76,7 @@ def to_json(fleet: FleetPlan) -> FleetDocument:
         "clusters": [
             {
                 "context": member.context,
-                "plan": plan_to_json(member.plan) if member.plan is not None else None,
+                "plan": plan_file.to_json(member.plan) if member.plan is not None else None,
                 "problems": [serialization.diagnostic_to_json(problem) for problem in member.problems],
             }
             for member in fleet.members
@@ -83,9 +88,14 @@ def to_json(fleet: FleetPlan) -> FleetDocument:
     return document
 
 
+def alone(plan: Plan) -> FleetPlan:
+    """The fleet that is one cluster."""
+    return FleetPlan((Member(ONLY, plan),))
+
+
 def dumps(fleet: FleetPlan) -> str:
     """The plan file's text."""
-    return json.dumps(to_json(fleet), indent=1)
+    return plan_file.dumps(fleet.only) if fleet.only is not None else json.dumps(to_json(fleet), indent=1)
 
 
 def is_fleet(text: str) -> bool:
@@ -99,7 +109,9 @@ def is_fleet(text: str) -> bool:
 
 def loads(text: str, file: str) -> FleetPlan:
     """A plan file's plans. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
-    return parsed(opened(text, file), file, _from_json)
+    if not is_fleet(text):
+        return alone(plan_file.loads(text, file))
+    return plan_file.parsed(plan_file.opened(text, file), file, _from_json)
 
 
 def _from_json(document: Json) -> FleetPlan:
@@ -107,7 +119,7 @@ def _from_json(document: Json) -> FleetPlan:
         tuple(
             Member(
                 one["context"],
-                from_json(one["plan"]) if one["plan"] is not None else None,
+                plan_file.from_json(one["plan"]) if one["plan"] is not None else None,
                 tuple(serialization.diagnostic_from_json(problem) for problem in one["problems"]),
             )
             for one in document["clusters"]

@@ -13,8 +13,8 @@ from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.plan import Plan, plan_without_files
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
-    from kodoctl.plan.ledger import Ledger
+    from kodoctl.pulsar.values.ledger import Ledger
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.resources import Address
 
 

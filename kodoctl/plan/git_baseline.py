@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.formatting import many
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -25,6 +24,7 @@ from kodoctl.plan.changes import (
     with_context,
 )
 from kodoctl.plan.field_diff import normalize
+from kodoctl.text.formatting import many
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
 
 if TYPE_CHECKING:

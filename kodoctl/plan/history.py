@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan import packing, serialization
+from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, action_of
+from kodoctl.pulsar.values import packed_text
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 from kodoctl.topology.units import LATEST
 
@@ -239,13 +240,13 @@ def _document(one: Applied) -> Json:
 
 def pack(document: str) -> str | None:
     """A plan's text for an entry; None when it is too large for one."""
-    packed = packing.pack(document.encode(), 6)
+    packed = packed_text.pack(document.encode(), 6)
     return packed if len(packed) <= MAX_PLAN else None
 
 
 def unpack(packed: str) -> str:
     """The inverse of pack. Raises ValueError."""
-    return packing.unpack(packed).decode()
+    return packed_text.unpack(packed).decode()
 
 
 def step_json(change: Change, part: str) -> Json:

@@ -7,17 +7,18 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan import ledger as ledgers
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change
-from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.pulsar.values import ledger as ledgers
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.plan.inventory import Desired
     from kodoctl.plan.targeting import TargetedObjects
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.names import NamespaceName
 

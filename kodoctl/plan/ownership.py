@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Remedy, Where, error, note
-from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -20,7 +20,8 @@ from kodoctl.topology.resources import (
 )
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Desired, Live, LiveObject
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.values.live_objects import Live, LiveObject
 
 
 @dataclass(frozen=True, slots=True)

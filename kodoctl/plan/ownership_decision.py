@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ownership import Claim
+from kodoctl.pulsar.values.ledger import OwnershipKind
 
 
 class OwnershipAction(Enum):

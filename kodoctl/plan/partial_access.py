@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, RefusedError, Where, error, warning
-from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
-from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
 
 if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, DesiredObject
     from kodoctl.plan.plan import Plan
     from kodoctl.topology.names import NamespaceName
 

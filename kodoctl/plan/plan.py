@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import Diagnostic, Severity, error, note
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Action, Change, action_of
+from kodoctl.plan.changes import Change, action_of
 from kodoctl.plan.danger.blast_radius import blast_radius
 from kodoctl.plan.danger.broker_settings import broker_config_findings
 from kodoctl.plan.danger.data_loss import DangerRules
@@ -18,7 +19,6 @@ from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.danger.unmet_needs import unmet_needs
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
-from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, SubscriptionFacts
 from kodoctl.plan.ledger_plan import (
     ABSENT,
     ConsumerChange,
@@ -31,12 +31,14 @@ from kodoctl.plan.ledger_plan import (
     renamed_in_part,
 )
 from kodoctl.protocol.overrides import steered_text
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, SubscriptionFacts
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, SubscriptionResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.danger.evidence import Evidence
+    from kodoctl.plan.inventory import Desired
     from kodoctl.plan.targeting import TargetSummary
+    from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.topology.names import NamespaceName
 
 

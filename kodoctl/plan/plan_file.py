@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kodoctl import __version__
+from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Action
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.inventory import ClusterIdentity
-from kodoctl.plan.ledger import Source
 from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
 from kodoctl.plan.plan import Plan
-from kodoctl.plan.targeting import TargetFlags, TargetSummary
+from kodoctl.plan.targeting import TargetSummary
+from kodoctl.pulsar.values.ledger import Source
+from kodoctl.pulsar.values.live_objects import ClusterIdentity
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 from kodoctl.topology.resource_json import (
     NAMESPACE,
@@ -33,6 +33,7 @@ from kodoctl.topology.resource_json import (
     record_to_json,
     text,
 )
+from kodoctl.topology.target_flags import TargetFlags
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import PlanAllowances, PlanDocument, PlanOwner, PlanPart, PlanSummary

@@ -11,7 +11,7 @@ from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import NamespaceResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.model.policies import Policies, PolicyValue
 
 NamespaceChanges = Mapping[NamespaceName, tuple[PolicyChange, ...]]
@@ -54,8 +54,3 @@ def with_changes(policies: Policies, changes: Iterable[PolicyChange]) -> Policie
     """Policies once these changes are written."""
     changed = {change.policy: change.after for change in changes}
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}
-
-
-def validates(namespace: Policies, broker: Policies) -> bool:
-    """True if schemas are enforced on topics without a value of their own."""
-    return namespace.get("schema_validation", broker.get("schema_validation")) is True

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.formatting import many
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import (
     Adopt,
@@ -25,10 +24,11 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.field_diff import is_equal, normalize
-from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
+from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.text.formatting import many
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -40,7 +40,7 @@ from kodoctl.topology.resources import (
 )
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live, LiveObject
+    from kodoctl.pulsar.values.live_objects import Live, LiveObject
 
 
 class _ForeignError(Exception):

@@ -7,10 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
+from kodoctl.documents.plan_actions import POLICY_PREFIX
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where
-from kodoctl.formatting import value_text
 from kodoctl.plan.changes import (
-    POLICY_PREFIX,
     Adopt,
     Change,
     ChangeContext,
@@ -26,6 +25,7 @@ from kodoctl.plan.changes import (
     Update,
     action_of,
 )
+from kodoctl.text.formatting import value_text
 from kodoctl.topology.model.policies import from_json, to_json
 from kodoctl.topology.resource_json import (
     NUMBER,

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.formatting import many, shortened
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, action_of
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
+from kodoctl.text.formatting import many, shortened
 from kodoctl.topology.resources import Address, SubscriptionResource, TenantResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.values.live_objects import Live
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ not compared.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.expressions.evaluator import like
 from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -27,39 +25,14 @@ from kodoctl.topology.resources import (
     topic_address,
     topic_of_address,
 )
+from kodoctl.topology.target_flags import TargetFlags, fits
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.model.policies import PolicyValue
 
 _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is checked against the namespace's of the other
-
-
-@dataclass(frozen=True, slots=True)
-class TargetFlags:
-    """Values of the flags: addresses, or patterns of them in which `*` stands for any text, `/` included."""
-
-    targets: tuple[str, ...] = ()
-    excludes: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.targets or self.excludes)
-
-    def names(self, address: Address) -> bool:
-        """True if the flags alone choose an address."""
-        return self.targeted(address) and not self.excluded(address)
-
-    def targeted(self, address: Address) -> bool:
-        """True if a target fits; without any, all do."""
-        return not self.targets or any(_fits(pattern, address) for pattern in self.targets)
-
-    def excluded(self, address: Address) -> bool:
-        """True if an exclusion fits."""
-        return any(_fits(pattern, address) for pattern in self.excludes)
-
-
-WHOLE: Final = TargetFlags()
-"""No flags: nothing is left out."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +96,6 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     return TargetedObjects(addresses, known, portion)
 
 
-def _fits(pattern: str, address: Address) -> bool:
-    if "*" not in pattern:
-        return pattern == address
-    plain = re.sub(r"([\\%_])", r"\\\1", pattern)
-    return like(address, plain.replace("*", "%"), fold=False)
-
-
 def _known(desired: Desired, live: Live) -> frozenset[Address]:
     """Everything a plan of these files could be about."""
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
@@ -141,7 +107,7 @@ def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
     wrong = [
         error("K426", "object not found in the plan", f"{flag} {pattern}: {_nearest(pattern, known)}")
         for flag, pattern in flagged
-        if not any(_fits(pattern, address) for address in known)
+        if not any(fits(pattern, address) for address in known)
     ]
     if wrong:
         raise UsageError(*wrong)

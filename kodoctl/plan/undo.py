@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error, note
-from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -26,11 +25,12 @@ from kodoctl.plan.changes import (
 )
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.field_diff import is_equal, normalize
-from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, plan_without_files, reading_order
 from kodoctl.plan.policy_levels import with_changes
+from kodoctl.pulsar.values import ledger as ledgers
+from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -45,10 +45,10 @@ from kodoctl.topology.resources import (
 )
 
 if TYPE_CHECKING:
-    from kodoctl.plan.danger.evidence import Evidence
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.history import Applied
-    from kodoctl.plan.inventory import Live, LiveObject
+    from kodoctl.pulsar.values.evidence import Evidence
+    from kodoctl.pulsar.values.live_objects import Live, LiveObject
 
 K422 = "changed since the apply that is to be undone"
 K423 = "a step that cannot be undone"

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kodoctl.formatting import time_text
 from kodoctl.protocol.overrides import FORMAT, InvalidOverridesError, Override, parse, printed, until_text
+from kodoctl.text.formatting import time_text
 
 MAX_CHANGES: Final = 20
 _LATEST: Final = 10**15  # ms since the epoch

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from kodoctl.formatting import time_text
 from kodoctl.protocol.slot_bounds import SlotBounds
+from kodoctl.text.formatting import time_text
 from kodoctl.topology.names import Level
 from kodoctl.topology.units import LATEST, Rate, UnitError
 

@@ -10,7 +10,7 @@ from typing import Final
 # --- on Pulsar objects (the admin side)
 OWNER_PROPERTY: Final = "kodoctl"  # on topics and subscriptions: the name of the topology that owns them
 LEDGER_PREFIX: Final = "kodoctl.topology/"  # on namespaces: the ownership ledger of one topology
-CONTROL_NAMESPACE: Final = "kodoctl"  # in every Pulsar tenant: lease and journal topics, UUID, index
+CONTROL_NAMESPACE: Final = "kodoctl"  # lease and journal topics, UUID, index
 UUID_PROPERTY: Final = "kodoctl.uuid"
 INDEX_PREFIX: Final = "kodoctl.index/"  # on the control namespace: topology name -> its namespaces, as first written
 PLACE_PREFIX: Final = "kodoctl.place/"  # on the control namespace: topology name/namespace, one property each

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]

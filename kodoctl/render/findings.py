@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from kodoctl import __version__
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.errors.codes import CODES
-from kodoctl.escaping import one_line
-from kodoctl.formatting import many
 from kodoctl.render.github_annotations import annotation
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.topology.lint.linter import LintReport

@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.escaping import code, markdown, one_line
-from kodoctl.formatting import MAX_LISTED, many
-from kodoctl.plan.changes import Action
+from kodoctl.documents.plan_actions import Action
 from kodoctl.render import plan_words as words
 from kodoctl.render.html_page import page
-from kodoctl.render.line import Line
 from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import page_finding, plan_parts
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import body_lines, finding_lines
+from kodoctl.text.escaping import code, markdown, one_line
+from kodoctl.text.formatting import MAX_LISTED, many
+from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.fleet_document import DifferingChange, FleetDocument, FleetMember

@@ -8,7 +8,7 @@ from typing import Final
 
 import networkx as nx
 
-from kodoctl.escaping import printable
+from kodoctl.text.escaping import printable
 from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import State
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import many, time_text
-from kodoctl.render.line import Line
 from kodoctl.render.plan_text import change_lines
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many, time_text
+from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.history_document import ApplyRow

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.formatting import shortened
 from kodoctl.render import plan_words as words
+from kodoctl.text.formatting import shortened
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument

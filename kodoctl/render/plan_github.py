@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.escaping import one_line
 from kodoctl.render import plan_words as words
 from kodoctl.render.github_annotations import annotation
 from kodoctl.render.plan_folding import gathered
+from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import FilePosition, PlanDocument

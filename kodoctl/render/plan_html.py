@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.escaping import one_line
 from kodoctl.render import plan_words as words
 from kodoctl.render.html_page import page
 from kodoctl.render.plan_folding import alike, gathered, loses, names_of
 from kodoctl.render.plan_text import grouped
+from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.escaping import code, markdown, one_line
-from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
 from kodoctl.render.plan_folding import gathered
+from kodoctl.text.escaping import code, markdown, one_line
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import MAX_LISTED, many
 from kodoctl.render import plan_words as words
-from kodoctl.render.line import Line
 from kodoctl.render.plan_folding import alike, gathered, loses, names_of
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import MAX_LISTED, many
+from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import many, value_text
-from kodoctl.plan.changes import POLICY_PREFIX, Action
+from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many, value_text
 from kodoctl.topology.names import WAITING_STATES
 
 if TYPE_CHECKING:

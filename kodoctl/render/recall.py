@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import age_text, many, time_text
 from kodoctl.protocol.sequence_numbers import NOBODY
-from kodoctl.render.line import Line
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import age_text, many, time_text
+from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import (

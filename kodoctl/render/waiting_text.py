@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.escaping import one_line, printable
-from kodoctl.formatting import age_text, many
-from kodoctl.render.line import Line
+from kodoctl.text.escaping import one_line, printable
+from kodoctl.text.formatting import age_text, many
+from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.waiting_document import (

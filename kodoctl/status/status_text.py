@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import age_text, many
 from kodoctl.protocol.overrides import steered_text
-from kodoctl.render.line import Line
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import age_text, many
+from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from kodoctl.expressions.filter_errors import ConditionError
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 from kodoctl.topology import defaults
 from kodoctl.topology.model.subscription import Limit, QuotaLimit, RateLimit
 from kodoctl.topology.names import WAITING_STATES, Level, RouteMoment, State, TopicName, produced_topic

@@ -17,6 +17,8 @@ _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _IN_PATH: Final = re.compile(r"(?!\.\.?$)[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"-partition-\d+", re.ASCII)
 _LAST_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
+RESERVED_PREFIX: Final = "kodo-"  # of names that no file and no message may choose
+RESERVED_NAMESPACE: Final = "kodoctl"  # in every Pulsar tenant
 HOLDER: Final = "kodo-hold"
 AUDIT_SUFFIX: Final = "-AUDIT"
 

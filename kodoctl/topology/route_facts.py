@@ -17,8 +17,7 @@ from kodoctl.expressions.ast import Node, Value, ValueKind
 from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagnostics
 from kodoctl.expressions.parser import read
 from kodoctl.expressions.vocabulary import Vocabulary
-from kodoctl.protocol.properties import PREFIX
-from kodoctl.topology.names import State
+from kodoctl.topology.names import RESERVED_PREFIX, State
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import Level
@@ -103,7 +102,9 @@ ROUTE_FACTS: Final[dict[str, RouteFact]] = {
     "payload_size": RouteFact(ValueKind.NUMBER, "bytes of payload", lambda facts: float(facts.size)),
 }
 # fmt: on
-_VOCABULARY: Final = Vocabulary({name: fact.kind for name, fact in ROUTE_FACTS.items()}, payload=False, hidden=PREFIX)
+_VOCABULARY: Final = Vocabulary(
+    {name: fact.kind for name, fact in ROUTE_FACTS.items()}, payload=False, hidden=RESERVED_PREFIX
+)
 
 
 @lru_cache(maxsize=1024)  # lint asks again and again

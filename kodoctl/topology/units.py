@@ -15,6 +15,7 @@ LATEST: Final = 253_402_214_399_999
 """The last moment that is believed of a message, in ms since the epoch: the end of 9999-12-30, so that it, in any time zone, and
 the beginning of the next day are years that Spark, Python and a date's text have. Pulsar takes any 64 bits for a time.
 """
+MAX_ERROR_SIZE: Final = 2_048  # bytes of an error's text, and of its stack, that are added to a message
 Unlimited = Literal["unlimited"]
 
 _DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

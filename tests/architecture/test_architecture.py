@@ -34,7 +34,6 @@ def _speaks(path: Path) -> bool:
         or name.startswith(("kodoctl/cli/", "consumer/kodo_consumer/cli/"))
         or name
         in (
-            "kodoctl/console.py",
             "pipeline/kodo_pipeline/landing/command_options.py",
             "pipeline/kodo_pipeline/spark/spark_progress.py",
             "pipeline/kodo_pipeline/run/run_service.py",  # ends a process whose run cannot be ended
@@ -43,7 +42,7 @@ def _speaks(path: Path) -> bool:
             "consumer/kodo_consumer/running/multi_run.py",
             "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
             "kodoctl/pulsar/connection/secret.py",  # in tasks of Spark's, which have no command line of ours
-            "kodoctl/programs.py",  # of processes that it starts
+            "kodoctl/host/programs.py",  # of processes that it starts
         )
     )
 

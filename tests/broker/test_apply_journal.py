@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kodoctl.cli.common import command_target
-from kodoctl.plan.history import pack
+from kodoctl.plan.history import pack, parse
 from kodoctl.pulsar.connection.connection import Flags, connect
 from kodoctl.pulsar.control.control_namespace import lease_topic
 from kodoctl.pulsar.control.journal import read_journal
@@ -23,7 +23,7 @@ PLAIN = "{policies: {ttl: %s}, subscriptions: {s: {states: [], dead_letter: fals
 def _journal(workspace: Workspace) -> list[dict[str, object]]:
     flags = Flags(None, workspace.broker.admin_url, workspace.broker.broker_url, None)
     with Session(connect(flags, {}, workspace.folder)) as session:
-        return list(read_journal(session.admin, session.client, NamespaceName.parse(workspace.namespace)))
+        return list(map(parse, read_journal(session.admin, session.client, NamespaceName.parse(workspace.namespace))))
 
 
 def test_every_write_is_announced_and_ended_in_the_journal(workspace: Workspace) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from kodoctl.cli.common import command_target
 from kodoctl.errors import LockedError
-from kodoctl.plan import ledger
-from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.control.lease import Lease, hold
 from kodoctl.pulsar.control.topic_lock import Lock, lock_holder, take_lock
 from kodoctl.pulsar.session import Session
+from kodoctl.pulsar.values import ledger
+from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.topology.names import NamespaceName
 from tests.brokers.workspace import Workspace
 from tests.services.servers import Answer, Fault, Proxy, Request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kodoctl.plan.ledger import Ledger, decode
+from kodoctl.pulsar.values.ledger import Ledger, decode
 from kodoctl.topology.names import NamespaceName
 from tests.brokers.workspace import Json, Workspace
 

@@ -21,7 +21,7 @@ from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.up import up
 from kodoctl.errors import Diagnostic, KodoctlError, Severity
-from kodoctl.private_files import make_private
+from kodoctl.host.private_files import make_private
 
 if TYPE_CHECKING:
     from kodoctl.dev.resolve import UpFlags

@@ -22,7 +22,7 @@ import kodo_consumer.cli.main as consumer_main
 import pulsar
 import pytest
 
-from kodoctl import console
+from kodoctl.cli.common import console
 from kodoctl.cli.main import main
 from tests.services.servers import Proxy
 

@@ -26,8 +26,8 @@ from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Change, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Desired
+from kodoctl.plan.live.planner import plan_live
 from kodoctl.plan.plan import Plan
-from kodoctl.planning.planner import plan_live
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from tests.brokers.cluster import Cluster

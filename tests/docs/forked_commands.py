@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kodoctl.console import end_process
+from kodoctl.cli.common.console import end_process
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("kodoctl", "kodo-consumer", "python")

@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, Difference, diff
-from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, LiveObject, TopicFacts, desired
-from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
+from kodoctl.plan.inventory import Desired, desired
 from kodoctl.plan.ledger_plan import HELD, LedgerPlan, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
-from kodoctl.plan.targeting import TargetFlags, choose
+from kodoctl.plan.targeting import choose
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, TopicFacts
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, Policies, from_json
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.target_flags import TargetFlags
 
 HERE = NamespaceName("acme", "ns")
 NOW = 1_800_000_000_000

@@ -134,7 +134,7 @@ def publish(workspace: Workspace, place: str, number: str) -> None:
 
 _DYING = """
 import os, sys
-from kodoctl.pulsar.control.journal import Journal
+from kodoctl.apply.journal import Journal
 before = Journal.before
 def until(journal, change, part):
     if change.address.startswith(os.environ["KODOCTL_TEST_DIES_AT"]):

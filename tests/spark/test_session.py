@@ -97,7 +97,7 @@ session.stop()
 """A source of data and a function, each of which Spark runs in a Python of its own, as a command of kodoctl does."""
 NOBODY = """
 import os
-from kodoctl.host_facts import is_listed_user
+from kodoctl.host.host_facts import is_listed_user
 from kodo_pipeline.spark.spark_session import SparkSettings, open_session
 session = open_session(SparkSettings(master="local[1]", light=True, environ=dict(os.environ)))
 session.range(3).write.parquet("rows")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.console import command, say, write_file
+from kodoctl.cli.common.console import command, say, write_file
 from kodoctl.errors import UsageError, error
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.core.state_machine import OVER_LIMIT_REASON
 from kodo_consumer.core.values.envelope import State
 from kodo_consumer.core.values.limit_policy import NOBODY, Limit, kind_of
-from kodoctl.console import finish, say
+from kodoctl.cli.common.console import finish, say
 from kodoctl.errors import ExitCode
-from kodoctl.programs import python_command
+from kodoctl.host.programs import python_command
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from kodo_consumer.runtime.threads import any_left_behind
+from kodoctl.cli.common.console import end_process, run_application
 from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
-from kodoctl.console import end_process, run_application
 
 
 class Commands(LazyGroup):

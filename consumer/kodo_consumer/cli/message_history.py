@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kodoctl.formatting import time_text
 from kodoctl.protocol import properties as names
 from kodoctl.protocol.audit_records import FORMAT_PROPERTY, BrokenAuditError, Record, decode
 from kodoctl.protocol.overrides import Override, OverrideKind
+from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy

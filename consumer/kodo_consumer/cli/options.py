@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from kodo_consumer.sending.environment import ConnectionOptions
+from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import CONNECTION, gathers
-from kodoctl.console import Environment
 
 Topology = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
 Topic = Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")]

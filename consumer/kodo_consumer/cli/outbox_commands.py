@@ -19,10 +19,10 @@ import typer
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
+from kodoctl.cli.common.console import command, one_line, reading, say
 from kodoctl.cli.common.options import gathers
-from kodoctl.console import command, one_line, reading, say
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore

@@ -17,9 +17,9 @@ import typer
 
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.console import columns, command, say, tell, tell_wait
+from kodoctl.cli.common.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
-from kodoctl.host_facts import user_name
+from kodoctl.host.host_facts import user_name
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text, why_invalid, with_override
 from kodoctl.topology.units import Duration, UnitError
 

@@ -15,9 +15,9 @@ import typer
 
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.console import columns, reading, say, tell_wait
+from kodoctl.cli.common.console import columns, reading, say, tell_wait
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:

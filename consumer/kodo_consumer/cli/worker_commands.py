@@ -14,7 +14,7 @@ import typer
 from kodo_consumer.cli.consumer_loading import ready_consumers, tried
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.console import columns, command, judging, report, say, tell
+from kodoctl.cli.common.console import columns, command, judging, report, say, tell
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error, warning
 
 if TYPE_CHECKING:

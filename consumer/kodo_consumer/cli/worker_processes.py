@@ -17,7 +17,7 @@ from kodo_consumer.running.worker_group import GroupMember, WorkerGroup
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.threads import any_left_behind
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.console import command, end_process, prepare_streams, say
+from kodoctl.cli.common.console import command, end_process, prepare_streams, say
 from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.errors import UsageError, error
-from kodoctl.escaping import one_line
 from kodoctl.protocol.properties import TRACE_NAMES
+from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock

@@ -47,7 +47,7 @@ from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult, row_of
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.outbox.table import DIALECTS, HELD, NAME, NEXT_VERSION, PULSAR, SENT, TABLE, lacking, unsent
 from kodoctl.errors import KodoctlError, error
-from kodoctl.escaping import one_line
+from kodoctl.text.escaping import one_line
 
 log = logging.getLogger("kodo.outbox")
 _UNTIMED_ALSO: Final = {"sqlite": [literal_column("typeof(next_push_at) NOT IN ('integer', 'real')", Boolean)]}

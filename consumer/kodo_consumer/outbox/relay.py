@@ -26,8 +26,8 @@ from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.table import MAX_COUNT
 from kodo_consumer.runtime.stray_errors import report_stray_error
 from kodoctl.errors import ClusterError, UsageError
-from kodoctl.escaping import one_line
-from kodoctl.formatting import many
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock

@@ -16,7 +16,7 @@ from kodo_consumer.core.values.object_use import ObjectUse, misused
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.running.multi_run import SAME_SIGNAL_S
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ExitCode
-from kodoctl.programs import imports_as_before, imports_nothing_here
+from kodoctl.host.programs import imports_as_before, imports_nothing_here
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.state.in_flight import InFlight, Stage
 from kodo_consumer.core.state_machine import Delay, Reroute, Rule, decide
-from kodoctl.formatting import duration_text
+from kodoctl.text.formatting import duration_text
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.outcomes import Outcome

@@ -24,8 +24,8 @@ from kodo_consumer.core.values.outcomes import (
     with_error,
 )
 from kodo_consumer.runtime.batch_executor import Batch
-from kodoctl.escaping import one_line
-from kodoctl.formatting import many
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     import asyncio

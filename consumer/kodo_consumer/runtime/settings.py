@@ -18,7 +18,7 @@ from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.core.values.lane_selection import LaneSelection
 from kodo_consumer.core.values.store import KEEP_S
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
-from kodoctl.host_facts import nearest_file, why_a_strangers
+from kodoctl.host.host_facts import nearest_file, why_a_strangers
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.connection.secret import Secret
 

@@ -16,7 +16,7 @@ from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import KodoctlError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader

@@ -17,7 +17,7 @@ from kodo_consumer.core.checks.message_validation import MessageValidator, check
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.values.envelope import State
 from kodoctl.errors import ClusterError, Diagnostic, error
-from kodoctl.host_facts import working_folder
+from kodoctl.host.host_facts import working_folder
 from kodoctl.pulsar.connection.client_options import knock
 from kodoctl.pulsar.connection.connection import Connection, Flags, connect, read_contexts, readable
 

@@ -23,9 +23,9 @@ from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.sending import program_end
 from kodo_consumer.sending.pending_messages import OnStored, PendingMessages, PendingSend
 from kodoctl.errors import ClusterError, KodoctlError, error
-from kodoctl.formatting import many
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY, ProducerWatermark, new_run
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.sending import program_end
 from kodoctl.errors import ClusterError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, check_files, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import (
+    Approval,
+    applying,
+    approval_of,
+    carry_out,
+    check_files,
+    confirm,
+    confirm_all,
+    of_one,
+    show_reviewed,
+)
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.cli.common.command_target import TargetClusters, reaches
+from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, reaches
+from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import bundles
-from kodoctl.cli.plan.plan_views import read_any_plan, read_plan, show_plan
-from kodoctl.cli.plan.planning_flow import PlanFlags, prepare_files
-from kodoctl.console import Environment
+from kodoctl.cli.plan.plan_views import read_plan, read_plans, show_plan
+from kodoctl.cli.plan.planning_flow import PlanFlags, open_all, plan_all, shown_targets
 from kodoctl.errors import RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:
+    from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
 
@@ -72,24 +83,14 @@ def apply(
     if resume is not None:
         with reach.only("--resume").session() as session:
             _resume(session, resume, approval, allow_destroy or ())
-        return
-    from kodoctl.plan.fleet import FleetPlan
-
-    read = read_any_plan(file) if file is not None else None
-    if isinstance(read, FleetPlan) or (reach.several and approved is None):
-        from kodoctl.cli.apply.fleet_apply_flow import apply_several
-
-        apply_several(reach, read, paths, env, given, approval)
-        return
-    with reach.only("--approved").session() as session:
-        if read is not None:
-            _apply_file(session, str(file), read, approval)
-        else:
-            _apply_paths(session, paths, env, given, approval, approved)
+    elif file is not None:
+        _apply_file(reach, file, approval.approved)
+    else:
+        _apply_paths(reach, paths, env, given, approval, approved)
 
 
 def _apply_paths(  # one for each thing that flags say
-    session: Session,
+    reach: TargetClusters,
     paths: list[str] | None,
     env: str | None,
     given: PlanFlags,
@@ -99,20 +100,30 @@ def _apply_paths(  # one for each thing that flags say
     """Plans, prints the plan, asks for confirmation, and carries the plan out. `approved`: the plan file that
     replaces the confirmation; None: the user confirms.
     """
+    from kodoctl.plan.fleet import alone
     from kodoctl.plan.ledger_plan import ledger_pending
 
-    reviewed = read_plan(approved) if approved is not None else None
-    prepared = prepare_files(session, paths, env, given, verbose=approval.verbose)
-    planned = shown_plan(prepared.plan, session, approval)
-    if reviewed is not None:
-        planned, approval = _as_approved(planned, reviewed, str(approved)), approval.approved
-    if planned.empty and not ledger_pending(planned.owners, prepared.live):
-        return
-    if not planned.empty:
-        if session.client.available:
-            session.client.get()  # whoever has no way to a broker answers no question for nothing
-        confirm(session.connection, approval, question="Apply these changes?")
-    carry_out(session, planned, approval)
+    if approved is not None:
+        reach.only("--approved")
+    with open_all(reach.by_context) as sessions:
+        reviewed = read_plan(approved) if approved is not None else None
+        planned = plan_all(sessions, paths, env, given, verbose=approval.verbose)
+        fleet = planned.fleet
+        show_reviewed(sessions, fleet, approval)
+        if reviewed is not None and fleet.only is not None:
+            fleet, approval = alone(_as_approved(fleet.only, reviewed, str(approved))), approval.approved
+        waiting = [
+            name
+            for name, plan in sorted(fleet.plans.items())
+            if not plan.empty or ledger_pending(plan.owners, planned.prepared[name].live)
+        ]
+        if waiting and not fleet.empty:
+            for session in sessions.values() if fleet.only is not None else ():
+                if session.client.available:
+                    session.client.get()  # whoever has no way to a broker answers no question for nothing
+            question = "Apply these changes?" if fleet.only is not None else "Apply these changes to all of them?"
+            confirm_all([sessions[name] for name in waiting], approval, question=question)
+        carry_out(sessions, fleet, approval, waiting=waiting)
 
 
 def _check_planned(given: PlanFlags) -> None:
@@ -140,36 +151,59 @@ def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
     from kodoctl.plan.partial_access import refuse_reduced
 
     if reviewed.refused:
-        raise RefusedError(
-            error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
-        )
+        raise _refused(file)
     refuse_reduced(reviewed, file)
     if findings := unapproved_changes(planned, reviewed):
         raise RefusedError(*findings)
     return with_reviewed_evidence(planned, reviewed)
 
 
-def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) -> None:
-    """Exactly this plan: bound to the cluster, to the files and to every object it touches."""
+def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
+    """Exactly these plans: each bound to its cluster, to the files and to every object it touches."""
+    from kodoctl.plan.fleet import ONLY
     from kodoctl.plan.partial_access import refuse_reduced
 
-    refuse_reduced(planned, file)
-    if not approval.json_output:
-        show_plan(planned, command_target.shown_target(session.connection))
-    if planned.refused:
-        raise RefusedError(
-            error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
-        )
-    check_files(planned)
-    confirm(session.connection, approval.approved, question="")
-    carry_out(session, planned, approval)
+    fleet = read_plans(file)
+    with open_all(_of_file(reach, fleet)) as sessions:
+        for plan in fleet.plans.values():
+            refuse_reduced(plan, file)
+        if fleet.only is not None and fleet.refused:
+            if not approval.json_output:
+                show_plan(fleet, shown_targets(sessions))
+            raise _refused(file)
+        show_reviewed(sessions, fleet, approval)
+        for plan in {plan.digest: plan for plan in fleet.plans.values()}.values():
+            check_files(plan)
+        waiting = sorted(name for name, plan in fleet.plans.items() if name == ONLY or not plan.empty)
+        confirm_all([sessions[name] for name in waiting], approval, question="")
+        carry_out(sessions, fleet, approval, waiting=waiting)
+
+
+def _of_file(reach: TargetClusters, fleet: FleetPlan) -> Mapping[str, TargetOptions]:
+    """The clusters of a plan file: flags name the only one, and must name the same ones of several."""
+    if fleet.only is not None:
+        if reach.several:
+            detail = "the plan file is of one cluster: name its context"
+            raise UsageError(error("K548", "one cluster at a time", detail))
+        return reach.by_context
+    names = [member.context for member in fleet.members]
+    asked = {target.context for target in reach.targets if target.context}
+    if (asked and asked != set(names)) or any(target.admin_url for target in reach.targets):
+        detail = f"the plan file is of {', '.join(names)}: without --context and addresses these are taken"
+        raise UsageError(error("K548", "other clusters than planned", detail))
+    return {name: TargetOptions(name) for name in fleet.plans}
+
+
+def _refused(file: str) -> RefusedError:
+    return RefusedError(error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file)))
 
 
 def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
     """The rest of a plan that was cut off, confirmed and carried out: the journal that has it is no approval."""
-    from kodoctl.planning.undo_planner import prepare_resume
+    from kodoctl.plan.live.undo_planner import prepare_resume
 
     rest = prepare_resume(session, command_target.parse_namespace(namespace), destroy)
-    planned = shown_plan(rest, session, approval)
+    sessions, fleet = of_one(session, rest)
+    show_reviewed(sessions, fleet, approval)
     confirm(session.connection, approval, question="Continue with these changes?")
-    carry_out(session, planned, approval, verb="resume")
+    carry_out(sessions, fleet, approval, verb="resume")

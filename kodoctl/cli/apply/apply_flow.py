@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import typer
 
 from kodoctl.cli.apply.apply_progress import ApplyProgress
-from kodoctl.cli.apply.apply_report import report_json, show_report
+from kodoctl.cli.apply.apply_report import show_problem, show_result
 from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.console import command, finish, is_terminal, one_line, say, tell
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import interruptible
 from kodoctl.cli.plan.plan_views import show_plan
-from kodoctl.console import command, finish, is_terminal, one_line, say, tell
-from kodoctl.errors import ExitCode, RefusedError, UsageError, error
+from kodoctl.cli.plan.planning_flow import shown_targets
+from kodoctl.errors import ExitCode, KodoctlError, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
+    from kodoctl.apply.fleet_run import ClusterResult, Task
+    from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.pulsar.session import Session
@@ -136,39 +137,79 @@ def writes() -> Iterator[None]:
 
 
 @writes()
-def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "apply") -> None:
+def carry_out(
+    sessions: Mapping[str, Session],
+    fleet: FleetPlan,
+    approval: Approval,
+    *,
+    waiting: Collection[str] | None = None,
+    verb: str = "apply",
+) -> None:
     """Runs the apply and prints its report. The exit code is 0 only if everything was done.
 
-    `verb`: for the journal.
+    `waiting`: the contexts with something to do, None for all. `verb`: for the journal.
     """
-    from kodoctl.apply.run import RunOptions, run
+    from kodoctl.apply.fleet_run import Task
 
-    tell_without_port(session)
+    plans = fleet.plans
+    tasks = [Task(name, sessions[name], plans[name]) for name in plans if waiting is None or name in waiting]
+    ended = _run(tasks, fleet, approval, verb) if tasks else ()
+    for one in ended:
+        show_result(one, json_output=approval.json_output)
+    _tell_unreached(fleet, approval)
+    _finish(ended, fleet)
+
+
+def _run(tasks: Sequence[Task], fleet: FleetPlan, approval: Approval, verb: str) -> tuple[ClusterResult, ...]:
+    """The results of the tasks, whose progress is shown. Ctrl-C stops them after their running calls."""
+    from kodoctl.apply.fleet_run import run_fleet
+    from kodoctl.apply.run import RunOptions
+
+    for task in tasks:
+        _tell_without_port(task.session)
+    absent = [member.context for member in fleet.unreached]
+    listen = ApplyProgress(stream_json=approval.json_output)
+    stopping = interruptible("finishing the running calls", "The next plan shows what is left.")
+    progress_line = tell if approval.verbose else _quiet
     try:
-        options = RunOptions(command_target.who(), approval.lock_timeout, verb, command_target.commit_of(plan.paths))
-        with interruptible_apply() as stop, ApplyProgress(stream_json=approval.json_output) as progress:
-            result = run(
-                session,
-                plan,
-                options,
-                listen=progress,
-                stop=stop,
-                tell=tell if approval.verbose else quiet,
-            )
+        commit = command_target.commit_of(tasks[0].plan.paths)
+        options = RunOptions(command_target.who(), approval.lock_timeout, verb, commit)
+        with stopping as stop, listen as progress:
+            ended = run_fleet(tasks, absent, options, listen=progress.of, stop=stop, tell=progress_line)
     finally:
-        if approval.verbose:
-            command_target.tell_total(session)
-    if approval.json_output:
-        say(json.dumps(report_json(result)))
-    else:
-        show_report(result)
-    if result.interrupted:
+        if approval.verbose and fleet.only is not None:
+            command_target.tell_total(tasks[0].session)
+    if fleet.only is None and not approval.json_output:
+        say()
+    return ended
+
+
+def _tell_unreached(fleet: FleetPlan, approval: Approval) -> None:
+    for member in fleet.unreached:
+        status = "not planned, not applied"
+        show_problem(member.context, status, member.problems, json_output=approval.json_output)
+    if fleet.unreached and not approval.json_output:
+        say("Running the same command again, once it answers, continues with what is left.")
+
+
+def _finish(ended: Sequence[ClusterResult], fleet: FleetPlan) -> None:
+    """Exits with the code of the clusters' results. A refusal or a held lease comes first: then nothing was
+    written anywhere.
+    """
+    for one in ended:
+        if one.problem is not None and one.problem.exit_code != ExitCode.ERROR and not _held_back(one.problem):
+            finish(one.problem.exit_code)
+    if any(one.report is not None and one.report.interrupted for one in ended):
         finish(ExitCode.INTERRUPTED)
-    if not result.complete or result.notes:
+    if fleet.unreached or not all(one.complete for one in ended):
         finish(ExitCode.ERROR)
 
 
-def tell_without_port(session: Session) -> None:
+def _held_back(problem: KodoctlError) -> bool:
+    return any(one.code == "K549" for one in problem.diagnostics)
+
+
+def _tell_without_port(session: Session) -> None:
     """Prints the limits of an apply that cannot reach the binary port of the broker."""
     if not session.client.available:
         tell(
@@ -176,13 +217,8 @@ def tell_without_port(session: Session) -> None:
         )
 
 
-def quiet(_: str) -> None:
+def _quiet(_: str) -> None:
     """Discards a message about the progress of an apply, for commands without --verbose."""
-
-
-def interruptible_apply() -> AbstractContextManager[threading.Event]:
-    """An event that Ctrl-C sets: an apply then stops after its running calls."""
-    return interruptible("finishing the running calls", "The next plan shows what is left.")
 
 
 def lock_seconds(text: str) -> float:
@@ -214,10 +250,27 @@ def check_files(plan: Plan) -> None:
         raise RefusedError(error("K543", "the files changed since the plan", detail))
 
 
-def shown_plan(planned: Plan, session: Session, approval: Approval) -> Plan:
-    """The plan, which people have seen by now. Raises RefusedError for one that may not be carried out."""
+def of_one(session: Session, plan: Plan) -> tuple[dict[str, Session], FleetPlan]:
+    """The sessions and the plan of a command that reaches one cluster."""
+    from kodoctl.plan.fleet import ONLY, alone
+
+    return {ONLY: session}, alone(plan)
+
+
+def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
+    """Shows the plan to people. Raises RefusedError for one that may not be carried out."""
     if not approval.json_output:
-        show_plan(planned, command_target.shown_target(session.connection))
-    if planned.refused:
-        raise RefusedError(*(d for d in planned.all_findings() if approval.json_output))
-    return planned
+        show_plan(fleet, shown_targets(sessions))
+    if fleet.refused:
+        findings = [finding for plan in fleet.plans.values() for finding in plan.all_findings()]
+        raise RefusedError(*(findings if approval.json_output else ()))
+
+
+def confirm_all(sessions: Collection[Session], approval: Approval, *, question: str) -> None:
+    """Each protected context by its name; the others together, once, as `confirm` does."""
+    contexts = [session.connection.context for session in sessions]
+    protected = [one for one, context in zip(sessions, contexts, strict=True) if context and context.protected]
+    for session in protected:
+        confirm(session.connection, approval, question="")
+    for session in [one for one in sessions if one not in protected][:1]:
+        confirm(session.connection, approval, question=question)

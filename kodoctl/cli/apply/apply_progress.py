@@ -10,7 +10,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kodoctl.console import columns, printing, say, tell
+from kodoctl.cli.common.console import columns, printing, say, tell
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -57,12 +57,8 @@ class ApplyProgress:
                 self._live.stop()
 
     def of(self, cluster: str) -> Listen:
-        """Listener for the apply of one of several clusters."""
+        """Listener for the apply of one cluster; "": of the only one."""
         return lambda event: self._hear(event, cluster)
-
-    def __call__(self, event: ApplyEvent) -> None:
-        """Listener for an apply of one cluster."""
-        self._hear(event, "")
 
     def _hear(self, event: ApplyEvent, cluster: str) -> None:
         if self._json:
@@ -109,7 +105,7 @@ class ApplyProgress:
 
 def _tail(address: str, width: int) -> str:
     """The end of an address, at most `width` columns wide: the end distinguishes one address from another."""
-    from kodoctl.escaping import one_line
+    from kodoctl.text.escaping import one_line
 
     text = one_line(address)
     return text if len(text) <= width else f"…{text[len(text) - max(1, width - 1) :]}"
@@ -125,9 +121,9 @@ def event_lines(event: ApplyEvent) -> list[str]:
     """Lines of one event, such as `[12/40] created topic.…`. For a change that was not made they name its state
     and, below it, the reason.
     """
-    from kodoctl.escaping import one_line
     from kodoctl.render.plan_words import DONE
-    from kodoctl.render.wrap import fold
+    from kodoctl.text.escaping import one_line
+    from kodoctl.text.wrap import fold
 
     verb = _verb(event)
     what = DONE[verb] if event.kind == "done" else f"{event.kind.upper()}: {verb}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.cli.common.console import report as report_findings
+from kodoctl.cli.common.console import say, tell
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.console import say
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
+    from kodoctl.apply.fleet_run import ClusterResult
     from kodoctl.apply.report import ApplyReport, ChangeOutcome, ChangeStatus
+    from kodoctl.errors import Diagnostic
 
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
@@ -33,10 +37,37 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
     }
 
 
+def show_result(result: ClusterResult, *, json_output: bool) -> None:
+    """The end of one cluster's apply, under its name where there are several."""
+    if result.problem is not None:
+        show_problem(result.context, "not applied", result.problem.diagnostics, json_output=json_output)
+        return
+    assert result.report is not None
+    if json_output:
+        named = {"context": result.context} if result.context else {}
+        say(json.dumps({**report_json(result.report), **named}))
+        return
+    if result.context:
+        say(f"--- {result.context}")
+    show_report(result.report)
+
+
+def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, json_output: bool) -> None:
+    """Why one of several clusters was not applied to."""
+    if json_output:
+        from kodoctl.plan.serialization import diagnostic_to_json
+
+        found = [diagnostic_to_json(one) for one in problems]
+        say(json.dumps({"type": "error", "context": context, "status": status, "problems": found}))
+        return
+    tell(f"--- {context}: {status}")
+    report_findings(problems)
+
+
 def show_report(report: ApplyReport) -> None:
     """Done, failed, not started: in that order, with reasons."""
     from kodoctl.apply.report import ChangeStatus
-    from kodoctl.escaping import one_line
+    from kodoctl.text.escaping import one_line
 
     for status in (ChangeStatus.FAILED, ChangeStatus.SKIPPED, ChangeStatus.NOT_STARTED):
         for first, others in _for_one_reason(report, status):

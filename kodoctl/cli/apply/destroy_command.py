@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, tell
 from kodoctl.cli.common.options import bundles
-from kodoctl.console import Environment, tell
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -48,13 +48,14 @@ def destroy(
     """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
     with target.session() as session:
         planned = _prepared(session, paths, name, namespace, env, allow_destroy)
-        shown_plan(planned, session, approval)
+        sessions, fleet = of_one(session, planned)
+        show_reviewed(sessions, fleet, approval)
         if planned.empty:
             if approval.verbose:
                 command_target.tell_total(session)
             return
         confirm(session.connection, approval, question="Destroy all of this?")
-        carry_out(session, planned, approval, verb="destroy")
+        carry_out(sessions, fleet, approval, verb="destroy")
 
 
 def _prepared(  # one for each flag
@@ -68,7 +69,7 @@ def _prepared(  # one for each flag
     """The plan that leaves nothing of the topologies named by files or by name."""
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
-    from kodoctl.planning.planner import plan_live
+    from kodoctl.plan.live.planner import plan_live
     from kodoctl.topology.names import InvalidNameError, NamespaceName
 
     try:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import command, one_line, reading, say, tell
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.console import command, one_line, reading, say, tell
 
 if TYPE_CHECKING:
     from kodoctl.documents.history_document import HistoryDocument
@@ -35,13 +35,13 @@ def history(
 
     Says at which commit, and how each apply ended. Oldest first.
     """
-    from kodoctl.plan.history import chosen, read, to_json
+    from kodoctl.plan.history import chosen, parse, read, to_json
     from kodoctl.pulsar.control.journal import read_journal
     from kodoctl.render.history_text import apply_lines, history_lines
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
-        found = read(read_journal(session.admin, session.client, space))
+        found = read(map(parse, read_journal(session.admin, session.client, space)))
         if not found.applies:  # the journal of one that was destroyed is there
             command_target.check_namespaces(session, [space])
     for one in found.foreign:
@@ -76,19 +76,21 @@ def undo(
     Refuses objects that changed since then, and lists what cannot be undone.
     """
     from kodoctl.plan.diff import Allowances
-    from kodoctl.planning.undo_planner import prepare_undo
+    from kodoctl.plan.live.undo_planner import prepare_undo
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
         found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
-        planned, applied = shown_plan(found.plan, session, approval), found.applied
-        if planned.empty:
+        applied = found.applied
+        sessions, fleet = of_one(session, found.plan)
+        show_reviewed(sessions, fleet, approval)
+        if fleet.empty:
             tell(f"Nothing of {applied.id} is left to take back.")
             return
         confirm(session.connection, approval, question="Take this back?")
         commit = f"commit {applied.commit[:12]}" if applied.commit else "the change of the file"
         tell(f"Then revert {commit}: else the next apply does it again.")
-        carry_out(session, planned, approval, verb="undo")
+        carry_out(sessions, fleet, approval, verb="undo")
 
 
 @command

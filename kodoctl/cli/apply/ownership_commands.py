@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, shown_plan
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import tell
 from kodoctl.cli.common.options import bundles
-from kodoctl.console import tell
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ def forget(
     with target.session() as session:
         live = read_live(session.admin, session.client, scope)
         planned = forget_plan(live, addresses or (), frozenset(name or ()))
-        shown_plan(planned, session, approval)
+        sessions, fleet = of_one(session, planned)
+        show_reviewed(sessions, fleet, approval)
         confirm(session.connection, approval, question="Forget these?")
-        carry_out(session, planned, approval, verb="forget")
+        carry_out(sessions, fleet, approval, verb="forget")
     if not approval.json_output:
         tell("A file that still declares them would adopt them again.")
 

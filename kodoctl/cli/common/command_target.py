@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kodoctl.cli.common.console import paths_or_default, report, tell, tell_wait
 from kodoctl.cli.common.options import CONNECTION, gathers
-from kodoctl.console import paths_or_default, report, tell, tell_wait
 from kodoctl.errors import Diagnostic, InvalidFileError, Severity, UsageError, error
-from kodoctl.formatting import many
-from kodoctl.host_facts import user_name
+from kodoctl.host.host_facts import user_name
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -68,6 +68,13 @@ class TargetClusters:
     def several(self) -> bool:
         """True if one command reaches more than one cluster."""
         return len(self.targets) > 1
+
+    @property
+    def by_context(self) -> dict[str, TargetOptions]:
+        """Context -> the flags that reach it; the key of the only cluster is `kodoctl.plan.fleet.ONLY`."""
+        from kodoctl.plan.fleet import ONLY
+
+        return {str(target.context) if self.several else ONLY: target for target in self.targets}
 
     def only(self, what: str = "this") -> TargetOptions:
         """The one cluster. Raises UsageError where several are named; `what` takes one only."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan.ledger import Source
-from kodoctl.programs import find_program
+from kodoctl.host.programs import find_program
+from kodoctl.pulsar.values.ledger import Source
 from kodoctl.topology.load import is_topology_file, source_of
 from kodoctl.topology.loaded_topology import SourceFile
 from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.private_files import write_private
+from kodoctl.host.private_files import write_private
 
 
 def read_plan_text(file: str, written_by: str) -> str:

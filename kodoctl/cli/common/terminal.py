@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kodoctl.console import columns, say, tell
+from kodoctl.cli.common.console import columns, say, tell
 from kodoctl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from kodoctl.render.line import Line
+    from kodoctl.text.line import Line
 
 
 def show_lines(lines: Iterable[Line]) -> None:
     """Folded to the screen (80 columns in a pipe); styled on a terminal, plain in a pipe or with NO_COLOR."""
-    from kodoctl.render.wrap import fold
+    from kodoctl.text.wrap import fold
 
     width = columns()
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
@@ -57,7 +57,7 @@ def live_screen(*, plain: bool) -> Iterator[Screen]:
     from rich.live import Live
     from rich.text import Text
 
-    from kodoctl.render.wrap import fold
+    from kodoctl.text.wrap import fold
 
     with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
 
@@ -74,7 +74,7 @@ def live_screen(*, plain: bool) -> Iterator[Screen]:
 
 def say_folded(text: str, hang: int | None = None) -> None:
     """A sentence on standard output, as wide as the screen."""
-    from kodoctl.render.wrap import fold
+    from kodoctl.text.wrap import fold
 
     for part in fold(text, columns(), hang):
         say(part)

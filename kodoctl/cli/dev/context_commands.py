@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kodoctl.cli.common import command_target
+from kodoctl.cli.common.console import command, finish, one_line, reading, say, tell_wait
 from kodoctl.cli.common.options import CONNECTION, Format, gathers
-from kodoctl.console import command, finish, one_line, reading, say, tell_wait
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
 from kodoctl.pulsar.connection.credentials import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from kodoctl.cli.common.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.cli.common.options import Format
-from kodoctl.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
 from kodoctl.errors import ExitCode, RefusedError, error
-from kodoctl.user_folders import cache_folder, data_folder
+from kodoctl.host.user_folders import cache_folder, data_folder
 
 FORMAT_VERSION = 1
 HOME_VARIABLE = "KODOCTL_DEV_HOME"

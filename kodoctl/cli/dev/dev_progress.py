@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.status import Status
 
-from kodoctl.console import tell
+from kodoctl.cli.common.console import tell
 from kodoctl.dev.progress import Download, Event, ProgressStep, Tell, WaitProgress
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 _EVERY_SECONDS = 10.0
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import reading, say
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.console import reading, say
 from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
 from kodoctl.errors import UsageError, error
 

@@ -16,6 +16,8 @@ import typer
 from kodoctl.cli.apply.apply_flow import Approval, ask, confirm
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import command, finish, is_terminal, say, tell
+from kodoctl.cli.common.extension_points import LOST_MESSAGES, load
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.plan_files import read_plan_text
 from kodoctl.cli.common.terminal import interruptible, show_lines
@@ -27,11 +29,9 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
     signing_keys,
 )
-from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
-from kodoctl.extension_points import LOST_MESSAGES, load
-from kodoctl.formatting import time_text
+from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer

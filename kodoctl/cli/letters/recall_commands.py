@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, command, report, say, tell
+from kodoctl.cli.common.extension_points import DONE_STORE, load
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.plan_files import keep_scratch, scratch_file, write_plan_text
 from kodoctl.cli.common.terminal import show_lines
@@ -32,9 +34,7 @@ from kodoctl.cli.letters.recall_options import (
     family_in,
     ledger_named,
 )
-from kodoctl.console import Environment, command, report, say, tell
 from kodoctl.errors import UsageError, Where, error, warning
-from kodoctl.extension_points import DONE_STORE, load
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli.common import command_target
+from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import Format
-from kodoctl.console import Environment
 from kodoctl.errors import InvalidFileError, UsageError, error
-from kodoctl.host_facts import absolute_uri
-from kodoctl.private_files import LANDING, LEDGER
+from kodoctl.host.host_facts import absolute_uri
+from kodoctl.host.private_files import LANDING, LEDGER
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.secret import Secret

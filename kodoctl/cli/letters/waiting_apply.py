@@ -15,6 +15,7 @@ import typer
 
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import command, finish, report, tell
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.letters.recall_apply import (
     ApplyFlags,
@@ -26,7 +27,6 @@ from kodoctl.cli.letters.recall_apply import (
     rate_of,
 )
 from kodoctl.cli.letters.recall_options import LedgerOption, Output, ledger_named
-from kodoctl.console import command, finish, report, tell
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:

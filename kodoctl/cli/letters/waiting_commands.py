@@ -12,6 +12,7 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, command, reading, say
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.letters.recall_commands import show_plan
@@ -27,7 +28,6 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
 )
 from kodoctl.cli.letters.waiting_planning import plan_lane
-from kodoctl.console import Environment, command, reading, say
 from kodoctl.errors import UsageError, error
 from kodoctl.recall.plan.waiting_groups import Dimension
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from kodoctl.cli.common.console import report
 from kodoctl.cli.letters.recall_commands import run_id
-from kodoctl.console import report
 from kodoctl.errors import warning
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ import typer
 
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, command, finish, say, tell
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.common.terminal import show_lines
@@ -25,10 +26,9 @@ from kodoctl.cli.letters.recall_apply import ApplyFlags, RateOption, attempt_pla
 from kodoctl.cli.letters.recall_options import Because, File, LedgerOption, Output, Topic, file_with, ledger_named
 from kodoctl.cli.letters.waiting_apply import SendPace, Wait, may_have_sent, paused_while_sending
 from kodoctl.cli.letters.waiting_planning import plan_lane
-from kodoctl.console import Environment, command, finish, say, tell
 from kodoctl.errors import ExitCode, KodoctlError, LockedError, RefusedError, UsageError, error
-from kodoctl.private_files import make_private
-from kodoctl.user_folders import state_folder
+from kodoctl.host.private_files import make_private
+from kodoctl.host.user_folders import state_folder
 
 if TYPE_CHECKING:
     from kodoctl.documents.waiting_document import LaneReleaseRow

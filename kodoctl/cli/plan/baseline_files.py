@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kodoctl.cli.common.console import report
 from kodoctl.cli.common.git import Revision
-from kodoctl.console import report
 from kodoctl.errors import warning
 
 if TYPE_CHECKING:

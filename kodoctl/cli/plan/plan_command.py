@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common import plan_options
 from kodoctl.cli.common.command_target import TargetClusters, reaches
-from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_fleet, show_plan, write_plan
-from kodoctl.cli.plan.planning_flow import PlanFlags, prepare_files
-from kodoctl.console import Environment, Paths, finish, judging, tell
+from kodoctl.cli.common.console import Environment, Paths, finish, judging, tell
+from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_plan, write_plan
+from kodoctl.cli.plan.planning_flow import PlanFlags, open_all, plan_all, shown_targets
 from kodoctl.errors import ExitCode
 
 Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when there is something to change.")]
@@ -49,45 +49,17 @@ def plan(
     Writes nothing.
     """
     given = PlanFlags(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
-    if reach.several:
-        _plan_several(reach, paths, env, given, out=out, output=output, detailed=detailed, verbose=verbose)
-        return
-    with reach.only().session() as session:
-        prepared = prepare_files(session, paths, env, given, verbose=verbose, may_reduce=True)
+    with open_all(reach.by_context) as sessions:
+        fleet = plan_all(sessions, paths, env, given, verbose=verbose, may_reduce=not reach.several).fleet
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
-            write_plan(prepared.plan, out)
-        show_plan(prepared.plan, command_target.shown_target(session.connection), output)
-    if out is not None:
-        _tell_written(out, refused=prepared.plan.refused)
-    if prepared.plan.refused:
-        finish(ExitCode.REFUSED)
-    if detailed and not prepared.plan.empty:
-        finish(ExitCode.CHANGES)
-
-
-def _tell_written(out: str, *, refused: bool) -> None:
-    then = "it is refused, to be read only" if refused else f"carry it out with: kodoctl apply {out}"
-    tell(f"Plan written to {out}; {then}")
-
-
-def _plan_several(
-    reach: TargetClusters,
-    paths: list[str] | None,
-    env: str | None,
-    given: PlanFlags,
-    *,
-    out: str | None,
-    output: PlanFormat,
-    detailed: bool,
-    verbose: bool,
-) -> None:
-    from kodoctl.cli.plan.fleet_planning_flow import end_of_plan, open_all, plan_all, shown_targets
-
-    with open_all(reach.targets) as sessions:
-        fleet = plan_all(sessions, paths, env, given, verbose=verbose).fleet
-        if out is not None:
             write_plan(fleet, out)
-        show_fleet(fleet, shown_targets(sessions), output)
+        show_plan(fleet, shown_targets(sessions), output)
     if out is not None:
-        _tell_written(out, refused=fleet.refused)
-    end_of_plan(fleet, detailed=detailed)
+        then = "it is refused, to be read only" if fleet.refused else f"carry it out with: kodoctl apply {out}"
+        tell(f"Plan written to {out}; {then}")
+    if fleet.refused:
+        finish(ExitCode.REFUSED)
+    if fleet.unreached:
+        finish(ExitCode.ERROR)
+    if detailed and not fleet.empty:
+        finish(ExitCode.CHANGES)

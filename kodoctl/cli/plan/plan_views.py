@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from kodoctl.cli.common.console import reading, say
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.console import reading, say
 from kodoctl.errors import UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
-    from kodoctl.render.line import Line
+    from kodoctl.text.line import Line
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -47,41 +47,37 @@ def show(
     ] = None,
 ) -> None:
     """Show a plan file again, in any view. Reads no cluster: the view is the plan as made, not the live state."""
-    from kodoctl.plan.plan import Plan
+    from kodoctl.plan.fleet import ONLY, alone
 
-    found = read_any_plan(file)
-    if context is not None:
-        plans = {} if isinstance(found, Plan) else found.plans
-        if context not in plans:
-            known = ", ".join(plans) or "the plan is of one cluster and does not say which context it was"
-            raise UsageError(error("K501", "unknown context", f"{context!r}; known: {known}", Where(file)))
-        show_plan(plans[context], f"{file}, context {context}", output)
-    elif isinstance(found, Plan):
-        show_plan(found, file, output)
-    else:
-        show_fleet(found, {name: f"{file}, context {name}" for name in found.plans}, output)
+    found = read_plans(file)
+    if context is None:
+        show_plan(found, {name: f"{file}, context {name}" if name else file for name in found.plans}, output)
+        return
+    plans = {} if found.only is not None else found.plans
+    if context not in plans:
+        known = ", ".join(plans) or "the plan is of one cluster and does not say which context it was"
+        raise UsageError(error("K501", "unknown context", f"{context!r}; known: {known}", Where(file)))
+    show_plan(alone(plans[context]), {ONLY: f"{file}, context {context}"}, output)
 
 
-def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Any view of a plan, drawn from its JSON form; `target` says where it comes from."""
-    from kodoctl.plan import plan_file
-    from kodoctl.render.plan_github import plan_github
-    from kodoctl.render.plan_html import plan_html
-    from kodoctl.render.plan_markdown import plan_markdown
-    from kodoctl.render.plan_text import plan_lines
-
-    texts = {PlanFormat.MARKDOWN: plan_markdown, PlanFormat.HTML: plan_html, PlanFormat.GITHUB: plan_github}
-    _show(plan_file.to_json(plan), target, output, plan_lines, texts)
-
-
-def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Any view of a plan over several clusters; `targets`: context -> where its plan comes from."""
+def show_plan(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
+    """Any view of a plan, drawn from its JSON form; `targets`: context -> where its plan comes from."""
     from kodoctl.plan import fleet as fleets
-    from kodoctl.render.fleet_text import fleet_github, fleet_html, fleet_lines, fleet_markdown
+    from kodoctl.plan import plan_file
 
-    document = fleets.to_json(fleet)
-    texts = {PlanFormat.MARKDOWN: fleet_markdown, PlanFormat.HTML: fleet_html, PlanFormat.GITHUB: fleet_github}
-    _show(document, targets, output, fleet_lines, texts)
+    if fleet.only is not None:
+        from kodoctl.render.plan_github import plan_github
+        from kodoctl.render.plan_html import plan_html
+        from kodoctl.render.plan_markdown import plan_markdown
+        from kodoctl.render.plan_text import plan_lines
+
+        texts = {PlanFormat.MARKDOWN: plan_markdown, PlanFormat.HTML: plan_html, PlanFormat.GITHUB: plan_github}
+        _show(plan_file.to_json(fleet.only), targets[fleets.ONLY], output, plan_lines, texts)
+    else:
+        from kodoctl.render.fleet_text import fleet_github, fleet_html, fleet_lines, fleet_markdown
+
+        several = {PlanFormat.MARKDOWN: fleet_markdown, PlanFormat.HTML: fleet_html, PlanFormat.GITHUB: fleet_github}
+        _show(fleets.to_json(fleet), targets, output, fleet_lines, several)
 
 
 def _show(
@@ -100,26 +96,23 @@ def _show(
 
 
 def read_plan(file: str) -> Plan:
-    """A plan file's plan. Raises UsageError for a file that cannot be read; see kodoctl.plan.plan_file.loads for the rest."""
-    from kodoctl.plan.plan import Plan
-
-    found = read_any_plan(file)
-    if isinstance(found, Plan):
-        return found
+    """The plan of a file of one cluster. Raises UsageError for one of several, and else as `read_plans`."""
+    found = read_plans(file)
+    if found.only is not None:
+        return found.only
     names = ", ".join(member.context for member in found.members)
     raise UsageError(error("K548", "one cluster at a time", f"this plan is of several: {names}", Where(file)))
 
 
-def read_any_plan(file: str) -> Plan | FleetPlan:
-    """The plan of one cluster or of several, as `read_plan` does."""
-    from kodoctl.plan import fleet, plan_file
+def read_plans(file: str) -> FleetPlan:
+    """A plan file's plans. Raises UsageError for a file that cannot be read; see kodoctl.plan.fleet.loads for the rest."""
+    from kodoctl.plan import fleet
 
-    text = read_plan_text(file, "kodoctl plan")
-    return fleet.loads(text, file) if fleet.is_fleet(text) else plan_file.loads(text, file)
+    return fleet.loads(read_plan_text(file, "kodoctl plan"), file)
 
 
-def write_plan(plan: Plan | FleetPlan, out: str) -> None:
+def write_plan(plan: FleetPlan, out: str) -> None:
     """The plan file, complete or not at all. Raises UsageError."""
-    from kodoctl.plan import fleet, plan_file
+    from kodoctl.plan import fleet
 
-    write_plan_text(fleet.dumps(plan) if isinstance(plan, fleet.FleetPlan) else plan_file.dumps(plan), out)
+    write_plan_text(fleet.dumps(plan), out)

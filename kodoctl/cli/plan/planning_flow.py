@@ -1,21 +1,27 @@
-"""Planning for a command line: reads files and flags and makes a plan for one cluster or for several."""
+"""Planning for a command line: reads files and flags and makes a plan for one cluster, or for several side by side."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.console import paths_or_default, report
-from kodoctl.errors import Severity
+from kodoctl.cli.common.console import paths_or_default, report, tell
+from kodoctl.errors import ClusterError, Severity, UsageError, error
 
 if TYPE_CHECKING:
+    from kodoctl.cli.common.command_target import TargetOptions
+    from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import Desired
-    from kodoctl.planning.planner import PlannedRun
+    from kodoctl.plan.live.planner import PlannedRun
     from kodoctl.pulsar.session import Session
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class PlanFlags:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedFiles:
+class _LoadedFiles:
     """The files in one environment: their declared objects, now and at an earlier revision."""
 
     paths: list[str]
@@ -42,28 +48,93 @@ class LoadedFiles:
     earlier: Baseline | None
 
 
-def load(paths: list[str] | None, environment: str | None, given: PlanFlags) -> LoadedFiles:
+@dataclass(frozen=True, slots=True)
+class FleetRun:
+    """The plan of the clusters, and the live side of those that could be read."""
+
+    fleet: FleetPlan
+    prepared: Mapping[str, PlannedRun]
+
+
+@contextmanager
+def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session]]:
+    """Context -> its session. Raises UsageError where two contexts name one address."""
+    with ExitStack() as stack:
+        sessions = {name: stack.enter_context(target.session()) for name, target in targets.items()}
+        seen: dict[str, str] = {}
+        for name, session in sessions.items():
+            for address in session.connection.admin_urls:
+                if (first := seen.setdefault(address, name)) != name:
+                    detail = f"{first} and {name} have the address {address}: name it once"
+                    raise UsageError(error("K548", "two contexts of one cluster", detail))
+        yield sessions
+
+
+def plan_all(
+    sessions: Mapping[str, Session],
+    paths: list[str] | None,
+    env: str | None,
+    given: PlanFlags,
+    *,
+    verbose: bool,
+    may_reduce: bool = False,
+) -> FleetRun:
+    """Plans all clusters side by side. The plan reports a cluster of several that cannot be read; errors of the only
+    cluster, of files and of flags raise. `may_reduce`: the plan will not be applied as it is.
+    """
+    from kodoctl.plan.fleet import ONLY, FleetPlan, Member, same_cluster
+
+    environments = {name: command_target.environment_of(session.connection, env) for name, session in sessions.items()}
+    loaded: dict[str | None, _LoadedFiles] = {
+        environment: _load(paths, environment, given) for environment in dict.fromkeys(environments.values())
+    }
+
+    def prepare(name: str) -> PlannedRun | ClusterError:
+        speak = (lambda text: tell(f"{name}: {text}" if name else text)) if verbose else None
+        try:
+            return _prepare(sessions[name], loaded[environments[name]], given, tell=speak, may_reduce=may_reduce)
+        except ClusterError as problem:
+            if name == ONLY:
+                raise
+            return problem
+
+    found = dict(zip(sessions, _side_by_side(prepare, sessions), strict=True))
+    fleet = FleetPlan(
+        tuple(
+            Member(name, None, one.diagnostics) if isinstance(one, ClusterError) else Member(name, one.plan)
+            for name, one in found.items()
+        )
+    )
+    if twice := tuple(same_cluster(fleet.plans)):
+        raise UsageError(*twice)
+    return FleetRun(fleet, {name: one for name, one in found.items() if not isinstance(one, ClusterError)})
+
+
+def _side_by_side(prepare: Callable[[str], T], names: Collection[str]) -> Iterable[T]:
+    """Results in the order of the names. The only one is made by the calling thread, which an interrupt ends at once."""
+    if len(names) == 1:
+        return [prepare(name) for name in names]
+    with ThreadPoolExecutor(len(names), thread_name_prefix="cluster") as pool:
+        return list(pool.map(prepare, names))
+
+
+def _load(paths: list[str] | None, environment: str | None, given: PlanFlags) -> _LoadedFiles:
     """The files, once for all the clusters that share an environment. Raises InvalidFileError with every error."""
     named = paths_or_default(paths)
     desired = command_target.load_desired(paths, environment)
     if given.against is None:
-        return LoadedFiles(named, desired, None)
+        return _LoadedFiles(named, desired, None)
     from kodoctl.cli.plan.baseline_files import declared_at
 
-    return LoadedFiles(named, desired, declared_at(named, given.against, desired.environment))
+    return _LoadedFiles(named, desired, declared_at(named, given.against, desired.environment))
 
 
-def prepare_loaded(
-    session: Session,
-    loaded: LoadedFiles,
-    given: PlanFlags,
-    *,
-    tell: Callable[[str], None] | None,
-    may_reduce: bool = False,
+def _prepare(
+    session: Session, loaded: _LoadedFiles, given: PlanFlags, *, tell: Callable[[str], None] | None, may_reduce: bool
 ) -> PlannedRun:
-    """The plan against one cluster; `tell` prints requests and time; `may_reduce`: it will not be applied as it is."""
-    from kodoctl.plan.targeting import TargetFlags
-    from kodoctl.planning.planner import plan_live
+    """The plan against one cluster; `tell` prints requests and time."""
+    from kodoctl.plan.live.planner import plan_live
+    from kodoctl.topology.target_flags import TargetFlags
 
     desired, take_over = loaded.desired, given.take_over
     allowances = plan_options.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
@@ -79,17 +150,6 @@ def prepare_loaded(
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))
 
 
-def prepare_files(
-    session: Session,
-    paths: list[str] | None,
-    env: str | None,
-    given: PlanFlags,
-    *,
-    verbose: bool,
-    may_reduce: bool = False,
-) -> PlannedRun:
-    """The plan of a command that asks one cluster; `may_reduce` as above."""
-    from kodoctl.console import tell
-
-    loaded = load(paths, command_target.environment_of(session.connection, env), given)
-    return prepare_loaded(session, loaded, given, tell=tell if verbose else None, may_reduce=may_reduce)
+def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
+    """Context -> how its cluster is reached, for the heads of plans."""
+    return {name: command_target.shown_target(session.connection) for name, session in sessions.items()}

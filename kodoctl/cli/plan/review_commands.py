@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kodoctl.cli.common.console import command, say, tell
 from kodoctl.cli.plan.plan_views import read_plan, write_plan
-from kodoctl.console import command, say, tell
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
@@ -90,11 +90,13 @@ def approved(
 
     It is the plan of the pull request that the commit came with; for `apply PATHS --approved FILE`.
     """
+    from kodoctl.plan.fleet import alone
+
     place = _place()
     job = _job(place, workflow)
     with _opened(place) as forge:
         plan, mark, number = _approved(forge, place, job, _commit(commit), env, author, require_review=require_review)
-    write_plan(plan, out)
+    write_plan(alone(plan), out)
     say(f"Approved with #{number}: the plan of {mark.commit[:8]} for {env}, sealed {(mark.plan or '')[:12]}")
     tell(f"Written to {out}; carry it out with: kodoctl apply PATHS --approved {out}")
 

@@ -14,10 +14,10 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, Paths, command, finish, one_line, replace_file, report, say, tell
 from kodoctl.cli.common.terminal import ended_by_signals
-from kodoctl.console import Environment, Paths, command, finish, one_line, replace_file, report, say, tell
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -144,7 +144,7 @@ def _served(registry: CollectorRegistry, collector: StatusCollector, host: str, 
         return
     from prometheus_client import make_wsgi_app
 
-    from kodoctl.metrics_server import MetricsServer, probes
+    from kodoctl.host.metrics_server import MetricsServer, probes
 
     server = MetricsServer(host, port, probes(make_wsgi_app(registry), collector.health, collector.readiness))
     tell(f"Metrics are on http://{server.address}/metrics")

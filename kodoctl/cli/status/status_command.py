@@ -13,8 +13,8 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, Paths, finish, reading, report, say
 from kodoctl.cli.common.terminal import live_screen, show_lines
-from kodoctl.console import Environment, Paths, finish, reading, report, say
 from kodoctl.errors import ClusterError, ExitCode
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kodoctl.console import tell
+from kodoctl.cli.common.console import tell
 
 NAME: Final = "topology.v1.json"
 _LARGEST: Final = 8 << 20  # bytes: what is larger is no schema of ours

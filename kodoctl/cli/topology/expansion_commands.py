@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.console import Environment, Paths, paths_or_default, printing, reading, say, tell, write_file, write_output
+from kodoctl.cli.common.console import (
+    Environment,
+    Paths,
+    paths_or_default,
+    printing,
+    reading,
+    say,
+    tell,
+    write_file,
+    write_output,
+)
 from kodoctl.errors import InvalidFileError, UsageError, error
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import subprocess
 from typing import Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.programs import find_program
+from kodoctl.host.programs import find_program
 
 TIMEOUT: Final = 60  # seconds; a graph of a hundred topics takes few
 _PNG_DPI: Final = 160

@@ -15,13 +15,13 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
-from kodoctl.console import command, say, tell, write_file
+from kodoctl.cli.common.console import command, say, tell, write_file
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.plan.importing.import_planner import Import
-    from kodoctl.plan.inventory import Live
     from kodoctl.pulsar.session import Session
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import NamespaceName
 
 
@@ -169,7 +169,7 @@ def _write(file: Path, found: Import) -> None:
 
 
 def _counted(found: Import) -> str:
-    from kodoctl.formatting import many
+    from kodoctl.text.formatting import many
 
     listed = " (listed at the end of the file)" if found.left_out else ""
     return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left(found)}{listed}"

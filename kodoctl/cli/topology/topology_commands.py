@@ -9,9 +9,20 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.console import Paths, command, finish, judging, paths_or_default, reading, report, say, tell, write_output
+from kodoctl.cli.common.console import (
+    Paths,
+    command,
+    finish,
+    judging,
+    paths_or_default,
+    reading,
+    report,
+    say,
+    tell,
+    write_output,
+)
 from kodoctl.errors import ExitCode, UsageError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 
 class LintFormat(StrEnum):

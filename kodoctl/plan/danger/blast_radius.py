@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, Update
-from kodoctl.plan.ledger import OwnershipKind
+from kodoctl.pulsar.values.ledger import OwnershipKind
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.resources import Address
 
 LARGEST: Final = 0.2  # of the owned topics and subscriptions, without --allow-share

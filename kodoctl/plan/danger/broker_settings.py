@@ -17,7 +17,8 @@ from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Change
-    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import NamespaceName, TopicName
 
 K210: Final = "the broker makes or deletes topics by itself"

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
-from kodoctl.formatting import age_text, many, size_text
 from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import weakened
-from kodoctl.plan.danger.evidence import DAY_MS, Evidence
+from kodoctl.plan.danger.evidence import DAY_MS
 from kodoctl.plan.danger.grants import changed_grant, takes_away
-from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
+from kodoctl.pulsar.values.evidence import Evidence
+from kodoctl.pulsar.values.live_objects import Live, SubscriptionFacts, TopicFacts
+from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import (
     Address,

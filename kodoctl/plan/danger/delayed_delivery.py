@@ -11,7 +11,8 @@ from kodoctl.topology.names import WAITING_STATES, State
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
 _DELAYED: Final = ("shared", "key_shared")  # to readers of other types all comes at once, in order

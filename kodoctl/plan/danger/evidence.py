@@ -1,40 +1,15 @@
-"""Evidence on changes: live figures of the data that a change would destroy.
-
-Read only for objects at stake; judged by `kodoctl.plan.danger.data_loss`.
-"""
+"""Objects at stake: those whose evidence is read, for `kodoctl.plan.danger.data_loss` to judge."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from kodoctl.plan.changes import Change, Delete, Update
-from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
+from kodoctl.pulsar.values.live_objects import Live, SubscriptionFacts, TopicFacts
 from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
 
 DAY_MS = 86_400_000
 _KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age of what is stored
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Live figures of a topic or subscription. Times are ms since the epoch.
-
-    `messages` counts what the backlog's entries (batches) hold, without the `marks` of producers that were seen; None:
-    not counted; `unseen_marks`: others may be among them; `at_least`: the broker stopped counting. `ledgers` are
-    (closed at, bytes) of stored ledgers, 0 = still open: the granularity in which Pulsar drops data.
-    """
-
-    entries: int = 0
-    messages: int | None = None
-    marks: int = 0
-    unseen_marks: bool = False
-    at_least: bool = False
-    bytes: int = 0
-    oldest: int | None = None
-    clients: tuple[str, ...] = ()
-    last_publish: int = 0
-    ledgers: tuple[tuple[int, int], ...] = ()
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:

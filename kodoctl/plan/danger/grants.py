@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.formatting import many
-from kodoctl.plan.inventory import Live, TopicFacts
+from kodoctl.pulsar.values.live_objects import Live, TopicFacts
+from kodoctl.text.formatting import many
 from kodoctl.topology.resources import GrantResource, TopicResource
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.formatting import many, size_text
 from kodoctl.plan.changes import Change, PolicyChange, Update
-from kodoctl.plan.inventory import TopicFacts
+from kodoctl.pulsar.values.live_objects import TopicFacts
+from kodoctl.text.formatting import many, size_text
 from kodoctl.topology.model.policies import BacklogQuota
 from kodoctl.topology.resources import NamespaceResource
 from kodoctl.topology.units import UNLIMITED, as_limit
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.model.policies import PolicyValue
     from kodoctl.topology.resources import Address
 

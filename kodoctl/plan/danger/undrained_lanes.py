@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.formatting import many, size_text
 from kodoctl.plan.changes import Change, Create, Delete, with_context
 from kodoctl.plan.danger.data_loss import refusal
-from kodoctl.plan.inventory import Desired, Live, SubscriptionFacts, TopicFacts
+from kodoctl.pulsar.values.live_objects import Live, SubscriptionFacts, TopicFacts
+from kodoctl.text.formatting import many, size_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import WAITING_STATES, Level, TopicName, ready_name, state_name
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired
 
 UNDRAINED = "a lane would go before it is drained"
 REPLACED = "a subscription is replaced by another"

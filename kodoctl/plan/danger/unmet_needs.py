@@ -13,7 +13,7 @@ from kodoctl.plan.policy_levels import levels_of, namespace_changes
 from kodoctl.topology.resources import NamespaceResource, Resource, TenantResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import NamespaceName
 
 K220: Final = "more topics than the namespace may have"

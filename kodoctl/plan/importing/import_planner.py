@@ -16,7 +16,7 @@ from kodoctl.plan.changes import Adopt, Change, Update
 from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise_families
 from kodoctl.plan.importing.yaml_writer import document, render
-from kodoctl.plan.inventory import Live, desired
+from kodoctl.plan.inventory import desired
 from kodoctl.plan.ownership import claim
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
@@ -31,6 +31,7 @@ from kodoctl.topology.names import (
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.expand import Expansion
 
 

@@ -8,8 +8,8 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.escaping import printable
 from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
+from kodoctl.text.escaping import printable
 from kodoctl.topology.expand import derived_state
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, state_name

@@ -17,10 +17,10 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, ReadTimeoutError, SSLError
 
 from kodoctl.errors import ClusterError, Diagnostic, error
-from kodoctl.formatting import time_text
 from kodoctl.pulsar.admin.admin import LostReplyError
 from kodoctl.pulsar.connection.credentials import trust
 from kodoctl.pulsar.connection.peer import Protocol, peer_at
+from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection

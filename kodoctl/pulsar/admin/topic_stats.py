@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
 from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, must, topic_path
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, ask_each
+from kodoctl.pulsar.values.live_objects import SubscriptionFacts, TopicFacts
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import TopicName

@@ -20,8 +20,9 @@ from typing import Any, Final
 import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
-from kodoctl.host_facts import expanded, nearest_file, why_a_strangers
-from kodoctl.private_files import write_whole
+from kodoctl.host.host_facts import expanded, nearest_file, why_a_strangers
+from kodoctl.host.private_files import write_whole
+from kodoctl.host.user_folders import config_folder
 from kodoctl.pulsar.connection.addresses import checked, readable_by_all, split
 from kodoctl.pulsar.connection.credentials import (
     FILE_KEYS,
@@ -36,7 +37,6 @@ from kodoctl.pulsar.connection.credentials import (
 )
 from kodoctl.pulsar.connection.message_border import native_setting
 from kodoctl.pulsar.connection.secret import Secret, checked_secret
-from kodoctl.user_folders import config_folder
 
 CONFIG_FILE: Final = "kodoctl.toml"
 K528 = "a project's file may not say this"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import certifi
 
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.host_facts import expanded
+from kodoctl.host.host_facts import expanded
 from kodoctl.pulsar.connection.secret import Secret, checked_secret, read_secret
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")

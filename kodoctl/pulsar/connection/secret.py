@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.host_facts import expanded
+from kodoctl.host.host_facts import expanded
 
 
 class Secret:

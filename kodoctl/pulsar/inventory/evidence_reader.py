@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, path_part
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats
 from kodoctl.pulsar.inventory.producer_marks import MANY, Backlog, read_backlog
+from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import TopicName
 
 

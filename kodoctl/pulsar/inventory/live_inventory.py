@@ -14,10 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError
-from kodoctl.plan import ledger as ledgers
-from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
-from kodoctl.plan.policy_levels import validates
-from kodoctl.plan.targeting import WHOLE, TargetFlags
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
@@ -27,6 +23,8 @@ from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.policy_requests import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
+from kodoctl.pulsar.values import ledger as ledgers
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.resources import (
     Address,
@@ -41,10 +39,11 @@ from kodoctl.topology.resources import (
     topic_address,
     topic_of_address,
 )
+from kodoctl.topology.target_flags import WHOLE, TargetFlags
 
 if TYPE_CHECKING:
-    from kodoctl.plan.ledger import Ledger
     from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.pulsar.values.ledger import Ledger
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
 
 _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked

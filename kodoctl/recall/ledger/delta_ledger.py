@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.private_files import make_private
+from kodoctl.host.private_files import make_private
 from kodoctl.recall.ledger.recall_ledger import SETTLED, LedgerSlice, RecallEntry, RecallEvent
 
 _COLUMNS = (

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
 from kodoctl.protocol import properties
 from kodoctl.recall.plan.recall_plan import ledger_key, mark_of
+from kodoctl.text.formatting import many
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
 

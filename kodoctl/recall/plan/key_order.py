@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, RefusedError, error
-from kodoctl.formatting import many
 from kodoctl.protocol import properties
 from kodoctl.recall.plan.recall_plan import RecallAction
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.recall.cluster import RecallCluster

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kodoctl.errors import RefusedError, UsageError, Where, error
-from kodoctl.private_files import create_private
+from kodoctl.host.private_files import create_private
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import SEGMENT, LetterRef, LetterTable, PlannedLetter, RecallPlan, UnsentCopy
 

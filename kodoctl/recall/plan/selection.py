@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kodoctl.formatting import many
 from kodoctl.protocol import properties
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.message.payload_patch import Edit, NotEditableError
@@ -26,6 +25,7 @@ from kodoctl.recall.plan.recall_plan import (
     partition_of,
     recall_id,
 )
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, LockedError, RefusedError, error
-from kodoctl.formatting import duration_text, time_text
 from kodoctl.protocol.overrides import MAX_SPAN, MAX_TEXT, Override, OverrideKind, until_text, with_override
 from kodoctl.pulsar.admin.topic_stats import read_stats
+from kodoctl.text.formatting import duration_text, time_text
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError, RefusedError, error
-from kodoctl.formatting import many
 from kodoctl.pulsar.binary.message_reader import place_of
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.ledger.recovery import LaneScan, Recovery, recover
 from kodoctl.recall.send.ledger_entries import recovery_entry
+from kodoctl.text.formatting import many
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:

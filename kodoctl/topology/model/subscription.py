@@ -16,7 +16,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from kodoctl.protocol.properties import MAX_ERROR
 from kodoctl.topology.model.field_types import (
     DurationField,
     FileModel,
@@ -32,7 +31,7 @@ from kodoctl.topology.model.field_types import (
 )
 from kodoctl.topology.names import Level, RouteMoment, State
 from kodoctl.topology.safe_patterns import MAX_PATTERN, pattern_problem
-from kodoctl.topology.units import Size
+from kodoctl.topology.units import MAX_ERROR_SIZE, Size
 
 Weight = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 200})]  # K104 says it better
 Word = TypeVar("Word")
@@ -65,8 +64,8 @@ def checked_pattern(pattern: str) -> str:
 
 def checked_error_size(size: Size) -> Size:
     """The size. Raises a finding where messages would grow too much by it."""
-    if size > MAX_ERROR:
-        raise wrong_value(f"at most {Size(MAX_ERROR)}: it is added to each message that fails")
+    if size > MAX_ERROR_SIZE:
+        raise wrong_value(f"at most {Size(MAX_ERROR_SIZE)}: it is added to each message that fails")
     return size
 
 

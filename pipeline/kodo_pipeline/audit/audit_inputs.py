@@ -27,12 +27,12 @@ from kodo_pipeline.landing.state_tables import REMOVALS
 from kodo_pipeline.landing.tables import EVENTS, TABLES, TRANSITIONS, Table
 from kodo_pipeline.source.partition_stats import each_internal_stats
 from kodoctl.errors import KodoctlError, error
-from kodoctl.formatting import many
 from kodoctl.pulsar.admin.topic_stats import read_stats
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, latest_status
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import ledger_key, lost_key
+from kodoctl.text.formatting import many
 from kodoctl.topology.names import WAITING_STATES, State, TopicName
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.formatting import many, time_text
+from kodoctl.text.formatting import many, time_text
 
 if TYPE_CHECKING:
     from kodo_pipeline.audit.audit_document import AuditBasis, AuditDocument, AuditFinding

@@ -14,8 +14,8 @@ from kodo_pipeline.audit.classify import judged_anew, outcome_of
 from kodo_pipeline.audit.positions import PLACE
 from kodo_pipeline.evidence.audit_evidence import Cause, MessageStatus
 from kodo_pipeline.spark.spark_session import small_table
-from kodoctl.formatting import many
 from kodoctl.recall.plan.recall_plan import RECALL_ID
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

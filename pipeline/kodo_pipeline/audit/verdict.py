@@ -22,7 +22,7 @@ from kodo_pipeline.evidence.audit_evidence import (
     SubscriptionTotals,
     UndatedMessages,
 )
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 from kodoctl.topology.units import Duration
 
 DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from kodo_pipeline.audit.verdict import is_expiring
 from kodo_pipeline.evidence.audit_evidence import RANKS, AuditEvidence, MessageStatus
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_pipeline.audit.unbooked_recalls import UnbookedRecalls

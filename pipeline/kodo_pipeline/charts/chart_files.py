@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kodoctl.console import replace_file, say
+from kodoctl.cli.common.console import replace_file, say
 from kodoctl.errors import UsageError, error
 
 

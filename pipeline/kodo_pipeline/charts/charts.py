@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kodoctl.formatting import duration_text
+from kodoctl.text.formatting import duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

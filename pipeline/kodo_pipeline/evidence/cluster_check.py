@@ -12,7 +12,7 @@ from kodo_pipeline.landing.tables import CURSORS
 from kodo_pipeline.source.partition_stats import PartitionMetadata, histories
 from kodo_pipeline.source.splits import part_name
 from kodoctl.errors import KodoctlError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,12 +22,12 @@ from kodo_pipeline.landing.command_options import (
 )
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import Environment, command
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.console import Environment, command
 from kodoctl.errors import ClusterError, error
-from kodoctl.formatting import many
-from kodoctl.private_files import LANDING
+from kodoctl.host.private_files import LANDING
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_pipeline.ingest.job import LandingResult

@@ -28,9 +28,9 @@ from kodo_pipeline.source.splits import part_name
 from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.errors import KodoctlError, LockedError, error
-from kodoctl.formatting import many
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.cluster_clock import ClusterClock, read_clock
+from kodoctl.text.formatting import many
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 
 from kodoctl.errors import UsageError, error
-from kodoctl.private_files import LANDING
+from kodoctl.host.private_files import LANDING
 from kodoctl.topology.units import Duration, UnitError
 
 

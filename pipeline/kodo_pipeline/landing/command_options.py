@@ -16,11 +16,11 @@ import typer
 from kodo_pipeline.landing.command_line import command_line
 from kodo_pipeline.spark.spark_progress import STARTS, Bar
 from kodoctl.cli.common import command_target
+from kodoctl.cli.common.console import Environment, say, tell
 from kodoctl.cli.common.options import Format
-from kodoctl.console import Environment, say, tell
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
-from kodoctl.private_files import LANDING
+from kodoctl.host.private_files import LANDING
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,11 +13,11 @@ from kodo_pipeline.landing.command_options import (
     one_expansion,
     spark_settings,
 )
+from kodoctl.cli.common.console import Environment, command
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.console import Environment, command
-from kodoctl.formatting import many
-from kodoctl.private_files import LANDING
+from kodoctl.host.private_files import LANDING
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_commits import LandingCommit

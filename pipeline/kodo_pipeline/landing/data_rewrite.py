@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodo_pipeline.landing.table_writer import ROW_GROUP, PartFile
 from kodoctl.errors import KodoctlError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,8 @@ from kodo_pipeline.landing.file_store import STORE, Storage, way_in
 from kodo_pipeline.landing.landing_dataset import dataset_of, rows_where
 from kodo_pipeline.landing.tables import COMMITS, DATE, Table
 from kodoctl.errors import KodoctlError, error
-from kodoctl.formatting import many
-from kodoctl.private_files import make_folder
+from kodoctl.host.private_files import make_folder
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable

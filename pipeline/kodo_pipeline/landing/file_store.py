@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.host_facts import absolute_uri
-from kodoctl.private_files import write_whole
+from kodoctl.host.host_facts import absolute_uri
+from kodoctl.host.private_files import write_whole
 
 ALIASES: Final = {
     "s3a://": "s3://",

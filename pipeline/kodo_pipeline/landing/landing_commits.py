@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodo_pipeline.landing.data_files import DataFile
 from kodo_pipeline.landing.tables import CURSORS, DATE, EVENTS, TABLES, Table
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from kodo_pipeline.landing.recorded_tables import RECORDED
 from kodo_pipeline.landing.state_tables import REMOVALS, STATE
 from kodo_pipeline.landing.tables import COMMITS, COUNTED, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.errors import KodoctlError, LockedError, UsageError, error
-from kodoctl.private_files import make_folder
+from kodoctl.host.private_files import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from kodo_pipeline.landing.command_options import LandedFlags, lightly, new_run
 from kodo_pipeline.spark.spark_progress import Bar, tell_folded
+from kodoctl.cli.common.console import tell_wait
 from kodoctl.cli.letters.recall_commands import prepare_plan, show_plan
 from kodoctl.cli.letters.recall_options import file_with, ledger_named, signing_keys
-from kodoctl.console import tell_wait
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from kodo_pipeline.landing.command_options import Conf, Master, landed_place, ne
 from kodo_pipeline.recall.lost_planning import LostChoice, choose_lost
 from kodo_pipeline.spark.spark_progress import STARTS, Bar, tell_folded
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import command
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.letters.recall_apply import ApplyFlags, Attempt, apply_plan
 from kodoctl.cli.letters.recall_commands import prepare_plan, show_plan
 from kodoctl.cli.letters.recall_options import ChoiceFlags, Output, family_in, signing_keys
-from kodoctl.console import command
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.formatting import many
-from kodoctl.private_files import LANDING
+from kodoctl.host.private_files import LANDING
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection

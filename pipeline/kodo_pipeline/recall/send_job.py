@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodoctl.errors import error
-from kodoctl.formatting import many
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
@@ -31,6 +30,7 @@ from kodoctl.recall.plan.partitioning import partition_plan
 from kodoctl.recall.send.rate_limit import RateLimit
 from kodoctl.recall.send.sender import RecallSender
 from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     import pyarrow as pa

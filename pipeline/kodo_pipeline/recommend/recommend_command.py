@@ -18,9 +18,9 @@ from kodo_pipeline.landing.command_options import (
 )
 from kodo_pipeline.recommend.recommendation_document import RecommendationDocument
 from kodo_pipeline.spark.spark_progress import Bar
+from kodoctl.cli.common.console import command, say, tell
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.console import command, say, tell
 
 Targets = Annotated[
     list[str] | None,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import many, time_text
-from kodoctl.render.line import Line
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many, time_text
+from kodoctl.text.line import Line
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:

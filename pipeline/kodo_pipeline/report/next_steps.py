@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.audit.command_hint import resend_commands
-from kodoctl.escaping import one_line
-from kodoctl.formatting import duration_text, lane_text, many
 from kodoctl.recall.filter.condition import literal
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import duration_text, lane_text, many
 
 if TYPE_CHECKING:
     from kodo_pipeline.report.report_document import Advice, ReportDocument, TopicFairness, WaitingLane

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_pipeline.charts.charts import Style, bare, height_of, new_figure, png, scale_times, seen
 from kodo_pipeline.report import report_words as words
-from kodoctl.formatting import duration_text
+from kodoctl.text.formatting import duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,11 +25,11 @@ from kodo_pipeline.report.report_document import ReportDocument
 from kodo_pipeline.spark.spark_progress import Bar
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import columns, command, say, tell_wait, write_file
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named, signing_keys
-from kodoctl.console import columns, command, say, tell_wait, write_file
 from kodoctl.errors import UsageError, error
-from kodoctl.private_files import LANDING, LEDGER
+from kodoctl.host.private_files import LANDING, LEDGER
 
 Out = Annotated[
     str | None,
@@ -112,7 +112,7 @@ def _write(made: ReportDocument, file: str, png: str | None, output: Format) -> 
         say(json.dumps(made, indent=2))
         return
     from kodo_pipeline.report.report_words import headlines
-    from kodoctl.render.wrap import fold
+    from kodoctl.text.wrap import fold
 
     for line in headlines(made):
         for part in fold(line, columns(), 2):

@@ -11,9 +11,9 @@ from kodo_pipeline.charts import charts
 from kodo_pipeline.report import report_words as words
 from kodo_pipeline.report.report_charts import CHARTS
 from kodoctl import __version__
-from kodoctl.escaping import one_line
-from kodoctl.formatting import duration_text, many, time_text, window_text
 from kodoctl.render.html_page import page
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import duration_text, many, time_text, window_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import duration_text, lane_text, many, window_text
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import duration_text, lane_text, many, window_text
 
 if TYPE_CHECKING:
     from kodo_pipeline.audit.audit_document import AuditDocument

@@ -16,10 +16,10 @@ from kodo_pipeline.landing.command_options import (
     one_expansion,
 )
 from kodo_pipeline.rollup.rollup_document import RollupDocument
+from kodoctl.cli.common.console import command
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import say_folded, show_lines
-from kodoctl.console import command
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_pipeline.rollup.job import RollupResult, RollupScope

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from kodoctl.escaping import one_line
-from kodoctl.formatting import lane_text, many, time_text
-from kodoctl.render.line import Line
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import lane_text, many, time_text
+from kodoctl.text.line import Line
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from kodo_pipeline.landing.command_options import Output, new_run, spark_setting
 from kodo_pipeline.run.runner import RunFlags, Runner, RunProgressView
 from kodo_pipeline.spark.spark_progress import Bar
 from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.console import command, finish
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.letters.recall_options import signing_keys
-from kodoctl.console import command, finish
 from kodoctl.errors import UsageError, error
 
 Every = Annotated[

@@ -18,9 +18,9 @@ from kodo_pipeline.run.pipeline_metrics import Labels, PipelineCollector, RunRec
 from kodo_pipeline.run.run_deadline import RunDeadline
 from kodo_pipeline.run.runner import Runner, RunProgressView, problem_json
 from kodo_pipeline.spark.spark_progress import tell_folded
+from kodoctl.cli.common.console import defect, one_line, report
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import ended_by_signals
-from kodoctl.console import defect, one_line, report
 from kodoctl.errors import ExitCode, KodoctlError, StoppedError, UsageError, error
 from kodoctl.topology.units import Duration
 
@@ -242,7 +242,7 @@ def _served(collector: PipelineCollector, host: str, port: int | None) -> Iterat
         return
     from prometheus_client import CollectorRegistry, make_wsgi_app
 
-    from kodoctl.metrics_server import MetricsServer, probes
+    from kodoctl.host.metrics_server import MetricsServer, probes
 
     registry = CollectorRegistry()
     registry.register(collector)

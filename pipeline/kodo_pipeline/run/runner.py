@@ -27,13 +27,13 @@ from kodo_pipeline.landing.command_options import (
 from kodo_pipeline.rollup.rollup_command import Window
 from kodo_pipeline.spark.spark_progress import Bar
 from kodoctl.cli.common import command_target
+from kodoctl.cli.common.console import Environment, defect, replace_file, report, say
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
 from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
-from kodoctl.console import Environment, defect, replace_file, report, say
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
-from kodoctl.formatting import many, time_text
-from kodoctl.private_files import LANDING, LEDGER
+from kodoctl.host.private_files import LANDING, LEDGER
+from kodoctl.text.formatting import many, time_text
 
 if TYPE_CHECKING:
     from kodo_pipeline.ingest.job import LandingResult

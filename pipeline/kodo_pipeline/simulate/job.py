@@ -24,7 +24,7 @@ from kodo_pipeline.rollup.job import time_bounds
 from kodo_pipeline.simulate.arrivals import arrivals, run_times, waiting_messages
 from kodo_pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of, times_by_state
 from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError, Where, error
-from kodoctl.programs import python_command
+from kodoctl.host.programs import python_command
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 

@@ -20,11 +20,11 @@ from kodo_pipeline.landing.command_options import (
 )
 from kodo_pipeline.simulate.simulation_document import SimulationDocument
 from kodo_pipeline.spark.spark_progress import Bar
+from kodoctl.cli.common.console import command, say, tell
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.console import command, say, tell
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 Candidate = Annotated[
     str | None,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.charts.charts import Style, bare, height_of, new_figure, png, scale_times, seen
 from kodo_pipeline.simulate.simulation_document import SimulatedTenant, SimulationDocument, SimulationTrial
-from kodoctl.escaping import one_line
-from kodoctl.formatting import duration_text, many
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import duration_text, many
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

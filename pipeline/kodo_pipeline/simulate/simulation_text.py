@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.simulate.simulation_charts import TenantRow, tenant_rows
-from kodoctl.escaping import one_line
-from kodoctl.formatting import duration_text, many, time_text
-from kodoctl.render.line import Line
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import duration_text, many, time_text
+from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodo_pipeline.simulate.simulation_document import (

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.cli.common.console import columns, printing, tell
 from kodoctl.cli.common.options import Format
-from kodoctl.console import columns, printing, tell
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ _WIDE: Final = 24  # columns of the bar
 
 def tell_folded(text: str) -> None:
     """A sentence for people on standard error, as wide as their screen."""
-    from kodoctl.render.wrap import fold
+    from kodoctl.text.wrap import fold
 
     for part in fold(text, columns()):
         tell(part)

@@ -22,8 +22,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from kodo_pipeline.spark.java_classes import keep_java_classes
 from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.host_facts import home_folder, is_listed_user, user_name
-from kodoctl.programs import SAFE_PATH, runs_nothing_here
+from kodoctl.host.host_facts import home_folder, is_listed_user, user_name
+from kodoctl.host.programs import SAFE_PATH, runs_nothing_here
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway

@@ -10,9 +10,9 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
-from kodoctl.escaping import printable
-from kodoctl.formatting import many
-from kodoctl.render.wrap import fold
+from kodoctl.text.escaping import printable
+from kodoctl.text.formatting import many
+from kodoctl.text.wrap import fold
 
 SHOWN: Final = 1_000  # rows of a table for people
 _LONGEST: Final = 2_000  # characters of a value for people

@@ -17,10 +17,10 @@ import typer
 from kodo_pipeline.landing.command_line import command_line
 from kodo_pipeline.landing.command_options import File, LandingOption, landed_place, one_expansion
 from kodo_pipeline.spark.spark_progress import tell_folded
-from kodoctl.console import Environment, columns, reading, report, say, tell
+from kodoctl.cli.common.console import Environment, columns, reading, report, say, tell
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.formatting import time_text
-from kodoctl.private_files import LANDING
+from kodoctl.host.private_files import LANDING
+from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_store import Landing

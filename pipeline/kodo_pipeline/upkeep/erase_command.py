@@ -17,13 +17,13 @@ from kodo_pipeline.landing.command_options import (
     one_expansion,
     spark_settings,
 )
+from kodoctl.cli.common.console import Environment, command, is_terminal
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.console import Environment, command, is_terminal
 from kodoctl.errors import RefusedError, UsageError, error
-from kodoctl.formatting import many
-from kodoctl.host_facts import user_name
-from kodoctl.private_files import LANDING
+from kodoctl.host.host_facts import user_name
+from kodoctl.host.private_files import LANDING
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_pipeline.upkeep.payload_removal import PayloadSelection

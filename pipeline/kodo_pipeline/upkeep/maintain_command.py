@@ -20,13 +20,13 @@ from kodo_pipeline.landing.command_options import (
     one_expansion,
     spark_settings,
 )
+from kodoctl.cli.common.console import Environment, command
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
 from kodoctl.cli.letters.recall_options import signing_keys
-from kodoctl.console import Environment, command
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
-from kodoctl.private_files import LANDING
+from kodoctl.host.private_files import LANDING
+from kodoctl.text.formatting import many
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:

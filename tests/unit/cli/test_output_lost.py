@@ -15,7 +15,7 @@ from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeS
 from kodoctl.cli.apply import apply_flow
 from kodoctl.cli.apply.apply_report import show_report
 from kodoctl.cli.common.command_target import TargetOptions
-from kodoctl.console import command, judging, reading, say, tell
+from kodoctl.cli.common.console import command, judging, reading, say, tell
 from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
@@ -178,8 +178,7 @@ def test_an_interrupt_after_the_writes_claims_nothing_and_the_next_command_start
 
 
 def test_an_interrupt_while_several_clusters_are_planned_says_so_too(monkeypatch) -> None:
-    monkeypatch.setattr("kodoctl.cli.plan.fleet_planning_flow.open_all", _interrupted)
-    monkeypatch.setattr("kodoctl.cli.apply.fleet_apply_flow.open_all", _interrupted)
+    monkeypatch.setattr("kodoctl.cli.apply.apply_command.open_all", _interrupted)
     ended = kodoctl("apply", "a.yaml", "--context", "one", "--context", "two")
     assert (ended.code, ended.err.strip()) == (130, "Interrupted. Nothing was applied.")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kodoctl.errors import Severity
-from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.plan.plan import active_override_notes
 from kodoctl.protocol.overrides import Override, OverrideKind, printed
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
 

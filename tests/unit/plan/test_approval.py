@@ -10,8 +10,8 @@ import pytest
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.approval import unapproved_changes, with_reviewed_evidence
 from kodoctl.plan.changes import Adopt, Change, Delete, Forget
-from kodoctl.plan.inventory import ClusterIdentity, LiveObject
 from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, LiveObject
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
 from kodoctl.topology.units import Duration

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from kodoctl.plan.drift import Drift, split, to_json
-from kodoctl.plan.inventory import Desired, Live, LiveObject
-from kodoctl.plan.ledger import OwnershipKind
+from kodoctl.plan.inventory import Desired
+from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kodoctl.plan.changes import PolicyChange, Update
-from kodoctl.plan.inventory import LiveObject
+from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import AutoTopicCreation, Foreign, Retention, from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import NamespaceResource, SchemaResource, SubscriptionResource, TopicResource

@@ -12,9 +12,9 @@ import pytest
 
 from kodoctl.errors import InvalidFileError, RefusedError, error
 from kodoctl.plan import plan_file, serialization
-from kodoctl.plan.fleet import FleetPlan, Member, differences, dumps, is_fleet, loads, same_cluster, to_json
-from kodoctl.plan.inventory import ClusterIdentity
+from kodoctl.plan.fleet import FleetPlan, Member, alone, differences, dumps, is_fleet, loads, same_cluster, to_json
 from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.values.live_objects import ClusterIdentity
 from tests.samples.inventories import applied, empty, planned, topology, wanted
 
 J, K = (f"topic.persistent://acme/ns/{local}" for local in "JK")
@@ -62,6 +62,13 @@ def test_the_file_reads_back_as_it_was_written_and_holds_every_plan_whole() -> N
     assert to_json(FLEET)["deletes"] is False
     dropping = planned(wanted(ONE), applied(wanted(topology("{J: {}, K: {}}"))))
     assert to_json(FleetPlan((Member("eu", dropping),)))["deletes"] is True
+
+
+def test_a_fleet_of_one_cluster_has_the_file_of_its_plan() -> None:
+    one = alone(FRESH)
+    assert (one.only, FLEET.only) == (FRESH, None)
+    assert dumps(one) == plan_file.dumps(FRESH)
+    assert loads(dumps(one), "plan.json") == one
 
 
 def _edited(**parts: Any) -> str:

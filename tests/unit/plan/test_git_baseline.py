@@ -11,8 +11,8 @@ from kodoctl.errors import Severity
 from kodoctl.plan.changes import Change, Origin
 from kodoctl.plan.diff import Allowances, diff
 from kodoctl.plan.git_baseline import Baseline
-from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.plan import Plan, make_plan
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
-from kodoctl.plan import packing, serialization
+from kodoctl.plan import serialization
 from kodoctl.plan.changes import ChangeContext, Create, Delete
 from kodoctl.plan.history import Applied, chosen, earlier_apply, pack, parse, read, step_json, to_json, unpack
+from kodoctl.pulsar.values import packed_text
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import TopicResource
@@ -207,8 +208,8 @@ def test_what_is_no_document_is_no_entry(data: bytes) -> None:
 
 
 def test_what_is_packed_is_bounded_when_it_is_unpacked() -> None:
-    bomb = packing.pack(b" " * (packing.MAX_UNPACKED + 1), 9)
+    bomb = packed_text.pack(b" " * (packed_text.MAX_UNPACKED + 1), 9)
     assert len(bomb) < 200_000
-    for packed in (bomb, "###", packing.pack(b"x", 9)[:-6], "eJw="):
+    for packed in (bomb, "###", packed_text.pack(b"x", 9)[:-6], "eJw="):
         with pytest.raises(ValueError, match=r"."):
             unpack(packed)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.plan.changes import Action
-from kodoctl.plan.ledger import OwnershipKind, Source
+from kodoctl.documents.plan_actions import Action
 from kodoctl.plan.ledger_plan import ledger_pending
 from kodoctl.plan.plan import desired_digest
-from kodoctl.plan.policy_levels import validates
+from kodoctl.pulsar.values.ledger import OwnershipKind, Source
+from kodoctl.pulsar.values.live_objects import validates
 from tests.samples.inventories import HERE, SOURCE, applied, empty, planned, topology, wanted, with_ledger
 
 FILE = topology("{J: {fair_by: uid, subscriptions: {s: {concurrency: 8}}}}")

@@ -8,9 +8,10 @@ from typing import Any
 from kodoctl.errors import Remedy
 from kodoctl.plan.changes import Adopt, Forget, Update
 from kodoctl.plan.diff import with_namespaces
-from kodoctl.plan.inventory import Desired, LiveObject
-from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
+from kodoctl.plan.inventory import Desired
 from kodoctl.plan.ownership import claim
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
+from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ownership import Claim
 from kodoctl.plan.ownership_decision import OwnershipAction, decide_declared, decide_undeclared
+from kodoctl.pulsar.values.ledger import OwnershipKind
 
 CREATED, ADOPTED, INTENT = OwnershipKind.CREATED, OwnershipKind.ADOPTED, OwnershipKind.INTENT
 

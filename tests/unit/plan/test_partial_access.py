@@ -11,11 +11,12 @@ from hypothesis import given
 from kodoctl.errors import RefusedError
 from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, diff
-from kodoctl.plan.inventory import Desired, Live
+from kodoctl.plan.inventory import Desired
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.partial_access import reduced, refuse_reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.plan_file import dumps, loads
+from kodoctl.pulsar.values.live_objects import Live
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from tests.samples.inventories import (
     HERE,

@@ -10,10 +10,10 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, Forget, Update
-from kodoctl.plan.inventory import Live, LiveObject
-from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.plan.resume import rest_of
+from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.diff import with_namespaces
-from kodoctl.plan.inventory import Desired, LiveObject
+from kodoctl.plan.inventory import Desired
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.policy_levels import PolicyLevels, with_changes
 from kodoctl.plan.policy_write_order import write_order
 from kodoctl.plan.schedule import Step, UpdatePhase, schedule
+from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import BacklogQuota, Policies, Retention, from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Forget, Update
-from kodoctl.plan.inventory import ClusterIdentity, LiveObject
-from kodoctl.plan.ledger import Ledger
 from kodoctl.plan.plan import fingerprint
 from kodoctl.plan.staleness import of_others, other_cluster, staleness
+from kodoctl.pulsar.values.ledger import Ledger
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, LiveObject
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (
     GrantResource,
@@ -80,7 +80,7 @@ def test_an_object_that_the_plan_does_not_touch_may_change() -> None:
 
 def test_data_and_clients_that_came_do_not_make_a_plan_stale() -> None:
     start = applied(wanted(BEFORE))
-    from kodoctl.plan.inventory import TopicFacts
+    from kodoctl.pulsar.values.live_objects import TopicFacts
 
     busy = LiveObject(start.objects["topic.persistent://acme/ns/J"].resource, "trade", TopicFacts(producers=3))
     assert staleness(planned(wanted(AFTER), start), changed(start, busy)) == ()

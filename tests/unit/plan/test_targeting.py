@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from kodoctl.errors import ClusterError, UsageError
 from kodoctl.plan.changes import PolicyChange, Update
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.inventory import Live, LiveObject
-from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ledger_plan import ledger_pending
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import dumps, loads, to_json
-from kodoctl.plan.targeting import TargetFlags, choose
+from kodoctl.plan.targeting import choose
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.target_flags import TargetFlags
 from tests.samples.inventories import (
     HERE,
     applied,
@@ -308,7 +309,7 @@ def test_a_change_elsewhere_is_not_written_where_the_topology_lives_now() -> Non
 
 
 def test_objects_in_a_part_count_for_the_size_of_the_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodoctl.plan.ledger.MAX_BYTES", 10)
+    monkeypatch.setattr("kodoctl.pulsar.values.ledger.MAX_BYTES", 10)
     there = changed(applied(wanted(TWO)), without=[J_S])
     assert "K420" in {finding.code for finding in planned_part(wanted(TWO), there, J_S).findings}
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Create, Delete, Forget, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied
-from kodoctl.plan.inventory import Live, LiveObject, TopicFacts
-from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
+from kodoctl.pulsar.values import ledger as ledgers
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
+from kodoctl.pulsar.values.live_objects import Live, LiveObject, TopicFacts
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, SchemaResource, TenantResource, TopicResource

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.escaping import printable
 from kodoctl.protocol.overrides import (
     MAX_AHEAD,
     MAX_SPAN,
@@ -25,6 +24,7 @@ from kodoctl.protocol.overrides import (
     with_override,
 )
 from kodoctl.protocol.slot_bounds import SlotBounds
+from kodoctl.text.escaping import printable
 from kodoctl.topology.units import LATEST
 
 NOW = 1_800_000_000_000

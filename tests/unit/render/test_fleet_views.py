@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.errors import error
-from kodoctl.formatting import MAX_LISTED
 from kodoctl.plan.fleet import FleetPlan, Member, to_json
-from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.values.live_objects import ClusterIdentity
 from kodoctl.render.fleet_text import ORDER, fleet_github, fleet_html, fleet_lines, fleet_markdown
 from kodoctl.render.plan_markdown import LIMIT
+from kodoctl.text.formatting import MAX_LISTED
 from tests.samples.inventories import applied, empty, planned, topology, wanted
 
 FILE = wanted(topology("{J: {partitions: 3}}"))

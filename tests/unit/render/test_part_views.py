@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.formatting import MAX_LISTED
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import to_json
 from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import plan_markdown
 from kodoctl.render.plan_text import plan_lines
+from kodoctl.text.formatting import MAX_LISTED
 from tests.samples.inventories import applied, empty, planned, planned_part, topology, wanted
 
 TARGET = "http://127.0.0.1:8080"

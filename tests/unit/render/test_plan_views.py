@@ -15,10 +15,10 @@ from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, F
 from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.plan.drift import split
 from kodoctl.plan.drift import to_json as drift_json
-from kodoctl.plan.inventory import ClusterIdentity, LiveObject
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import to_json
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, LiveObject
 from kodoctl.render.drift_text import drift_lines
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import plan_lines

@@ -14,7 +14,7 @@ from kodo_consumer.adapters.metrics.collector import COLLECTOR
 from kodo_consumer.adapters.metrics.outbox_metrics import RELAYS, RelaySight
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.runtime.threads import begin, log_end
-from kodoctl.metrics_server import Application, MetricsServer, probes
+from kodoctl.host.metrics_server import Application, MetricsServer, probes
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.state.worker_metrics import Meter
 from kodo_consumer.core.values.clock import SystemClock
-from kodoctl.formatting import time_text
+from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import LaneState

@@ -21,10 +21,10 @@ from kodo_consumer.adapters.pulsar.refusals import cannot_publish
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError
-from kodoctl.formatting import many
 from kodoctl.pulsar.connection.client_options import create_client
 from kodoctl.pulsar.connection.discarded_messages import client_log
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+from kodoctl.text.formatting import many
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:

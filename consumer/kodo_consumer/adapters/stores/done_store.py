@@ -1,7 +1,8 @@
 # adapter: reads a database
 """Client of the idempotency store of the workers: finds the messages that are done. Nothing is written to the store.
 
-The commands on dead letters find it by its name (`kodoctl.extension_points`): others start without any store.
+The commands on dead letters find it by its name (`kodoctl.cli.common.extension_points`): others start without any
+store.
 """
 
 from __future__ import annotations

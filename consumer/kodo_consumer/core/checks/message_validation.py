@@ -15,8 +15,8 @@ from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.core.values.wire_texts import PropertyValue, property_texts, why_no_text
 from kodo_consumer.message import json_value
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.escaping import one_line
 from kodoctl.protocol.properties import TRACE_NAMES
+from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
 from kodo_consumer.core.values.limit_policy import NOBODY
-from kodoctl.formatting import many, time_text
+from kodoctl.text.formatting import many, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

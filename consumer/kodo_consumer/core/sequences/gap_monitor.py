@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.sequences.gap_detector import Gaps
 from kodo_consumer.core.values.envelope import Delivery, State
-from kodoctl.formatting import many
 from kodoctl.protocol.properties import HOP, RECALL, SEQ
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.counters import Counts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.limits.live_workers import LiveWorkerCount
 from kodo_consumer.core.values.effects import Alarm
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import LaneStats

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.values.envelope import MAX_REASON, Level
 from kodo_consumer.core.values.tenant_moves import TenantMove
-from kodoctl.escaping import printable
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text
+from kodoctl.text.escaping import printable
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy

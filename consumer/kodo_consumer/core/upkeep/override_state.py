@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.upkeep.move_orders import tenant_moves, why_not_moved
 from kodo_consumer.core.values.limit_policy import Concurrency, Limit, Pace, Quota, kind_of, title_of
 from kodo_consumer.core.values.slot_overrides import bulkheads_with, why_no_slots
-from kodoctl.escaping import printable
-from kodoctl.formatting import time_text
 from kodoctl.protocol.overrides import (
     InvalidOverridesError,
     Override,
@@ -22,6 +20,8 @@ from kodoctl.protocol.overrides import (
     parse,
 )
 from kodoctl.protocol.properties import STEER_PROPERTY
+from kodoctl.text.escaping import printable
+from kodoctl.text.formatting import time_text
 from kodoctl.topology.units import Rate as FileRate
 
 if TYPE_CHECKING:

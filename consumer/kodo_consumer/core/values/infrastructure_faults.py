@@ -13,7 +13,7 @@ import sqlite3
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from kodoctl.escaping import one_line
+from kodoctl.text.escaping import one_line
 
 
 class FaultKind(StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.values.limit_policy import Concurrency
 from kodoctl.errors import Diagnostic, UsageError, error, warning
-from kodoctl.formatting import many
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Lane, Policy

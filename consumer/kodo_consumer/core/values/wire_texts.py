@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
 
-from kodoctl.escaping import one_line
+from kodoctl.text.escaping import one_line
 
 PropertyValue = str | bool | int | float
 """Value of a property as senders may give it."""

@@ -27,7 +27,7 @@ from kodo_consumer.runtime.process_pool.worker_process import (
     ProcessTask,
     main,
 )
-from kodoctl.programs import imports_nothing_here
+from kodoctl.host.programs import imports_nothing_here
 
 CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
 _AHEAD: Final = 0.004  # seconds of work sent before it is asked for

@@ -32,7 +32,7 @@ from kodo_consumer.runtime.handler_results import SingleResult, checked
 from kodo_consumer.runtime.process_pool.wire_format import framed, packed_outcome, read_frame, unpacked
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.threads import begin
-from kodoctl.programs import imports_as_before
+from kodoctl.host.programs import imports_as_before
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader

@@ -8,17 +8,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Severity, Where
-from kodoctl.formatting import many
-from kodoctl.protocol.properties import CONTROL_NAMESPACE, PREFIX
+from kodoctl.text.formatting import many
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
-from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
+from kodoctl.topology.names import RESERVED_NAMESPACE, RESERVED_PREFIX, TopicName, reserved_suffix, why_not_pulsar_name
 from kodoctl.topology.resources import Address, TenantResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion, FamilyTopic
     from kodoctl.topology.yaml.nodes import Node
 
-_TAKEN = ((PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
+_TAKEN = ((RESERVED_PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 
 
 @rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
@@ -43,8 +42,8 @@ def _head(expansion: Expansion) -> Iterator[RuleMatch]:
     for key, name in (("name", spec.name), ("tenant", spec.tenant), ("namespace", spec.namespace)):
         if reason := why_not_pulsar_name(name):
             yield RuleMatch(expansion.topology.where(key), f"{key} {name!r}: {reason}")
-    if spec.namespace == CONTROL_NAMESPACE:
-        detail = f"namespace {CONTROL_NAMESPACE!r} holds kodoctl's own lease and journal topics: choose another"
+    if spec.namespace == RESERVED_NAMESPACE:
+        detail = f"namespace {RESERVED_NAMESPACE!r} holds kodoctl's own lease and journal topics: choose another"
         yield RuleMatch(expansion.topology.where("namespace"), detail)
 
 

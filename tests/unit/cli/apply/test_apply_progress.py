@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.apply.report import ApplyEvent
 from kodoctl.cli.apply.apply_progress import ApplyProgress
-from kodoctl.console import tell_wait
+from kodoctl.cli.common.console import tell_wait
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.topology.resources import Address
 
@@ -50,14 +50,14 @@ def refreshed(progress: ApplyProgress, screen: Terminal) -> list[str]:
 def test_a_terminal_shows_what_runs_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     with ApplyProgress() as progress:
-        progress(event("started", LONG, 0))
-        progress(event("started", SHORT, 0))
+        progress.of("")(event("started", LONG, 0))
+        progress.of("")(event("started", SHORT, 0))
         first, second, last = refreshed(progress, terminal)
         assert re.fullmatch(r"\r?forgetting +…[a-z-]+billing-RETRYING +\d\.\d s", first)
         assert len(first.strip()) <= 60
         assert re.fullmatch(r"forgetting +topic.persistent://acme/trade/x +\d\.\d s", second)
         assert re.fullmatch(r"0/12 +finished +\d\.\d s", last)
-        progress(event("done", LONG, 1))
+        progress.of("")(event("done", LONG, 1))
         assert f"[1/12] forgot {LONG}\n" in CONTROLS.sub("", terminal.getvalue()).replace("\r", "")  # in one piece
         assert [line.split()[0] for line in refreshed(progress, terminal)] == ["forgetting", "1/12"]
     assert terminal.getvalue().endswith(2 * "\x1b[1A\x1b[2K"), "both lines of the table are wiped"
@@ -67,7 +67,7 @@ def test_many_that_run_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     with ApplyProgress() as progress:
         for number in range(11):
-            progress(event("started", Address(f"topic.persistent://acme/trade/t{number}"), 0))
+            progress.of("")(event("started", Address(f"topic.persistent://acme/trade/t{number}"), 0))
         lines = refreshed(progress, terminal)
     assert len(lines) == 9
     assert lines[-1].split("  ")[0] == "0/12"
@@ -89,8 +89,8 @@ def test_clusters_side_by_side_have_their_names(monkeypatch: pytest.MonkeyPatch)
 
 def test_elsewhere_it_is_a_line_for_what_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     with ApplyProgress() as progress:
-        progress(event("started", LONG, 0))
-        progress(event("done", LONG, 1))
+        progress.of("")(event("started", LONG, 0))
+        progress.of("")(event("done", LONG, 1))
     assert capsys.readouterr().err == f"[1/12] forgot {LONG}\n"
 
 

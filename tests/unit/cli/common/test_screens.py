@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.render.line import Line
+from kodoctl.text.line import Line
 from tests.brokers.workspace import run_main
 
 NAMES = [f"a-rather-long-name-of-a-ground-topic-{number:03}" for number in range(120)]

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from kodoctl.cli.common.console import say
 from kodoctl.cli.letters import recall_apply, waiting_apply
-from kodoctl.console import say
 from kodoctl.errors import ClusterError, ExitCode, LockedError, error
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent

@@ -9,8 +9,8 @@ import networkx as nx
 import pytest
 
 from kodoctl.cli.topology.graphviz import draw
-from kodoctl.escaping import printable
 from kodoctl.render.graph_text import dot
+from kodoctl.text.escaping import printable
 from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import Level, NamespaceName, State, TopicName
 from tests.services.programs import system_program

@@ -14,7 +14,7 @@ from kodo_pipeline.run.pipeline_metrics import LABELS, PIPELINE_METRICS, Pipelin
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 
 from kodoctl.errors import UsageError
-from kodoctl.metrics_server import MetricsServer, probes
+from kodoctl.host.metrics_server import MetricsServer, probes
 
 NOW = 1_700_000_100_000
 SHOP, TRADE = ("kodo/shop", "shop", "base"), ("kodo/trade", "trade", "prod")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan.inventory import Live
+from kodoctl.pulsar.values.live_objects import Live
 from kodoctl.topology.model.policies import from_json
 from tests.samples.inventories import applied, changed, empty, live, planned, topology, wanted
 

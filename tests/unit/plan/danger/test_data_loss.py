@@ -9,9 +9,11 @@ import pytest
 from kodoctl.errors import Severity
 from kodoctl.plan.changes import Change, ChangeContext, Delete, FieldChange, Update
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.danger.evidence import DAY_MS, Evidence, evidence_wanted
-from kodoctl.plan.inventory import Desired, Live, LiveObject, SubscriptionFacts, TopicFacts
-from kodoctl.plan.ledger import Ledger
+from kodoctl.plan.danger.evidence import DAY_MS, evidence_wanted
+from kodoctl.plan.inventory import Desired
+from kodoctl.pulsar.values.evidence import Evidence
+from kodoctl.pulsar.values.ledger import Ledger
+from kodoctl.pulsar.values.live_objects import Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan.inventory import TopicFacts
+from kodoctl.pulsar.values.live_objects import TopicFacts
 from tests.samples.inventories import applied, changed, planned, topology, wanted
 
 SUB = "subscriptions: {s: {states: [], dead_letter: false}}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.plan.inventory import Live, LiveObject
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TenantResource, TopicResource
 from tests.samples.inventories import HERE, applied, changed, empty, planned, topology, wanted

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Diagnostic, Remedy, Severity
-from kodoctl.plan.inventory import Desired, Live, LiveObject, SubscriptionFacts, TopicFacts
+from kodoctl.plan.inventory import Desired
 from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.values.live_objects import Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, TopicResource

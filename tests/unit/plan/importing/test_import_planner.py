@@ -14,7 +14,8 @@ from kodoctl.errors import KodoctlError, has_errors
 from kodoctl.plan.changes import Adopt, Create
 from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.import_planner import Import, import_namespace
-from kodoctl.plan.inventory import Live, LiveObject, desired
+from kodoctl.plan.inventory import desired
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign, from_json

@@ -12,13 +12,13 @@ import pytest
 from kodoctl.apply.deletes import delete_subscription, delete_topic, what_is_left
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import ChangeContext, Delete
-from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
 from kodoctl.pulsar.admin.admin import AdminError
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import read_stats, read_topic
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.inventory.evidence_reader import read_evidence
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from tests.services.servers import Answer, Request, answer_html, answer_json, serving

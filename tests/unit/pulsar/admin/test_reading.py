@@ -9,9 +9,6 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan.importing.import_planner import import_namespace
-from kodoctl.plan.inventory import LiveObject
-from kodoctl.plan.ledger import Ledger, OwnershipKind, encode
-from kodoctl.plan.targeting import TargetFlags
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import (
     AdminError,
@@ -31,9 +28,12 @@ from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory import topic_policy_reader
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, grants_of, list_topics, read_ledgers, read_live
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, encode
+from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import TopicResource
+from kodoctl.topology.target_flags import TargetFlags
 from tests.samples.inventories import HERE
 
 J, K = TopicName(HERE, "J"), TopicName(HERE, "K")

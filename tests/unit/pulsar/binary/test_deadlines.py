@@ -99,7 +99,7 @@ def test_a_connection_that_does_not_close_is_left_behind(monkeypatch: pytest.Mon
 
 COMMAND = """
 import atexit, sys, pulsar, typer
-from kodoctl.console import command, run_application, say
+from kodoctl.cli.common.console import command, run_application, say
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.binary.deadlines import Patience, UnansweredError
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor

@@ -15,8 +15,8 @@ from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Quota, Rat
 from kodo_consumer.core.values.policy import AuditTo, ErrorTextPolicy, IsolationPolicy
 from kodo_consumer.runtime.supervisor import summary
 
-from kodoctl.formatting import time_text
 from kodoctl.protocol.overrides import Override, OverrideKind
+from kodoctl.text.formatting import time_text
 from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import L1, L2, lane_of, policy
 from tests.unit.consumer.watching import Watched, series, watched

@@ -82,7 +82,7 @@ def test_a_driver_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyte
 
 def test_the_stores_are_imported_when_one_is_asked() -> None:
     program = (
-        "import sys, kodoctl.cli.letters.recall_commands, kodoctl.extension_points; "
+        "import sys, kodoctl.cli.letters.recall_commands, kodoctl.cli.common.extension_points; "
         "print([name for name in ('kodo_consumer', 'sqlalchemy') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.formatting import age_text, duration_text, many, shortened, size_text, time_text
+from kodoctl.text.formatting import age_text, duration_text, many, shortened, size_text, time_text
 
 
 @pytest.mark.parametrize(

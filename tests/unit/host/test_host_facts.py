@@ -16,10 +16,10 @@ import pytest
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_pipeline.spark.spark_session import SparkSettings
 
+from kodoctl.cli.common.console import defect
 from kodoctl.cli.common.plan_files import scratch_file
-from kodoctl.console import defect
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.host_facts import expanded, home_folder, is_listed_user, user_name, working_folder
+from kodoctl.host.host_facts import expanded, home_folder, is_listed_user, user_name, working_folder
 from kodoctl.pulsar.connection.connection import own_config, read_contexts, user_config
 from kodoctl.pulsar.connection.secret import read_secret
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from kodo_pipeline.simulate import job
 
-from kodoctl import programs
 from kodoctl.cli.common.git import Revision
 from kodoctl.cli.topology.graphviz import draw
 from kodoctl.dev import docker, java
 from kodoctl.errors import KodoctlError, UsageError
+from kodoctl.host import programs
 from tests.source_roots import PACKAGES, PATHS, ROOT, SOURCES
 
 MODULES = ("select", "socket", "typer", *PACKAGES, "multiprocessing", "pyspark", "site", "json")
@@ -76,9 +76,9 @@ def test_whoever_starts_processes_keeps_the_law() -> None:
         text = (ROOT / name).read_text(encoding="utf-8")
         how = HOMES[name].partition(",")[0]
         assert how.startswith("a java") or how in text, name
-        assert "shutil.which" not in text, f"{name}: kodoctl.programs.find_program"
+        assert "shutil.which" not in text, f"{name}: kodoctl.host.programs.find_program"
     spelled = [str(one.relative_to(ROOT)) for one in SOURCES if "sys.executable" in one.read_text(encoding="utf-8")]
-    assert spelled == ["kodoctl/programs.py", "pipeline/kodo_pipeline/spark/spark_session.py"]
+    assert spelled == ["kodoctl/host/programs.py", "pipeline/kodo_pipeline/spark/spark_session.py"]
 
 
 def _starts(text: str) -> bool:
@@ -125,7 +125,7 @@ def _names(folder: Path) -> list[str]:
 
 PARENT = """
 import os, sys
-from tests.unit.test_working_folder import {function}
+from tests.unit.host.test_working_folder import {function}
 if __name__ == "__main__":
     {function}()
 """
@@ -159,7 +159,7 @@ def pool() -> None:
 
     from tests.unit.consumer.engine_bench import policy
 
-    runner = ProcessRunner(ProcessTask("tests.unit.test_working_folder", "handler", policy().lanes, None), 1, 60.0)
+    runner = ProcessRunner(ProcessTask("tests.unit.host.test_working_folder", "handler", policy().lanes, None), 1, 60.0)
     runner.launch()
     runner.stop()
 

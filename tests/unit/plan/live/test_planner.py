@@ -10,8 +10,8 @@ import pytest
 from kodoctl.errors import Diagnostic
 from kodoctl.plan.changes import ChangeContext, Update
 from kodoctl.plan.diff import Allowances
-from kodoctl.planning import planner
-from kodoctl.planning.planner import plan_inventory
+from kodoctl.plan.live import planner
+from kodoctl.plan.live.planner import plan_inventory
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, RequestCount
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource

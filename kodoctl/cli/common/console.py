@@ -16,8 +16,8 @@ from typing import IO, Annotated, Any, NoReturn, TypeVar
 import typer
 
 from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
-from kodoctl.host_facts import working_folder
-from kodoctl.private_files import write_whole
+from kodoctl.host.host_facts import working_folder
+from kodoctl.host.private_files import write_whole
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -101,7 +101,7 @@ def tell_wait(what: str, seconds: float, limit: float) -> None:
 
 def one_line(value: object, limit: int) -> str:
     """A value from elsewhere, harmless and on one line, of at most `limit` of its characters."""
-    from kodoctl import escaping
+    from kodoctl.text import escaping
 
     return escaping.one_line(value, limit)
 
@@ -118,8 +118,8 @@ def columns() -> int:
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:
     """Findings, one block each, on standard error."""
-    from kodoctl.escaping import printable
-    from kodoctl.render.wrap import fold
+    from kodoctl.text.escaping import printable
+    from kodoctl.text.wrap import fold
 
     width = columns()
     marks = {Severity.ERROR: "Error", Severity.WARNING: "Warning", Severity.NOTE: "Note"}

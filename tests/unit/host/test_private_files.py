@@ -15,7 +15,7 @@ from kodoctl.cli.common.plan_files import write_plan_text
 from kodoctl.cli.status.exporter_command import _publish
 from kodoctl.cli.topology.import_command import _files
 from kodoctl.errors import UsageError
-from kodoctl.private_files import create_private, make_folder, make_private, write_private, write_whole
+from kodoctl.host.private_files import create_private, make_folder, make_private, write_private, write_whole
 from kodoctl.pulsar.connection.connection import write_context
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.plan.letter_table import LetterTableWriter

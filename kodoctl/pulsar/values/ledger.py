@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.plan.packing import pack, unpack
+from kodoctl.pulsar.values.packed_text import pack, unpack
 from kodoctl.topology.resources import Address, place_of
 
 if TYPE_CHECKING:

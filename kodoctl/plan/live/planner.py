@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan.changes import Change, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.danger.evidence import Evidence, evidence_wanted
+from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.partial_access import reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
-from kodoctl.plan.targeting import WHOLE, TargetFlags, choose
+from kodoctl.plan.targeting import choose
 from kodoctl.pulsar.admin.admin import Admin, must, schema_path
 from kodoctl.pulsar.inventory.evidence_reader import read_evidence
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
@@ -33,11 +33,14 @@ from kodoctl.topology.resources import (
     TopicResource,
     topic_address,
 )
+from kodoctl.topology.target_flags import WHOLE, TargetFlags
 
 if TYPE_CHECKING:
     from kodoctl.plan.git_baseline import Baseline
-    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.session import Session
+    from kodoctl.pulsar.values.evidence import Evidence
+    from kodoctl.pulsar.values.live_objects import Live
 
 _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
 

@@ -8,10 +8,10 @@ import unicodedata
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.escaping import MAX_SHOWN, code, markdown, one_line, printable
 from kodoctl.render.github_annotations import annotation
-from kodoctl.render.line import Line
-from kodoctl.render.wrap import fold
+from kodoctl.text.escaping import MAX_SHOWN, code, markdown, one_line, printable
+from kodoctl.text.line import Line
+from kodoctl.text.wrap import fold
 
 EVIL = st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "L", "P", "S", "Cs"]))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.render.wrap import NARROWEST, fold
+from kodoctl.text.wrap import NARROWEST, fold
 
 ADDRESS = "subscription.persistent://kodo/trade/orders-L2-billing-BLOCKING/billing"
 
@@ -23,6 +23,8 @@ ADDRESS = "subscription.persistent://kodo/trade/orders-L2-billing-BLOCKING/billi
          ["a topic's backlog_quota_of_sorts", "{size: 20GiB, time: 7d}"]),
         ("if it is gone for good then `kodoctl destroy` does", None, ["if it is gone for good then", "`kodoctl destroy` does"]),
         ("an open { brace is a word like any other word here", None, ["an open { brace is a word like any other", "word here"]),
+        ("run `kodoctl plan trade.yaml --env staging --out plan.json` now", None,
+         ["run `kodoctl plan trade.yaml --env", "staging --out plan.json` now"]),
     ],
 )  # fmt: skip
 def test_a_line_is_folded_where_it_reads_best(text: str, hang: int | None, shown: list[str]) -> None:

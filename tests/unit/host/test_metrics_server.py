@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from kodoctl.errors import UsageError
-from kodoctl.metrics_server import MAX_CONNECTIONS, Application, MetricsServer, probes
+from kodoctl.host.metrics_server import MAX_CONNECTIONS, Application, MetricsServer, probes
 from tests.services.polling import eventually
 
 LARGE = b"x" * 50_000_000  # more than the buffers of both sides hold

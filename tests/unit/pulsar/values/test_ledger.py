@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import ClusterError
-from kodoctl.plan import ledger as ledgers
-from kodoctl.plan.ledger import Ledger, OwnershipKind, Source, decode, encode
+from kodoctl.pulsar.values import ledger as ledgers
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source, decode, encode
 from kodoctl.topology.names import NamespaceName
 from tests.samples.inventories import HERE, applied, empty, planned, topology, wanted
 

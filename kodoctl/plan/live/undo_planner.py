@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.history import Applied, chosen, read, unpack
+from kodoctl.plan.history import Applied, chosen, parse, read, unpack
+from kodoctl.plan.live.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.plan.undo import backwards, undo_plan
-from kodoctl.planning.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
 from kodoctl.topology.names import NamespaceName
@@ -36,11 +36,11 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
     """One apply, from the journals of all the namespaces it wrote to, each of which must know it: a writer of one journal
     cannot name another namespace. Raises UsageError for an unknown name, RefusedError where one does not know it.
     """
-    entries = list(read_journal(session.admin, session.client, namespace))
+    entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
     first = chosen(read(entries).applies, name, str(namespace))
     places = {NamespaceName.parse(key.rpartition("/")[0]) for key in first.ledgers} - {namespace}
     for place in sorted(places):
-        theirs = list(read_journal(session.admin, session.client, place))
+        theirs = list(map(parse, read_journal(session.admin, session.client, place)))
         if not any((one.id, one.digest) == (first.id, first.digest) for one in read(theirs).applies):
             detail = f"{first.id} is said to have written to {place}, whose journal knows nothing of it"
             raise RefusedError(error("K431", "journals that contradict each other", detail))

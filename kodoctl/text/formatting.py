@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kodoctl.escaping import one_line
+from kodoctl.text.escaping import one_line
 
 MAX_LISTED: Final = 20
 _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms

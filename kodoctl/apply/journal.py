@@ -1,0 +1,107 @@
+"""Journal of an apply, written into Pulsar during the apply: one topic per namespace, the one that its lease holds.
+
+An entry before and one after each write. The write is sent when the entry before it is stored. The entry after it is
+in flight while other writes begin; like all entries it is stored before the ledger records anything of the write
+(`settle`). Entries keep their order.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.plan import history
+from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.schedule import resource_of
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Change
+    from kodoctl.pulsar.control.lease import Lease
+    from kodoctl.topology.names import NamespaceName
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Content of the first entry of an apply. `commit`: of the repository of the files; `plan`: the digest of
+    the declared objects.
+    """
+
+    verb: str
+    who: str
+    commit: str | None
+    plan: str
+    changes: int
+    document: str = field(repr=False)  # the plan's own JSON
+
+
+class Journal:
+    """The writer of one apply. Every method raises LockedError when the lease is lost."""
+
+    def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
+        self.lease = lease
+        self.namespaces = tuple(sorted(namespaces))
+        self.id = secrets.token_hex(4)
+
+    def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
+        """Writes the begin of an apply into the journal of every held namespace: user, verb and the whole plan,
+        so that the apply can be continued and undone.
+        """
+        entry = {
+            "v": history.FORMAT_VERSION,
+            "verb": heading.verb,
+            "who": heading.who,
+            "commit": heading.commit,
+            "plan": heading.plan,
+            "changes": heading.changes,
+            "ledgers": dict(ledgers),
+            "packed": history.pack(heading.document),
+        }
+        self._everywhere("begin", entry)
+
+    def before(self, change: Change, part: str) -> None:
+        """A write is about to be sent: returns when this is stored."""
+        self.lease.write(self._place(change), self._before(change, part))
+
+    def along(self, change: Change, part: str) -> None:
+        """A change for which nothing is sent: it comes with another one."""
+        self.lease.note(self._place(change), self._before(change, part))
+
+    def after(self, change: Change, part: str, status: str, detail: str) -> None:
+        """Records the result of a write; `settle` waits until the entry is stored."""
+        step = {**history.step_json(change, part), "status": status, "detail": detail[:2_000]}
+        self.lease.note(self._place(change), {**self._entry("after"), **step})
+
+    def settle(self) -> None:
+        """Returns when every entry is stored."""
+        self.lease.settle()
+
+    def end(self, *, complete: bool) -> None:
+        """The last entry: whoever reads a journal without it knows that the apply was cut off."""
+        self._everywhere("end", {"complete": complete})
+
+    def _everywhere(self, kind: str, entry: Json) -> None:
+        for namespace in self.namespaces:
+            self.lease.write(namespace, {**self._entry(kind), **entry})
+
+    def _before(self, change: Change, part: str) -> Json:
+        from kodoctl.plan import serialization
+
+        return {
+            **self._entry("before"),
+            **history.step_json(change, part),
+            "change": serialization.change_to_json(change),
+        }
+
+    def _place(self, change: Change) -> NamespaceName:
+        """The namespace in whose journal a change is recorded."""
+        resource = resource_of(change)
+        place = namespace_of(resource) if resource is not None else None
+        return place if place in self.namespaces else self.namespaces[0]
+
+    def _entry(self, kind: str) -> Json:
+        return {"kind": kind, "apply": self.id, "at": int(time.time() * 1000)}

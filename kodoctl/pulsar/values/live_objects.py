@@ -1,0 +1,100 @@
+"""Live side of a plan: the objects that were read from a cluster, and facts about the use of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kodoctl.topology.resources import Address, Resource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.values.ledger import Ledger
+    from kodoctl.topology.model.policies import DelayedDelivery, Policies
+    from kodoctl.topology.names import NamespaceName, TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionFacts:
+    """Backlog and use of a subscription, summed over partitions. The backlog counts entries (batches), not messages."""
+
+    backlog_entries: int = 0
+    backlog_bytes: int = 0
+    consumers: int = 0
+    steered: str | None = None  # live orders to workers (`kodo-steer`), kept by every apply
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """Stored data and use of a topic, summed over partitions. Times are ms since the epoch, 0 = never."""
+
+    storage_bytes: int = 0
+    backlog_bytes: int = 0
+    producers: int = 0
+    consumers: int = 0
+    busy_partitions: tuple[int, ...] = ()  # partitions with any connected client
+    last_publish: int = 0
+    idle_bytes: int = 0  # unread by durable subscriptions without consumers
+    roles: tuple[tuple[str, int], ...] = ()  # role -> its connected consumers, where the broker tells roles
+    unreplicated: tuple[
+        tuple[str, int], ...
+    ] = ()  # other cluster -> entries that it does not have yet, none that has all
+
+
+@dataclass(frozen=True, slots=True)
+class LiveObject:
+    """A live object: its marker (the owner's name on it), and the facts about its use."""
+
+    resource: Resource
+    marker: str | None = None
+    facts: TopicFacts | SubscriptionFacts | None = None
+    stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """Identity of a cluster: its name, and a UUID for each Pulsar tenant (None until a first apply stores one)."""
+
+    cluster: str
+    uuids: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Live:
+    """Everything read from the cluster for one command."""
+
+    identity: ClusterIdentity
+    objects: Mapping[Address, LiveObject] = field(repr=False)
+    ledgers: Mapping[NamespaceName, Mapping[str, Ledger]] = field(default_factory=dict, repr=False)
+    namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
+    broker_defaults: Policies = field(default_factory=dict)
+    delays: Mapping[NamespaceName, DelayedDelivery] = field(default_factory=dict)  # in force there, where it is known
+    default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
+    clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
+    bookies: int | None = None  # None: not asked, or only super-users may
+    absent_tenants: frozenset[str] = frozenset()
+    unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
+    unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
+    unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
+    policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
+
+    @property
+    def entries(self) -> Iterator[Ledger]:
+        """All ledger entries."""
+        for entries in self.ledgers.values():
+            yield from entries.values()
+
+    def entry(self, namespace: NamespaceName | None, name: str) -> Ledger | None:
+        """The ledger entry of a topology in a namespace; None if it has none there."""
+        return self.ledgers.get(namespace, {}).get(name) if namespace else None
+
+    def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
+        """The topics of a namespace, by address."""
+        for address, found in self.objects.items():
+            if isinstance(found.resource, TopicResource) and found.resource.name.namespace == namespace:
+                yield address, found.resource
+
+
+def validates(namespace: Policies, broker: Policies) -> bool:
+    """True if schemas are enforced on topics without a value of their own."""
+    return namespace.get("schema_validation", broker.get("schema_validation")) is True
