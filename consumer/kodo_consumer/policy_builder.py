@@ -63,7 +63,7 @@ def load(path: str, environment: str | None) -> LoadedTopology:
     return loaded.topologies[0]
 
 
-def judged(topology: LoadedTopology) -> list[Diagnostic]:
+def lint_warnings(topology: LoadedTopology) -> list[Diagnostic]:
     """Warnings of `kodoctl lint` in this environment. Raises InvalidFileError with every error that is not allowed.
 
     Without those about several files: one file does not show what others declare.
@@ -78,7 +78,7 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
     """The ground topic by its name in the file. Raises UsageError, which names those there are."""
     ground = topology.spec.topics.get(topic)
     if ground is None:
-        detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
+        detail = f"{topology.source.name} has {_list_names(topology.spec.topics)}, not {topic!r}"
         raise UsageError(error("K702", "unknown ground topic", detail))
     return ground
 
@@ -90,7 +90,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
     ground = ground_of(topology, topic)
     spec = ground.subscriptions.get(subscription)
     if spec is None:
-        detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
+        detail = f"{topic} has {_list_names(ground.subscriptions)}, not {subscription!r}"
         raise UsageError(error("K703", "unknown subscription", detail))
     if unreadable := list(_unreadable(topology, topic)):
         raise KodoctlError(*unreadable)
@@ -387,5 +387,5 @@ def _unreadable(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
         yield error("K757", "namespace requires encrypted payloads", detail, where)
 
 
-def _listed(names: Mapping[str, object]) -> str:
+def _list_names(names: Mapping[str, object]) -> str:
     return ", ".join(names) or "none"

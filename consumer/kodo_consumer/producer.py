@@ -125,14 +125,14 @@ class Producer:
             def open_level(level: Level) -> LevelSender:
                 other = siblings(level)
                 broker, form = reach_outlet(connection, other, native=native)
-                return _opened(
+                return _make_or_close(
                     broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered, traces=traces)
                 )
 
             routes = LevelSenders(outlet, outlet.dispatch, open_level, reloader_of)
         broker, form = reach_outlet(connection, outlet, native=native)
         options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
-        return _opened(broker, lambda: cls(outlet.topic, broker, routes=routes, **options))
+        return _make_or_close(broker, lambda: cls(outlet.topic, broker, routes=routes, **options))
 
     def reload(self) -> None:
         """Reads the topology file again, as Consumer.reload does: other routes take effect with the next message; what needs
@@ -266,7 +266,7 @@ class Producer:
     @property
     def _senders(self) -> list[LevelSender]:
         """Senders of all levels."""
-        return [self._sender, *(() if self._routes is None else self._routes.opened)]
+        return [self._sender, *(() if self._routes is None else self._routes.open_senders)]
 
     def _check_waiting(self, call: str) -> None:
         """Raises UsageError where a call that waits for receipts cannot work."""
@@ -288,13 +288,13 @@ class Producer:
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
         name = name or uuid.uuid4().hex
-        data, given = self._form.encoded(payload), self._form.allowed(properties)
+        data, given = self._form.encode(payload), self._form.check_properties(properties)
         other = None if self._routes is None else self._routes.choose(data, given, key, name)
         given[ID] = name
         return (other or self._sender).publish(name, data, given, on_receipt, key, event_time)
 
 
-def _opened(broker: Broker, make: Callable[[], _T]) -> _T:
+def _make_or_close(broker: Broker, make: Callable[[], _T]) -> _T:
     """Result of `make`, which uses the broker. Closes the broker if `make` fails."""
     try:
         return make()

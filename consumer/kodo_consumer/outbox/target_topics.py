@@ -64,6 +64,6 @@ class OutboxTopics:
         return self._forms[topic]
 
     @cached_property
-    def ordered(self) -> Collection[str]:
+    def ordered_topics(self) -> Collection[str]:
         """Topics of which a reader keeps order by key."""
         return frozenset(name for name in self._places if self.outlet(name).ordered)

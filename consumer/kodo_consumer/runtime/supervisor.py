@@ -50,7 +50,7 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     """
     found: list[Diagnostic] = []
     read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
-    for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written]):
+    for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written_topics]):
         if cluster.partitions(topic) is None:
             found.append(error("K710", "topic not found", f"{topic}{_CREATES_IT}"))
             continue
@@ -60,7 +60,7 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     return found
 
 
-def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+def fold_findings(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The findings, each once, with one for all missing topics and one for all missing subscriptions: one apply that was
     not made lacks them all.
     """
@@ -126,13 +126,13 @@ class WorkerSupervisor:
         if self._cluster is not None:
             findings = missing_resources(self._worker.policy, self._cluster)
             if findings:
-                raise KodoctlError(*folded(findings))
+                raise KodoctlError(*fold_findings(findings))
             self._allowed = read_broker_limits(self._worker.policy, self._cluster)
             _warn(limit_findings(self._worker.policy, self._allowed))
             self.apply_policy(self._worker.policy)
             self._ask_who_is_active(self._cluster)
             self._read_orders(self._cluster)
-        self._worker.open(self.name, self._unacked())
+        self._worker.open(self.name, self._unacked_limits())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
             self._run(self._read_stats, "kodo-stats")
@@ -146,7 +146,9 @@ class WorkerSupervisor:
         worker = self._worker
         for lane in lanes_with_active_consumers(worker.policy):
             worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
-            asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
+            asking = ActiveConsumers(
+                lane, worker.policy.subscription, cluster, worker.clock, worker.on_active_consumers
+            )
             self.background_tasks.append(asking.run)
 
     def _read_orders(self, cluster: Cluster) -> None:
@@ -211,7 +213,7 @@ class WorkerSupervisor:
             self.last_tick = time.monotonic()
             self._worker.tick()
             if self._orders is not None:
-                self._orders.look()  # they end in time, also while reading the cluster takes long
+                self._orders.drop_expired()  # they end in time, also while reading the cluster takes long
             self._sleep(nap)
             if time.monotonic() - watched > _WATCH_EVERY:
                 watched = time.monotonic()
@@ -231,11 +233,11 @@ class WorkerSupervisor:
         """Reads stats until the end, for `stats.listeners`."""
         assert self.stats is not None
         while True:
-            self.stats.look()
+            self.stats.read_due_lanes()
             if self._over.wait(LOOK_EVERY):
                 return
 
-    def _unacked(self) -> dict[int, int]:
+    def _unacked_limits(self) -> dict[int, int]:
         """Unacknowledged messages that the broker allows a consumer of each lane, where known; warns of too small limits."""
         if self._cluster is None:
             return {}
@@ -333,7 +335,7 @@ class StatsReader:
         """Calls no listener any more, also not with an answer that is still awaited."""
         self._ended = True
 
-    def look(self) -> None:
+    def read_due_lanes(self) -> None:
         """Reads the statistics of the lanes whose turn it is, and calls the listeners."""
         count = -(-len(self._others) // ROUND)
         turn = self._others if self.all_next else islice(self._others * 2, self._at, self._at + count)

@@ -233,11 +233,11 @@ class ThreadExecutor:
     def _scale(self, source: WorkSource) -> None:
         """Adapts the number of awake threads while there is work: as many as handlers keep busy, and one more."""
         pause, calm = _LOOK, 0
-        busy, awake = self._look()
+        busy, awake = self._count_busy()
         while not self._stopping and source.version != self._empty_at_version:
             started, were_busy = self._started, busy >= awake
             time.sleep(pause)
-            busy, awake = self._look()
+            busy, awake = self._count_busy()
             quick = self._started - started > _QUICK * awake * pause / _LOOK
             if were_busy and busy >= awake and not quick:
                 with self._lock:
@@ -251,7 +251,7 @@ class ThreadExecutor:
                 calm = 0
                 self._surplus = (awake - 1) // 2
 
-    def _look(self) -> tuple[int, int]:
+    def _count_busy(self) -> tuple[int, int]:
         """Number of threads in their handlers, and of those that do not sleep."""
         with self._lock:
             return sum(self._in_handlers()), len(self._slots) - self._parked.count

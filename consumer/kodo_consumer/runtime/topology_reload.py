@@ -114,7 +114,7 @@ class FileReloader(Generic[T]):
         finally:
             self.stop()
 
-    def look(self, *, always: bool = False) -> None:
+    def reload(self, *, always: bool = False) -> None:
         """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""
         with self._asked:
             text = contents(self._file)
@@ -146,9 +146,9 @@ class FileReloader(Generic[T]):
             _WATCHER.setLevel(logging.WARNING)
         options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _LOOK, "yield_on_timeout": True}
         try:
-            self.look()
+            self.reload()
             for _ in watch(self._file.parent, stop_event=self._over, recursive=False, raise_interrupt=False, **options):
-                self.look()
+                self.reload()
         except Exception as problem:  # noqa: BLE001  # the worker goes on: it only learns of nothing more
             log.warning("reload: %s is no longer watched (%s); SIGHUP reads it", self._file, problem)
 

@@ -157,7 +157,7 @@ class Environment:
         broker, cluster = self.reach(policy, native)
         with closing(cluster), closing(broker):
             found = [finding for lane in policy.lanes for finding in _forbidden_type(policy, lane.topic, cluster)]
-            for topic in sorted(policy.written):
+            for topic in sorted(policy.written_topics):
                 try:
                     broker.publisher([topic], lambda _: None, policy.largest, moves=True).close()
                 except ClusterError as problem:

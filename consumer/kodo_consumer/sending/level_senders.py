@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
-from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.sending.numbered_publisher import NumberedPublisher
 from kodoctl.topology.route_facts import RouteFacts
 
@@ -53,7 +53,7 @@ class LevelSender:
         try:
             return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, span), size)
         except BaseException as problem:
-            self._traces.refused(span, problem)
+            self._traces.on_refusal(span, problem)
             raise
 
     def check_waiting(self, call: str) -> None:
@@ -62,7 +62,7 @@ class LevelSender:
             detail = (
                 f"{call}: in a callback with a receipt it would wait for itself; post there, or call another thread"
             )
-            raise misused(detail)
+            raise misuse_error(detail)
 
     def close(self, timeout: float) -> None:
         """Closes the sender and its broker. Messages without a receipt after `timeout` seconds are given up."""
@@ -101,7 +101,7 @@ class LevelSenders:
     def reload(self) -> None:
         """Reads the topology file again, where there is one."""
         if self._reloader is not None:
-            self._reloader.look(always=True)
+            self._reloader.reload(always=True)
 
     def watch(self) -> None:
         """Reads the file again whenever it changes, until `stop`."""
@@ -123,7 +123,7 @@ class LevelSenders:
         return self._table is None
 
     @property
-    def opened(self) -> list[LevelSender]:
+    def open_senders(self) -> list[LevelSender]:
         """Senders that are open at this moment."""
         with self._lock:
             return list(self._opened.values())

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.values.outlet import Outlet
-from kodo_consumer.policy_builder import judged, outlet_of
+from kodo_consumer.policy_builder import lint_warnings, outlet_of
 from kodo_consumer.runtime.topology_reload import FileReloader
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def route_reloader(
 
     def read() -> LoadedTopology:
         topology = surroundings.topology(file)
-        judged(topology)
+        lint_warnings(topology)
         outlets(topology)
         return topology
 

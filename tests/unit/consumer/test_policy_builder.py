@@ -268,7 +268,7 @@ def test_a_route_to_a_level_that_is_not_there_is_none(tmp_path: Path) -> None:
 
 def test_an_avro_payload_is_encoded_by_its_form() -> None:
     form = MessageValidator(Payloads("avro", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}))
-    assert (form.encoded({"n": 1}), form.encoded(None)) == (b"\x02", None)
+    assert (form.encode({"n": 1}), form.encode(None)) == (b"\x02", None)
 
 
 def test_limits_of_some_lanes_and_slots_of_states_and_levels_are_read(tmp_path: Path) -> None:

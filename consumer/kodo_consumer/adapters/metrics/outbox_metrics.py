@@ -53,7 +53,7 @@ class RelaySight:
         self._read()
         return None if self._waiting is None else float(self._waiting)
 
-    def overdue(self) -> float | None:
+    def overdue_seconds(self) -> float | None:
         """Seconds that the row which has waited longest is due; None while the database does not answer."""
         self._read()
         return None if self._waiting is None else self._late / 1000

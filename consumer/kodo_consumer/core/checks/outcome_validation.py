@@ -51,7 +51,7 @@ class OutcomeValidator:
         if missing := form.missing(properties):
             return f"{asked.topic} requires the properties {', '.join(missing)}"
         try:
-            form.encoded(in_flight.delivery.payload if asked.payload is None else asked.payload)
+            form.encode(in_flight.delivery.payload if asked.payload is None else asked.payload)
         except UsageError as problem:
             return f"{asked.topic}: {problem.diagnostics[0].detail}"
         return ""

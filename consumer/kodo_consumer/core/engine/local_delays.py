@@ -104,7 +104,7 @@ class LocalDelays:
         in_flight.enter(Stage.WAITING)
         in_flight.mutable_waits().timer_id = self._set_timer(now + seconds, in_flight)
 
-    def ended(self, in_flight: InFlight) -> None:
+    def end(self, in_flight: InFlight) -> None:
         """Its wait is over, or it is held no more. Harmless when it sat out none that is counted."""
         if in_flight.waits.in_local_retry:
             in_flight.waits.in_local_retry = False

@@ -212,7 +212,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
             self._leases.ring()
 
     @property
-    def leased(self) -> int:
+    def lease_size(self) -> int:
         """See LeasedLimiter."""
         return self._permits
 

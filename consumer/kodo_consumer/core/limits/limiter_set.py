@@ -190,7 +190,7 @@ class LimiterSet:
         return _make_leased(limit, value, name, self._workers, self.leases)
 
     @property
-    def crowded(self) -> list[Limit]:
+    def crowded_limits(self) -> list[Limit]:
         """Limits of which there are too many values: those without a limiter of their own share one."""
         return [
             limit for limit, limiters in zip(self._limits, self._limiters, strict=True) if limiters.others is not None
@@ -202,7 +202,7 @@ class LimiterSet:
             limiters.forget(now)
         return [
             f"{title_of(limit)}: more than {MOST:,} values in a window; all further ones share what is allowed to one"
-            for limit in self.crowded
+            for limit in self.crowded_limits
         ]
 
 

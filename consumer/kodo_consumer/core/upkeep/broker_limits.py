@@ -36,7 +36,7 @@ def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
         if (found := cluster.delays(topic)) is None:  # no rights: for one topic as for the next
             break
         delays[topic] = found
-    for topic in policy.written:
+    for topic in policy.written_topics:
         if (size := cluster.largest(topic)) is None:
             break
         if size:

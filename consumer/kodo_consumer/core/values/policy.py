@@ -231,7 +231,7 @@ class Policy:
         return min(publish_time, received) + self.horizon + JITTER + _SKEW
 
     @property
-    def written(self) -> list[str]:
+    def written_topics(self) -> list[str]:
         """Every topic its worker publishes to."""
         dead = [self.dead_letter.topic] if self.dead_letter else []
         audit = [self.audit.topic] if self.audit else []

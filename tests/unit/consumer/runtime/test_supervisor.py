@@ -303,5 +303,5 @@ def test_a_worker_says_that_messages_come_in_chunks_before_one_of_them_fails(
 ) -> None:
     monkeypatch.setattr(place.cluster, "stats", lambda *_: LaneStats(chunks=True))
     assert place.service.stats is not None
-    place.service.stats.look()
+    place.service.stats.read_due_lanes()
     assert "a producer sends it messages in chunks" in caplog.text

@@ -115,7 +115,7 @@ def test_what_is_let_go_gives_its_share_back() -> None:
         bench.give(*(forged(number, FAR - 1, kodo_hop=1) for number in range(200)), level=B1)
         assert waiting_early(bench) == 200
         assert bench.engine.counts.hurried == 0
-        bench.engine.disconnected(lane_of(POLICY, B1, State.READY))
+        bench.engine.on_disconnect(lane_of(POLICY, B1, State.READY))
     assert waiting_early(bench) == 0
 
 

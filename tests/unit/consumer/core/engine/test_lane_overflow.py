@@ -195,7 +195,7 @@ def test_what_waits_to_be_put_back_is_released_with_its_lane() -> None:
     bench.engine.isolation.on_full(bench.clock.now())
     bench.later(0)
     bench.give(*(aside(number, 900) for number in range(bench.policy.max_early + 10)), level=B1)
-    bench.engine.disconnected(lane_of(bench.policy, B1, READY))
+    bench.engine.on_disconnect(lane_of(bench.policy, B1, READY))
     assert bench.engine.check_invariants() == []
     for _ in range(5):
         assert PUT_BACK_REASON not in reasons_of(bench)

@@ -278,13 +278,13 @@ def test_an_order_is_followed_as_soon_as_the_file_has_what_it_names_and_no_longe
     desk = Desk(replace(FAIR, limits=()))
     cap = order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s")
     desk.read(printed([cap]))
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told == []
     desk.of = replace(FAIR, limits=(RATE,))
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told == [(cap,)]
     desk.of = replace(FAIR, limits=(RATE, RATE))
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told == [(cap,), ()]
 
 
@@ -297,10 +297,10 @@ def test_waiting_lanes_rest_until_orders_are_read_once_for_half_a_minute_at_most
     assert paused_lanes(of, desk.told[-1]) == waiting
     desk.orders(of.ground_lane, None)
     desk.clock.advance(29.9)
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert len(desk.told) == 1, "they were not read since"
     desk.clock.advance(0.1)
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told[-1] == ()
     for value in (None, printed([order(OverrideKind.PAUSE, lane="L1/retrying")])):
         desk = Desk(of)
