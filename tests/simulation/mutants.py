@@ -109,7 +109,7 @@ MUTANTS: dict[str, Mutant] = {
     "no receipt is taken for a receipt": (PendingPublishes, "receipt", _lost_is_stored),
     "isolated: acknowledged before the copy is stored": (PendingPublishes, "start", _moved_aside_at_once),
     "isolated: what leaves is forgotten": (TenantIsolation, "publish_pending", lambda _: lambda self, _now: self.leaving.clear()),
-    "isolated: an attempt is counted": (state_machine, "_isolated", _isolation_counts),
+    "isolated: an attempt is counted": (state_machine, "_on_isolation", _isolation_counts),
     "isolated: back too soon": (state_machine, "ISOLATED_LEAST", lambda _: 0),
     "isolated: whoever has anything": (TenantIsolation, "_noisy", lambda _: lambda self: (
         [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]

@@ -115,7 +115,7 @@ def run(
         closing(senders),
         _serve_metrics(relay, store, settings, port),
         ending_on_signals() as asked,
-        reloading_on_hangup([partial(reloader.look, always=True)]),
+        reloading_on_hangup([partial(reloader.reload, always=True)]),
         reloader.watching(),
     ):
         empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)

@@ -208,7 +208,7 @@ class HandlerSpec:
             if texts is not None:
                 job = replace(job, texts=texts.for_process())
             return make_middleware_pool(
-                job, self.processes, timeout, partial(self.called, hooks, traces), carry, texts, forecast
+                job, self.processes, timeout, partial(self.executor_function, hooks, traces), carry, texts, forecast
             )
         pool = ProcessRunner(job, self.processes, timeout, traces, forecast)
         pool.launch()

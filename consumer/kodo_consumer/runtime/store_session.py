@@ -42,7 +42,7 @@ class PendingWrites:
 
 
 class StoreSession:
-    """`maintain` is for one thread, `exchange`, `judged` and `taken_over` are for another one.
+    """`maintain` is for one thread, `exchange`, `judge_mark` and `take_over` are for another one.
 
     `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is
     remembered. A repeat may come long after its first: as a copy of a move that waits for its turn as long as others

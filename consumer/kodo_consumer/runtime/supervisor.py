@@ -36,8 +36,8 @@ _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
 _LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside, such as an admin API: then without them
-LOOK_EVERY: Final = 5.0  # seconds
-ROUND: Final = 6  # looks in which every lane is read once: each is at most half a minute old
+POLL_EVERY: Final = 5.0  # seconds
+ROUND: Final = 6  # polls in which every lane is read once: each is at most half a minute old
 
 Listener = Callable[[Lane, LaneStats | None], None]
 
@@ -234,7 +234,7 @@ class WorkerSupervisor:
         assert self.stats is not None
         while True:
             self.stats.read_due_lanes()
-            if self._over.wait(LOOK_EVERY):
+            if self._over.wait(POLL_EVERY):
                 return
 
     def _unacked_limits(self) -> dict[int, int]:
@@ -312,19 +312,19 @@ def summary(worker: Worker) -> Sequence[str]:
 class StatsReader:
     """Reads the topic stats of a subscription's lanes, at one place for all who need them.
 
-    The ground topic's lane is read at every look, the others in turn: to read them all would cost an idle worker a
+    The ground topic's lane is read at every poll, the others in turn: to read them all would cost an idle worker a
     percent of a core. Lanes that other workers read are among them.
 
-    `listeners` are called with every reading, on the thread that looks; None: it could not be read. `last` has by lane
+    `listeners` are called with every reading, on the thread that polls; None: it could not be read. `last` has by lane
     index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that are
-    to be read at every look. What concerns the subscription as a whole (live workers, its properties) is in the ground
+    to be read at every poll. What concerns the subscription as a whole (live workers, its properties) is in the ground
     topic's reading.
     """
 
     def __init__(self, policy: Policy, cluster: Cluster, listeners: list[Listener], closely: set[int]) -> None:
         self.listeners, self.closely = listeners, closely
         self.last: dict[int, LaneStats] = {}
-        self.all_next = False  # the next look reads every lane
+        self.all_next = False  # the next poll reads every lane
         self._subscription, self._cluster = policy.subscription, cluster
         self._first = policy.ground_lane
         self._others = tuple(lane for lane in policy.every_lane if lane is not self._first)

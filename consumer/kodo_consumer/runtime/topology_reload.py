@@ -28,7 +28,7 @@ LIVE: Final = frozenset(
 )  # fmt: skip
 """Fields that may change from one message to the next. Others are structure: a worker has to be built anew for them."""
 _SETTLED: Final = 200  # ms without a further change: editors write in several steps
-_LOOK: Final = 1_000  # ms between two looks at whether to end
+_POLL: Final = 1_000  # ms between two polls, to see whether to end
 _WORDS: Final = {
     "lanes": "levels or states",
     "unread": "levels or states",
@@ -144,7 +144,7 @@ class FileReloader(Generic[T]):
 
         if not _WATCHER.level:  # it tells of every change in the folder: a log that is kept there would feed itself
             _WATCHER.setLevel(logging.WARNING)
-        options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _LOOK, "yield_on_timeout": True}
+        options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _POLL, "yield_on_timeout": True}
         try:
             self.reload()
             for _ in watch(self._file.parent, stop_event=self._over, recursive=False, raise_interrupt=False, **options):

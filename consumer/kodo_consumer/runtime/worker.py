@@ -113,12 +113,12 @@ class Worker:
         with self._lock:
             return self.engine.busy or self._actions.has_uncommitted
 
-    def call_locked(self, look: Callable[[], T]) -> T:
-        """Result of `look`, which is called while nobody changes the engine. The function must be short, and call no
+    def call_locked(self, read: Callable[[], T]) -> T:
+        """Result of `read`, which is called while nobody changes the engine. The function must be short, and call no
         worker.
         """
         with self._lock:
-            return look()
+            return read()
 
     def close(self) -> None:
         """Closes the connections of the worker. Unacknowledged messages go to other workers."""

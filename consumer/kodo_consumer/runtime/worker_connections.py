@@ -64,7 +64,7 @@ class WorkerConnections:
 
     def empty_times(self, index: int, now: float) -> dict[str, float]:
         """Times at which the client was last empty, by partition of a lane, on the clock of `now`; see LaneReader."""
-        ago = self.readers[index].emptied() if index < len(self.readers) else {}
+        ago = self.readers[index].seconds_since_empty() if index < len(self.readers) else {}
         return {partition: now - seconds for partition, seconds in ago.items()}
 
     @property

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.producer")
 RECEIPT_TIMEOUT: Final = 90.0  # seconds; a send is given up before
-_LOOK: Final = 1.0  # seconds between two looks at what hangs
+_CHECK_EVERY: Final = 1.0  # seconds between two checks of what hangs
 _MARK_EVERY: Final = 60.0  # seconds
 _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 
@@ -171,7 +171,7 @@ class NumberedPublisher:
 
     def _watch(self) -> None:
         marked = time.monotonic()
-        while not self._over.wait(min(_LOOK, _MARK_EVERY)):
+        while not self._over.wait(min(_CHECK_EVERY, _MARK_EVERY)):
             try:
                 self._let_go_of_what_hangs()
                 if time.monotonic() - marked >= _MARK_EVERY:

@@ -143,7 +143,7 @@ class SimulatedWorker:
 
     @property
     def _leases_due(self) -> float:
-        return NEVER if self._leases is None else max(self._leases.due, self._leases_from)
+        return NEVER if self._leases is None else max(self._leases.next_exchange, self._leases_from)
 
 
 def worker_policies(policy: Policy, workers: int, slots: int | None) -> list[Policy]:

@@ -277,7 +277,7 @@ class Simulation:
         """Time of the next event."""
         due = self._broker.next_due
         held_back = NEVER if due is None else now + max((due - self._clock.wall()) / 1000, 0.001)
-        return min(next_at, held_back, *(worker.due for worker in self._workers))
+        return min(next_at, held_back, *(worker.next_call for worker in self._workers))
 
     def _backlog(self) -> int:
         return sum(self._broker.left(lane.topic, self.policy.subscription) for lane in self.policy.lanes)

@@ -96,7 +96,7 @@ def rest_reasons_of(sight: RestingWorker) -> list[RestReason]:
 
 
 class RestWatch:
-    """Times the reasons of one worker. `look` is for one thread, each second."""
+    """Times the reasons of one worker. `check` is for one thread, each second."""
 
     def __init__(self, sight: RestingWorker) -> None:
         self._sight = sight

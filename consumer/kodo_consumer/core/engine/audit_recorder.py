@@ -82,7 +82,7 @@ class AuditRecorder:
         token: object = "",
     ) -> bool:
         """A record of how the message ended in its lane, and of where it was `sent`. True: it may be acknowledged now;
-        else once `stored` names it.
+        else once `on_stored` names it.
         """
         delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _COST: Final = START_COST / 1000  # seconds that a start costs
 _SLOW: Final = 0.025  # seconds a handler may run for each slot there is
 _SLOW_AT_MOST: Final = 0.4
-_LOOK: Final = 0.01  # seconds between two looks at what runs
+_CHECK_EVERY: Final = 0.01  # seconds between two checks of what runs
 _MANY: Final = 64  # handlers at work, from which the looks are rarer
 _MINUTE: Final = 60.0
 _DOUBT: Final = 4  # quick ends, one after another, until a slow tenant is quick again
@@ -236,13 +236,13 @@ class SlotReservation:
 
     def check_slow_tenants(self, now: float, wall: int) -> tuple[str, bool] | None:
         """Alarm text of the breakers of slow tenants, and True if it is good news; None without news. See
-        SlowBreakers.look.
+        SlowBreakers.check.
         """
         overdue = [in_flight for in_flight, started in self._running.items() if now - started >= self.slow_after]
         return self.breakers.check(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
 
     def _check_running(self, now: float, passing_over: AbstractSet[str]) -> None:
-        self._next_check = now + _LOOK * max(1.0, len(self._running) / _MANY)
+        self._next_check = now + _CHECK_EVERY * max(1.0, len(self._running) / _MANY)
         slow_after = self.slow_after
         for in_flight, started in self._running.items():
             lasted = now - started

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler
 _STILL: Final = 0.02  # seconds without progress after which what waits behind a message is taken back
-_LOOK: Final = 1.0  # seconds between two looks at processes while they work, should the system tell nothing
+_POLL: Final = 1.0  # seconds between two polls of processes while they work, should the system tell nothing
 _END_WITHIN: Final = 2.0  # seconds a process has to end by itself
 _PATIENCE: Final = 5  # processes in a row that die before they are ready, before the worker gives up
 _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
@@ -218,8 +218,8 @@ class ProcessRunner:
         for line in self._lines:
             if line.busy and not line.timed_out:
                 began = line.at_work_since
-                nearest = min(nearest, _LOOK, _STILL if line.busy > 1 else _LOOK)
-                nearest = min(nearest, began + self._timeout - now if began is not None else _LOOK)
+                nearest = min(nearest, _POLL, _STILL if line.busy > 1 else _POLL)
+                nearest = min(nearest, began + self._timeout - now if began is not None else _POLL)
         return None if nearest == float("inf") else max(0.0, nearest)
 
     def _check_time(self, line: ProcessChannel) -> None:

@@ -75,7 +75,7 @@ def test_an_admin_api_that_gives_no_answer_keeps_nobody_from_leaving(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.05)
     place.service.start()
     place.cluster.answers.clear()
     before = place.cluster.asked
@@ -114,7 +114,7 @@ def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.01)
     monkeypatch.setattr("kodo_consumer.runtime.supervisor._LONGEST_NAP", 0.02)
     now = SystemClock().wall()
     until = now + 1_500
@@ -182,7 +182,7 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
 def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot_be_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.02)
     monkeypatch.setattr("kodo_consumer.core.limits.live_workers._KEPT", 0.1)
     limiters = place.worker.engine.scheduler.limits.limiters_of({}, "")
     assert limiters[0].limit == 2  # type: ignore[attr-defined]

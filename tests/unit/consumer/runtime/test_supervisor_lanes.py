@@ -88,7 +88,7 @@ def test_a_worker_takes_nothing_of_a_lane_that_was_paused_before_it_started(plac
 def test_a_worker_starts_though_its_orders_cannot_be_read_and_leaves_waiting_lanes_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.05)
     place.cluster.live = None
     retrying = topic(Level.L1, State.RETRYING)
     place.broker.send(Outgoing(retrying, b"later", {}))

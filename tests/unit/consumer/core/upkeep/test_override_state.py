@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from kodo_consumer.core.upkeep.override_state import (
     OverrideListener,
+    apply_overrides,
     paused_lanes,
     paused_tenants,
-    steered,
     why_not_followed,
 )
 from kodo_consumer.core.values.broker import LaneStats
@@ -166,20 +166,22 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
         order(OverrideKind.LIMIT, limit="quota", by="uid", to="9/d"),
     ]
     assert [why_not_followed(one, FAIR) for one in orders] == [""] * 6
-    found = steered(FAIR, orders)
+    found = apply_overrides(FAIR, orders)
     assert found.tenant_weights == {"u1": 3}
     rate, cap, quota = found.limits
     assert rate == replace(RATE, pace=Pace(5, 1_000, 5), overrides={"u1": Pace(10, 1_000, 10)})
     assert cap == replace(CAP, limit=8)
     assert quota == replace(QUOTA, amount=9, period=86_400_000, overrides={"u2": (7, 3_600_000)})
     by_uid = replace(FAIR, limits=(Concurrency("uid", 2, shared=False),))
-    [cap] = steered(by_uid, [order(OverrideKind.LIMIT, limit="concurrency", by="uid", value="u1", to="1")]).limits
+    [cap] = apply_overrides(
+        by_uid, [order(OverrideKind.LIMIT, limit="concurrency", by="uid", value="u1", to="1")]
+    ).limits
     assert cap == Concurrency("uid", 2, shared=False, overrides={"u1": 1})
     lanes = LaneSet((State.RETRYING,), (L2,))
     several = replace(FAIR, limits=(CAP, replace(CAP, within=lanes)))
     within = order(OverrideKind.LIMIT, limit="concurrency", within="L2/retrying", to="8")
     assert why_not_followed(within, several) == ""
-    assert steered(several, [within]).limits == (CAP, replace(CAP, within=lanes, limit=8))
+    assert apply_overrides(several, [within]).limits == (CAP, replace(CAP, within=lanes, limit=8))
     assert why_not_followed(within, FAIR) == (
         "no limits of this kind and property in L2/retrying; there is rate by uid, concurrency by none, quota by uid"
     )
