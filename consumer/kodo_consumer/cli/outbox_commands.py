@@ -95,21 +95,23 @@ def run(
 
     surroundings, text = Environment.of(**place), contents(Path(topology))
     loaded = surroundings.topology(topology)
-    outlets = OutboxTopics(loaded)
+    send_targets = OutboxTopics(loaded)
     connection = surroundings.connection()
     settings = _settings()
-    store = _store(settings, OutboxScope(outlets.environment, app))
+    store = _store(settings, OutboxScope(send_targets.environment, app))
     senders = Senders(
-        outlets,
-        lambda outlet: Producer.to(outlet, connection, settings, siblings=partial(outlets.sibling, outlet)),
+        send_targets,
+        lambda send_target: Producer.to(
+            send_target, connection, settings, siblings=partial(send_targets.sibling, send_target)
+        ),
     )
     reloader = route_reloader(
-        Path(topology), surroundings, (loaded, text), lambda found: OutboxTopics(found).outlets, senders.follow
+        Path(topology), surroundings, (loaded, text), lambda found: OutboxTopics(found).send_targets, senders.follow
     )
     relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    say(f"relay for {', '.join(outlets.names)}")
+    say(f"relay for {', '.join(send_targets.names)}")
     with (
         closing(store),
         closing(senders),

@@ -113,7 +113,7 @@ def check(
     from kodo_consumer.core.upkeep.broker_window import lookahead_findings, unacked_limits
     from kodo_consumer.core.values.lane_selection import given_selection, limit_warnings
     from kodo_consumer.runtime.settings import read_settings
-    from kodo_consumer.runtime.supervisor import fold_findings, missing_resources
+    from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)

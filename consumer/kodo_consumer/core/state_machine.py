@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import Envelope, Headers, Level, State
 from kodo_consumer.core.values.limit_policy import Limit, Quota, Rate
 from kodo_consumer.core.values.outcomes import (
@@ -39,7 +40,7 @@ from kodo_consumer.core.values.outcomes import (
     ended_run,
     error_of,
 )
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Policy, Target
+from kodo_consumer.core.values.policy import MAX_RATE_DUE, Policy, Target
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000

@@ -60,11 +60,11 @@ class Outbox:
         *,
         app: str = "",
         env: str = "",
-        outlets: OutboxTopics | None = None,
+        send_targets: OutboxTopics | None = None,
         clock: Clock | None = None,
         traces: Wanted = "auto",
     ) -> None:
-        self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
+        self._app, self._env, self._send_targets, self._traces = app, env, send_targets, traces
         self._clock, self._order = clock, CreationOrder()
 
     @classmethod
@@ -75,7 +75,7 @@ class Outbox:
         surroundings = Environment.of(**place)
         topology = surroundings.topology(path)
         traces = read_settings(surroundings.environ, surroundings.folder).traces
-        return cls(app=app, env=topology.environment or "", outlets=OutboxTopics(topology), traces=traces)
+        return cls(app=app, env=topology.environment or "", send_targets=OutboxTopics(topology), traces=traces)
 
     def add(  # noqa: PLR0913
         self,
@@ -102,7 +102,7 @@ class Outbox:
             raise UsageError(error("K730", "not an argument of a message", detail))
         check_session(session)
         key = message_arguments(key=key, id=id, topic=topic, biz_code=biz_code, app=self._app, env=self._env)
-        form = MessageValidator() if self._outlets is None else self._outlets.form(topic)
+        form = MessageValidator() if self._send_targets is None else self._send_targets.form(topic)
         body, given = form.encode(payload), form.check_properties(properties)
         if TRACE_NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
             given |= callers(self._traces)

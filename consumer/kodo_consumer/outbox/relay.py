@@ -223,7 +223,7 @@ class Relay:
         ):  # many small claims cost more than few large ones
             return 0
         now, lasts = self._clock.now(), self._options.claim
-        resting, ordered = self._rests.topics, self._senders.outlets.ordered_topics
+        resting, ordered = self._rests.topics, self._senders.send_targets.ordered_topics
         rows = self._store.claim(room, lasts, resting=resting, ordered=ordered)
         waiting_for = {row.topic for row in self._out.values()} if resting else set()
         for topic in self._rests.to_probe(now):
@@ -246,7 +246,7 @@ class Relay:
 
     def _send(self, rows: list[Row], deadline: float) -> None:
         """Rows of an ordered topic go one after the other within a key: only a receipt says that one is before the next."""
-        keys, ordered = [], self._senders.outlets.ordered_topics
+        keys, ordered = [], self._senders.send_targets.ordered_topics
         for row in rows:
             if row.problem:
                 self._fail(row, row.problem)

@@ -22,8 +22,10 @@ from kodo_consumer.core.values.broker import Cluster, LaneStats
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.policy import Lane, Policy
 from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
+from kodo_consumer.runtime.drain import drain, join
+from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
 from kodo_consumer.runtime.threads import begin
-from kodoctl.errors import Diagnostic, KodoctlError, error
+from kodoctl.errors import Diagnostic, KodoctlError
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Cluster
@@ -31,53 +33,13 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")
-_CREATES_IT: Final = ": `kodoctl apply FILE` creates it"
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
-_LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside, such as an admin API: then without them
 POLL_EVERY: Final = 5.0  # seconds
 ROUND: Final = 6  # polls in which every lane is read once: each is at most half a minute old
 
 Listener = Callable[[Lane, LaneStats | None], None]
-
-
-def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
-    """Findings about topics and subscriptions that do not exist in the cluster, one for each topic. Raises ClusterError
-    if the cluster cannot be read.
-
-    A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
-    """
-    found: list[Diagnostic] = []
-    read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
-    for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written_topics]):
-        if cluster.partitions(topic) is None:
-            found.append(error("K710", "topic not found", f"{topic}{_CREATES_IT}"))
-            continue
-        if topic in read and policy.subscription not in cluster.subscriptions(topic):
-            detail = f"{policy.subscription} on {topic}{_CREATES_IT}"
-            found.append(error("K711", "subscription not found", detail))
-    return found
-
-
-def fold_findings(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The findings, each once, with one for all missing topics and one for all missing subscriptions: one apply that was
-    not made lacks them all.
-    """
-    names: dict[tuple[str, str], list[str]] = {}
-    others: list[Diagnostic] = []
-    for one in dict.fromkeys(findings):
-        if one.detail.endswith(_CREATES_IT):
-            names.setdefault((one.code, one.summary), []).append(one.detail.removesuffix(_CREATES_IT))
-        else:
-            others.append(one)
-    return [*(error(*kind, _missing(missing)) for kind, missing in names.items()), *others]
-
-
-def _missing(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"{names[0]}{_CREATES_IT}"
-    return "\n".join([*names, f"{len(names)} are missing: `kodoctl apply FILE` creates them"])
 
 
 class WorkerSupervisor:
@@ -176,32 +138,15 @@ class WorkerSupervisor:
 
     def stop(self) -> None:
         """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
-        deadline = time.monotonic() + self._drain_timeout
-        self._worker.drain()
-        while self._worker.busy and time.monotonic() < deadline and self._worker.problem is None:
-            time.sleep(0.01)
-        if self._worker.problem is not None:
-            log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
-        elif self._worker.busy:
-            log.warning("drain time-out: what still runs is released and will be delivered again")
+        drain(self._worker, self._drain_timeout)
         if self.stats is not None:
             self.stats.end()
         self._over.set()
         self._wake_event.set()
-        self._join()
+        join(self._threads)
         self._worker.close()
         if self._worker.problem is not None:
             raise self._worker.problem
-
-    def _join(self) -> None:
-        """Waits at most `_LEAVE` seconds for the threads. A thread that still waits for an answer from elsewhere is
-        left behind, because it does nothing any more.
-        """
-        latest = time.monotonic() + _LEAVE
-        for thread in self._threads:
-            thread.join(max(0.0, latest - time.monotonic()))
-        if late := [thread.name for thread in self._threads if thread.is_alive()]:
-            log.warning("left behind, still waiting for an answer: %s", ", ".join(late))
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         self._threads.append(begin(target, name, self._worker.fail, over=self._over.is_set))

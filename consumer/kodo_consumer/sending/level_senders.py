@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.checks.message_validation import MessageValidator
     from kodo_consumer.core.values.broker import Broker
     from kodo_consumer.core.values.envelope import Level
-    from kodo_consumer.core.values.outlet import Outlet
     from kodo_consumer.core.values.route_table import DispatchTable
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.runtime.topology_reload import FileReloader
     from kodo_consumer.sending.pending_messages import OnStored
     from kodoctl.protocol.signing import Signer
@@ -88,12 +88,12 @@ class LevelSenders:
 
     def __init__(
         self,
-        outlet: Outlet,
+        send_target: SendTarget,
         table: DispatchTable | None,
         open_level: Callable[[Level], LevelSender],
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> None:
-        self._level, self._fair_by, self._table, self._open = outlet.level, outlet.fair_by, table, open_level
+        self._level, self._fair_by, self._table, self._open = send_target.level, send_target.fair_by, table, open_level
         self._lock = threading.Lock()
         self._opened: dict[Level, LevelSender] = {}
         self._reloader = None if reloader_of is None else reloader_of(self)

@@ -20,7 +20,7 @@ from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.message import Check
 
 _MAX_SHOWN: Final = 60  # characters of a property's name in an error
@@ -62,9 +62,9 @@ def _list_names(names: Iterable[str]) -> str:
     return ", ".join(one_line(name, _MAX_SHOWN) for name in names)
 
 
-def check_of(outlet: Outlet) -> Check | None:
+def check_of(send_target: SendTarget) -> Check | None:
     """Check for the payloads of a topic; None: nothing is declared."""
-    return None if outlet.schema is None else Payloads(outlet.payload_type, outlet.schema)
+    return None if send_target.schema is None else Payloads(send_target.payload_type, send_target.schema)
 
 
 class MessageValidator:

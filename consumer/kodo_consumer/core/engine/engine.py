@@ -12,12 +12,12 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.engine.audit_recorder import AuditRecorder
+from kodo_consumer.core.engine.hand_over import HandOver
 from kodo_consumer.core.engine.handler_runs import HandlerRuns
 from kodo_consumer.core.engine.lane_presence import LanePresence
 from kodo_consumer.core.engine.message_flow import MessageFlow, TimerTarget
 from kodo_consumer.core.engine.publishing import PendingPublish
 from kodo_consumer.core.engine.queued_moves import QueuedMoves
-from kodo_consumer.core.engine.redelivery import HandOver
 from kodo_consumer.core.engine.tenant_isolation import TenantIsolation
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl

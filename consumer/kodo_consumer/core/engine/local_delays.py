@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.state.in_flight import InFlight, Stage
 from kodo_consumer.core.state_machine import ISOLATED_REASON, Delay, Rule
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import State
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, Policy
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.engine_context import EngineContext
+    from kodo_consumer.core.values.policy import Policy
 
 _MAX_PAUSE: Final = 60.0  # seconds a lane of a waiting state is paused at a time when too much of it comes early
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.core.state.in_flight import InFlight, Stage
 from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected
+from kodo_consumer.core.values.delay_schedule import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import State, reroute_message, sign_message, transfer_message, without_error
-from kodo_consumer.core.values.policy import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.values.soften_headers import without
 
 if TYPE_CHECKING:

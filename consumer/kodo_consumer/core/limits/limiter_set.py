@@ -18,10 +18,11 @@ from kodo_consumer.core.limits.lease_client import LeaseClient, LeasedLimiter
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.limits.limiter_values import MOST, Values
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.lease_protocol import ConcurrencySpec, QuotaSpec, RateSpec
 from kodo_consumer.core.values.limit_policy import NOBODY, Concurrency, Limit, Quota, Rate, kind_of, title_of, value_of
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE
+from kodo_consumer.core.values.policy import MAX_RATE_DUE
 
 Limiters = tuple[Limiter, ...]
 T = TypeVar("T")

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, enqueue
 from kodo_consumer.core.state.in_flight import UNSTARTED, InFlight, Stage
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import State
 from kodo_consumer.core.values.limit_policy import Quota, Rate
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, Policy
 
 if TYPE_CHECKING:
     from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
     from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
     from kodo_consumer.core.scheduling.turn_queues import TurnQueues
     from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.policy import Policy
 
 _LIMITER_RECHECK: Final = 0.01  # seconds before a limiter is looked at again whose waiter was turned back by another
 

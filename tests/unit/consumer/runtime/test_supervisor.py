@@ -12,7 +12,8 @@ from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.limit_policy import Concurrency
 from kodo_consumer.runtime import supervisor
-from kodo_consumer.runtime.supervisor import missing_resources, summary
+from kodo_consumer.runtime.start_checks import missing_resources
+from kodo_consumer.runtime.supervisor import summary
 from kodo_consumer.runtime.threads import EndedError
 
 from kodoctl.errors import ClusterError, KodoctlError
@@ -74,7 +75,7 @@ def test_what_runs_too_long_at_the_end_is_let_go(caplog: pytest.LogCaptureFixtur
 def test_an_admin_api_that_gives_no_answer_keeps_nobody_from_leaving(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.drain._LEAVE", 0.1)
     monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.05)
     place.service.start()
     place.cluster.answers.clear()
@@ -113,7 +114,7 @@ def test_of_a_failover_topic_nothing_starts_until_the_broker_names_this_worker()
 def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.drain._LEAVE", 0.1)
     monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.01)
     monkeypatch.setattr("kodo_consumer.runtime.supervisor._LONGEST_NAP", 0.02)
     now = SystemClock().wall()

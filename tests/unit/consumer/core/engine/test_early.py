@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kodo_consumer.core.values.delay_schedule import JITTER
 from kodo_consumer.core.values.envelope import Delivery, Level, State
 from kodo_consumer.core.values.limit_policy import Quota
 from kodo_consumer.core.values.outcomes import DONE
-from kodo_consumer.core.values.policy import JITTER
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from kodo_consumer.core.state_machine import ISOLATED_REASON, PUT_BACK_REASON
 from kodo_consumer.core.values.broker import Confirmed
+from kodo_consumer.core.values.delay_schedule import JITTER
 from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.values.outcomes import DONE
-from kodo_consumer.core.values.policy import JITTER, IsolationPolicy
+from kodo_consumer.core.values.policy import IsolationPolicy
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 

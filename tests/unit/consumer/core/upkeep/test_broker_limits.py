@@ -7,8 +7,9 @@ from random import Random
 import pytest
 from kodo_consumer.core.engine.publishing import add_jitter
 from kodo_consumer.core.upkeep.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
+from kodo_consumer.core.values.delay_schedule import JITTER, DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
-from kodo_consumer.core.values.policy import JITTER, DelaySchedule, Policy
+from kodo_consumer.core.values.policy import Policy
 
 from kodoctl.topology.model.policies import DelayedDelivery
 from tests.unit.consumer.engine_bench import L1, policy, topic

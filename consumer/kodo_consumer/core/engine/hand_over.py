@@ -1,7 +1,7 @@
-"""Redelivery: messages come again, here or to another worker. Unstarted ones are released, running ones recognised.
+"""Hand-over: messages that have not started are released, because they come again, here or to another worker.
 
 Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
-ordered topic.
+ordered topic. The engine drops the redelivery of a message that runs.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class HandOver:
         self._clock, self._set_timer = clock, set_timer
 
     def on_disconnect(self, lane: LaneState, partition: str | None = None) -> None:
-        """The lane's messages will come again: of one partition, or of all. What runs or is being published goes on, and is
-        recognised if it comes to this worker.
+        """Releases the unstarted messages of a lane, of one partition or of all, since the broker delivers them again. What
+        runs or is being published goes on: Engine.deliver drops its redelivery.
         """
         self._others_read()
         if lane.active is not None:
