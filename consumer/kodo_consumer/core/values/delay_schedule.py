@@ -1,4 +1,9 @@
-"""Delay schedule: the next delay of a retry, by its attempt; waits in memory and the jitter of longer ones."""
+"""Delay schedule: the next delay of a retry, by its attempt; waits in memory and the jitter of longer ones.
+
+kodo_consumer.policy_builder makes the schedules from a topology: one for each waiting state, and one for backup levels.
+kodo_consumer.core.state_machine asks for the next delay; kodo_consumer.core.engine.publishing adds the jitter, and
+kodo_consumer.core.upkeep.broker_limits cuts what the broker would refuse.
+"""
 
 from __future__ import annotations
 
