@@ -39,8 +39,9 @@ def _engine(*, by_tenant: bool, audited: bool) -> Engine:
     """An engine of one ready lane and its retrying lane."""
     from kodo_consumer.core.engine.engine import Engine
     from kodo_consumer.core.values.clock import SystemClock
+    from kodo_consumer.core.values.delay_schedule import DelaySchedule
     from kodo_consumer.core.values.envelope import Level, State
-    from kodo_consumer.core.values.policy import AuditTo, DelaySchedule, Lane, Policy, Target
+    from kodo_consumer.core.values.policy import AuditTo, Lane, Policy, Target
 
     states = (State.READY, State.RETRYING)
     lanes = tuple(Lane(index, Level.L1, state, f"t-{state}", 1, 0.5) for index, state in enumerate(states))

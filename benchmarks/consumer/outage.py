@@ -23,9 +23,10 @@ from pathlib import Path
 from random import Random
 
 from kodo_consumer.core.engine.engine import Engine
+from kodo_consumer.core.values.delay_schedule import DelaySchedule
 from kodo_consumer.core.values.envelope import Delivery, Level, State
 from kodo_consumer.core.values.outcomes import DONE, TOOK_TOO_LONG
-from kodo_consumer.core.values.policy import DelaySchedule, Lane, Policy, Target
+from kodo_consumer.core.values.policy import Lane, Policy, Target
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL

@@ -80,7 +80,7 @@ def measure(tenants: int) -> dict[str, Any]:
         for _ in batch:
             started = found.take(began)
             assert started is not None
-            found.freed(started, began)
+            found.on_end(started, began)
         spent += time.process_time() - used
         taken += HELD
     return {"tenants": tenants, "us": spent / taken * 1e6}
@@ -96,7 +96,7 @@ def memory(tenants: int) -> int:
         found.queues.enqueue(InFlight(lanes[0], delivery, BatchEntry(0), f"tenant-{number}"))
         started = found.take(0.0)
         assert started is not None
-        found.freed(started, 0.0)
+        found.on_end(started, 0.0)
     del started
     gc.collect()
     kept = tracemalloc.get_traced_memory()[0] - before

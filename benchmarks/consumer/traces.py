@@ -54,7 +54,7 @@ def handler_cost(count: int, ratio: float | None, *, later: bool, flags: str | N
     one = message(b"x")
     policy = Policy(ground="t", subscription="s", lanes=(parts_of(one)[1],), targets={}, dead_letter=None, waits={})
     handling = HandlerSpec(_later if later else _plain)
-    called = handling.called(Hooks(), runs_of(policy, "auto", tenant=False))
+    called = handling.executor_function(Hooks(), runs_of(policy, "auto", tenant=False))
     carried = [{} if flags is None else {"traceparent": TRACEPARENT.format(7 + i, flags)} for i in range(count)]
     messages = [message(b"x", properties=properties) for properties in carried]
     return asyncio.run(_timed_later(called, messages)) if later else _timed(called, messages)
@@ -68,7 +68,7 @@ def send_cost(count: int, ratio: float | None) -> float:
     for _ in range(count):
         if sends is not None:
             span = sends.begin({}, "id")
-            sends.ended(span, Confirmed("(1,2,-1,-1)"), "persistent://p/n/t")
+            sends.on_receipt(span, Confirmed("(1,2,-1,-1)"), "persistent://p/n/t")
     return (time.thread_time() - began) / count * 1e6
 
 

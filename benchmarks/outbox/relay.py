@@ -77,10 +77,10 @@ def fill(url: str, rows: int, size: int, topic: str, keys: int) -> None:
 
 
 def run_arm(arm: str, file: str, url: str, rows: int, size: int) -> dict[str, Any]:
-    outlets = OutboxTopics(load(file, None))
+    send_targets = OutboxTopics(load(file, None))
     topic = "plain" if arm in ("producer", "sqlite", "postgresql") else "keyed"
     if arm == "producer":
-        producer = Producer.to(outlets.outlet(topic), CLUSTER)
+        producer = Producer.to(send_targets.send_target(topic), CLUSTER)
         body = os.urandom(size)
         began, used = time.perf_counter(), _cpu()
         for _ in range(rows):
@@ -91,7 +91,7 @@ def run_arm(arm: str, file: str, url: str, rows: int, size: int) -> dict[str, An
     else:
         fill(url, rows, size, topic, {"plain": 0, "keyed": 10 if arm == "hot" else 1_000}[topic])
         store = open_store(url)
-        senders = Senders(outlets, lambda outlet: Producer.to(outlet, CLUSTER))
+        senders = Senders(send_targets, lambda send_target: Producer.to(send_target, CLUSTER))
         relay = Relay(store, senders, SystemClock(), Random(1))
         began, used = time.perf_counter(), _cpu()
         while relay.counts["sent"] < rows or relay.busy:

@@ -19,14 +19,14 @@ from kodo_consumer.core.state.observer import Observers
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.counters import Counts
 from kodo_consumer.core.values.lane_selection import given_selection, lane_lines, limit_warnings, select_lanes
-from kodo_consumer.policy_builder import judged, policy_of
+from kodo_consumer.policy_builder import lint_warnings, policy_of
 from kodo_consumer.running.multi_run import run_all
-from kodo_consumer.running.running_worker import RunningWorker, check_idle, has_started, started
+from kodo_consumer.running.running_worker import RunningWorker, check_idle, start_worker, started_worker
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
-from kodo_consumer.runtime.idempotent_executor import guarded
+from kodo_consumer.runtime.idempotent_executor import guard_executor
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
@@ -98,7 +98,7 @@ class Consumer:
         found as by kodoctl: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables; a context.
         """
         surroundings = Environment.of(**place)
-        read = partial(_read, surroundings, path, topic, subscription)  # with all lanes
+        read = partial(_read_policy, surroundings, path, topic, subscription)  # with all lanes
         text = contents(Path(path))  # before it is read: what is saved from here on is followed
         policy, warnings = read()
         settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
@@ -188,7 +188,7 @@ class Consumer:
         also where that consumer is of another subscription.
         """
         check_idle(self._running, "take_handler")
-        declared = _declared(function)
+        declared = _declaration_of(function)
         if declared is None:
             self._handling = HandlerSpec(function).check()
             return
@@ -210,7 +210,7 @@ class Consumer:
     def handler_function(self) -> Callable[[Any], Any]:
         """The handler with its middleware, called with each message or each batch. Raises UsageError without one."""
         self._hooks.check(is_async=self.handling.is_async)
-        return self.handling.called(self._hooks, self._traces, texts=self.error_texts)
+        return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts)
 
     @cached_property
     def payload_check(self) -> Check | None:
@@ -233,7 +233,7 @@ class Consumer:
     @property
     def observers(self) -> Observers:
         """The user's hooks, and traces, as far as a worker has to notify them."""
-        return Observers(self._hooks.received if self._hooks.any_receiving else None, self._traces)
+        return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
 
     def _declare(self, function: H, handling: HandlerSpec) -> H:
         check_idle(self._running, "handler")
@@ -255,7 +255,7 @@ class Consumer:
         self._hooks.check(is_async=handling.is_async)
         for finding in (*self._warnings, *limit_warnings(self.policy)):
             _warn(str(finding))
-        scheduled = partial(_scheduled, handling, self._hooks, self.settings.workers)
+        scheduled = partial(_policy_for_handler, handling, self._hooks, self.settings.workers)
         policy = scheduled(self.policy)
         with ExitStack() as on_failure:
             connections = broker, cluster = self._connect()
@@ -264,12 +264,12 @@ class Consumer:
             check, clock = _with_schemas(check, policy, cluster), SystemClock()
             forecast = FailureForecast(lambda: self._running.worker.policy if self._running else policy)
             runner = handling.runner(self.policy, check, self._hooks, traces, forecast)
-            runner = guarded(runner, policy, self.settings, clock)
+            runner = guard_executor(runner, policy, self.settings, clock)
             on_failure.callback(runner.stop)
             redact_stray_errors(self.error_texts, self)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
-            self._running = started(worker, runner, connections, self.settings, traces, reloader)
+            self._running = start_worker(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()
 
     @property
@@ -286,7 +286,7 @@ class Consumer:
 
     def stop(self) -> None:
         """Drains and leaves, once. Raises what broke the worker, if anything did."""
-        has_started(self._running, "stop").stop()
+        started_worker(self._running, "stop").stop()
 
     @property
     def counts(self) -> Counts:
@@ -304,7 +304,7 @@ class Consumer:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker broke or was stopped; False when the time ran out first."""
-        return has_started(self._running, "wait").wait(seconds)
+        return started_worker(self._running, "wait").wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:
         """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. Main threads only.
@@ -318,7 +318,7 @@ class Consumer:
 _WITH_HANDLERS: WeakSet[Consumer] = WeakSet()
 
 
-def _declared(function: Callable[..., Any]) -> _Declared | None:
+def _declaration_of(function: Callable[..., Any]) -> _Declared | None:
     """Declaration of a function; None for one that was not declared."""
     found = getattr(function, _DECLARED, None)
     if isinstance(found, _Declared):
@@ -354,20 +354,20 @@ def _owner(declared: _Declared, policy: Policy) -> Consumer:
     return declared.owner
 
 
-def _read(
+def _read_policy(
     surroundings: Environment, path: str | Path, topic: str, subscription: str
 ) -> tuple[Policy, list[Diagnostic]]:
     """The policy with all lanes, as the file and the signing keys are now, and warnings. Raises KodoctlError."""
     keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
     loaded = surroundings.topology(path)
-    warnings = judged(loaded)
+    warnings = lint_warnings(loaded)
     return replace(policy_of(loaded, topic, subscription), signer=keys), warnings
 
 
-def _scheduled(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:
+def _policy_for_handler(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:
     """The policy for a worker that runs this handler, and that expects at least so many workers."""
     expected = max(policy.expected_workers, workers)
-    return replace(handling.scheduled(policy, hooks), expected_workers=expected)
+    return replace(handling.policy_for_worker(policy, hooks), expected_workers=expected)
 
 
 def _with_schemas(check: Check | None, policy: Policy, cluster: Cluster) -> Check | None:

@@ -12,21 +12,14 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from kodo_consumer.core.payloads.avro_safety import empty_items
+from kodo_consumer.core.values.delay_schedule import DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.exclusive_levels import ExclusiveLevels
 from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.values.limit_policy import Concurrency, Limit, Pace, Quota, Rate
-from kodo_consumer.core.values.outlet import Outlet
-from kodo_consumer.core.values.policy import (
-    AuditTo,
-    DelaySchedule,
-    ErrorTextPolicy,
-    IsolationPolicy,
-    Lane,
-    Policy,
-    Target,
-)
+from kodo_consumer.core.values.policy import AuditTo, ErrorTextPolicy, IsolationPolicy, Lane, Policy, Target
 from kodo_consumer.core.values.route_table import DispatchTable, RouteRule, RouteTable
+from kodo_consumer.core.values.send_target import SendTarget
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import declared_limits
@@ -63,7 +56,7 @@ def load(path: str, environment: str | None) -> LoadedTopology:
     return loaded.topologies[0]
 
 
-def judged(topology: LoadedTopology) -> list[Diagnostic]:
+def lint_warnings(topology: LoadedTopology) -> list[Diagnostic]:
     """Warnings of `kodoctl lint` in this environment. Raises InvalidFileError with every error that is not allowed.
 
     Without those about several files: one file does not show what others declare.
@@ -78,7 +71,7 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
     """The ground topic by its name in the file. Raises UsageError, which names those there are."""
     ground = topology.spec.topics.get(topic)
     if ground is None:
-        detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
+        detail = f"{topology.source.name} has {_list_names(topology.spec.topics)}, not {topic!r}"
         raise UsageError(error("K702", "unknown ground topic", detail))
     return ground
 
@@ -90,12 +83,12 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
     ground = ground_of(topology, topic)
     spec = ground.subscriptions.get(subscription)
     if spec is None:
-        detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
+        detail = f"{topic} has {_list_names(ground.subscriptions)}, not {subscription!r}"
         raise UsageError(error("K703", "unknown subscription", detail))
     if unreadable := list(_unreadable(topology, topic)):
         raise KodoctlError(*unreadable)
     family = _Family(topology, topic, ground, subscription, spec)
-    outlets = _outlets(topology, family.namespace, spec)
+    send_targets = _send_targets(topology, family.namespace, spec)
     return Policy(
         ground=topic,
         subscription=subscription,
@@ -120,8 +113,8 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         lookahead_bytes=int(spec.lookahead.size),
         on_failure=spec.on_failure or "park",
         produces={name: produced_topic(family.namespace, name).full for name in spec.produces},
-        outlets=outlets,
-        by_key=family.by_key() | {outlet.topic for outlet in outlets.values() if outlet.by_key},
+        send_targets=send_targets,
+        by_key=family.by_key() | {send_target.topic for send_target in send_targets.values() if send_target.by_key},
         expected_workers=spec.expected_workers,
         payload_schema=_payload_schema(topology, topic),
         payload_type=_payload_type(topology, topic),
@@ -134,8 +127,8 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
     )
 
 
-def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
-    """Outlet that producers of a level send to. Raises UsageError for a level that takes no messages."""
+def send_target_of(topology: LoadedTopology, topic: str, level: str) -> SendTarget:
+    """Send target that producers of a level send to. Raises UsageError for a level that takes no messages."""
     ground = ground_of(topology, topic)
     written = defaults.active_levels(ground)
     if level not in written:
@@ -145,7 +138,7 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
     if bad := list(_bad_schema(topology, topic)):
         raise InvalidFileError(*bad)
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
-    return Outlet(
+    return SendTarget(
         topic=TopicName(namespace, state_name(topic, Level(level), "", State.READY)).full,
         schema=_payload_schema(topology, topic),
         properties=ground.message_properties,
@@ -336,11 +329,11 @@ def _payload_type(topology: LoadedTopology, topic: str) -> Literal["json", "avro
     return "avro" if payload is not None and payload.type == "avro" else "json"
 
 
-def _outlets(topology: LoadedTopology, namespace: NamespaceName, spec: Subscription) -> dict[str, Outlet]:
+def _send_targets(topology: LoadedTopology, namespace: NamespaceName, spec: Subscription) -> dict[str, SendTarget]:
     """The topics of this file that the handler transfers to, by full name."""
     produced = {produced_topic(namespace, name) for name in spec.produces}
     return {
-        name.full: outlet_of(topology, topic, level)
+        name.full: send_target_of(topology, topic, level)
         for topic, ground in topology.spec.topics.items()
         for level in defaults.active_levels(ground)
         if (name := TopicName(namespace, state_name(topic, Level(level), "", State.READY))) in produced
@@ -387,5 +380,5 @@ def _unreadable(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
         yield error("K757", "namespace requires encrypted payloads", detail, where)
 
 
-def _listed(names: Mapping[str, object]) -> str:
+def _list_names(names: Mapping[str, object]) -> str:
     return ", ".join(names) or "none"

@@ -21,7 +21,7 @@ from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
-from kodo_consumer.sending.environment import ConnectionOptions, Environment, reach_outlet
+from kodo_consumer.sending.environment import ConnectionOptions, Environment, reach_send_target
 from kodo_consumer.sending.level_senders import LevelSender, LevelSenders, PostedMessage
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
@@ -30,8 +30,8 @@ from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
-    from kodo_consumer.core.values.outlet import Outlet
     from kodo_consumer.core.values.route_table import DispatchTable
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.core.values.wire_texts import PropertyValue
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection.connection import Connection
@@ -92,14 +92,14 @@ class Producer:
         text = contents(Path(path))
         topology = surroundings.topology(path)
         levels = GroundLevels(topology, topic)
-        outlet = levels.outlet(str(level))
+        send_target = levels.send_target(str(level))
         source = Path(path), surroundings, (topology, text)
         reloader_of = partial(level_reloader, source, levels, str(level))
         return cls.to(
-            outlet,
+            send_target,
             surroundings.connection(),
             read_settings(surroundings.environ, surroundings.folder),
-            siblings=levels.outlet,
+            siblings=levels.send_target,
             numbered=numbered,
             reloader_of=reloader_of,
         )
@@ -107,15 +107,15 @@ class Producer:
     @classmethod
     def to(
         cls,
-        outlet: Outlet,
+        send_target: SendTarget,
         connection: Connection,
         settings: Settings = _DEFAULTS,
         *,
-        siblings: Callable[[str], Outlet] | None = None,
+        siblings: Callable[[str], SendTarget] | None = None,
         numbered: bool = True,
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
-        """A producer for a topic that was found in a topology, connected. `siblings`: the outlet of another level of its
+        """A producer for a topic that was found in a topology, connected. `siblings`: the send target of another level of its
         ground topic, for what routes send there. `reloader_of`: who reads its routes again. Raises KodoctlError.
         """
         enable_loggers()
@@ -124,15 +124,15 @@ class Producer:
 
             def open_level(level: Level) -> LevelSender:
                 other = siblings(level)
-                broker, form = reach_outlet(connection, other, native=native)
-                return _opened(
+                broker, form = reach_send_target(connection, other, native=native)
+                return _make_or_close(
                     broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered, traces=traces)
                 )
 
-            routes = LevelSenders(outlet, outlet.dispatch, open_level, reloader_of)
-        broker, form = reach_outlet(connection, outlet, native=native)
+            routes = LevelSenders(send_target, send_target.dispatch, open_level, reloader_of)
+        broker, form = reach_send_target(connection, send_target, native=native)
         options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
-        return _opened(broker, lambda: cls(outlet.topic, broker, routes=routes, **options))
+        return _make_or_close(broker, lambda: cls(send_target.topic, broker, routes=routes, **options))
 
     def reload(self) -> None:
         """Reads the topology file again, as Consumer.reload does: other routes take effect with the next message; what needs
@@ -266,7 +266,7 @@ class Producer:
     @property
     def _senders(self) -> list[LevelSender]:
         """Senders of all levels."""
-        return [self._sender, *(() if self._routes is None else self._routes.opened)]
+        return [self._sender, *(() if self._routes is None else self._routes.open_senders)]
 
     def _check_waiting(self, call: str) -> None:
         """Raises UsageError where a call that waits for receipts cannot work."""
@@ -288,13 +288,13 @@ class Producer:
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
         name = name or uuid.uuid4().hex
-        data, given = self._form.encoded(payload), self._form.allowed(properties)
+        data, given = self._form.encode(payload), self._form.check_properties(properties)
         other = None if self._routes is None else self._routes.choose(data, given, key, name)
         given[ID] = name
         return (other or self._sender).publish(name, data, given, on_receipt, key, event_time)
 
 
-def _opened(broker: Broker, make: Callable[[], _T]) -> _T:
+def _make_or_close(broker: Broker, make: Callable[[], _T]) -> _T:
     """Result of `make`, which uses the broker. Closes the broker if `make` fails."""
     try:
         return make()

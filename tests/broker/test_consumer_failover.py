@@ -108,10 +108,10 @@ def test_a_lane_that_is_not_read_says_since_when_its_client_holds_messages(broke
         topic, sink = world.create("t", "s"), Sink(room=0)
         lane = world.open(topic, sink, kind="failover")
         world.publish(*(Outgoing(topic, b"%d" % number, {}) for number in range(5)))
-        world.until(lambda: lane.emptied()["0"] > 1.0)
+        world.until(lambda: lane.seconds_since_empty()["0"] > 1.0)
         sink.free = 100
         lane.resume()
         world.until(lambda: len(sink.got) == 5)
-        world.until(lambda: lane.emptied()["0"] < 1.0)
+        world.until(lambda: lane.seconds_since_empty()["0"] < 1.0)
     finally:
         world.close()

@@ -54,7 +54,7 @@ class Setting:
         self._place, self._patch, self._capsys = place, patch, capsys
         self._lock = threading.Lock()
         patch.setenv("COLUMNS", "80")
-        patch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
+        patch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.2)
 
     def apply(self, exclusive: str = "", delay: str = "1s") -> None:
         self.file = str(self._place.topology(TOPICS % (exclusive, delay, delay)))

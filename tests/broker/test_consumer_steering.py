@@ -59,7 +59,7 @@ def console(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_workers_follow_orders_and_plan_and_status_tell_of_them(
     console: Console, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.2)
     place = workspace.broker.client_options
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
     handled: Counter[str] = Counter()
@@ -124,7 +124,7 @@ def test_orders_that_cannot_be_are_refused_with_what_there_is(console: Console, 
 def test_slots_of_some_lanes_change_while_workers_run(
     console: Console, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.2)
     place = workspace.broker.client_options
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
     running, most, lock, done = 0, 0, threading.Lock(), Counter[str]()

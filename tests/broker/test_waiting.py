@@ -152,7 +152,7 @@ def test_the_pause_of_a_person_stays(waits: Waits) -> None:
 def test_workers_leave_the_lane_of_a_plan_handle_each_message_once_and_come_back(
     waits: Waits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.2)
     handled: Counter[int] = Counter()
     place = waits.workspace.broker
     consumer = Consumer.load(

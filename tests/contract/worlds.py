@@ -39,7 +39,7 @@ class Sink:
     def room(self) -> int:
         return self.free
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         self.lost += 1
 
     def fail(self, problem: BaseException) -> None:

@@ -147,8 +147,8 @@ class OrderedTraffic:
     def _relay(self) -> None:
         surroundings = Environment.of(**self._place)
         settings = read_settings(surroundings.environ, surroundings.folder)
-        outlets, connection = OutboxTopics(surroundings.topology(self._file)), surroundings.connection()
-        senders = Senders(outlets, lambda outlet: Producer.to(outlet, connection, settings))
+        send_targets, connection = OutboxTopics(surroundings.topology(self._file)), surroundings.connection()
+        senders = Senders(send_targets, lambda send_target: Producer.to(send_target, connection, settings))
         with closing(senders):
             relay = Relay(OutboxStore(self._engine), senders, SystemClock(), Random(0))
             relay.serve(self._over, drain_timeout=5.0, until_empty=lambda: False)

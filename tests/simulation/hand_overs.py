@@ -151,7 +151,7 @@ class Worker:
             self._answers.append((now + self.world.rng.random() * 0.3, now, named))
         while self._answers and self._answers[0][0] <= now:
             _, asked, named = self._answers.popleft()
-            self.engine.answered(0, named, asked, self._empty_at)
+            self.engine.on_active_consumers(0, named, asked, self._empty_at)
         for _, text in self.engine.context.effects.anew:
             self._reads_anew(self.world.partitions[int(text)], now)
         self.engine.context.effects.anew.clear()
@@ -162,7 +162,7 @@ class Worker:
         self._queues[partition.number].clear()
         self._wire = deque(one for one in self._wire if one[1] != partition.number)
         self._opening[partition.number] = now + 0.05 + self.world.rng.random() * 0.5
-        self.engine.disconnected(0, str(partition.number))
+        self.engine.on_disconnect(0, str(partition.number))
 
     def open(self, now: float) -> None:
         for number in [number for number, at in self._opening.items() if at <= now]:

@@ -109,14 +109,14 @@ MUTANTS: dict[str, Mutant] = {
     "no receipt is taken for a receipt": (PendingPublishes, "receipt", _lost_is_stored),
     "isolated: acknowledged before the copy is stored": (PendingPublishes, "start", _moved_aside_at_once),
     "isolated: what leaves is forgotten": (TenantIsolation, "publish_pending", lambda _: lambda self, _now: self.leaving.clear()),
-    "isolated: an attempt is counted": (state_machine, "_isolated", _isolation_counts),
+    "isolated: an attempt is counted": (state_machine, "_on_isolation", _isolation_counts),
     "isolated: back too soon": (state_machine, "ISOLATED_LEAST", lambda _: 0),
     "isolated: whoever has anything": (TenantIsolation, "_noisy", lambda _: lambda self: (
         [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]
     )),
     "hanging sends are forgotten": (PendingPublishes, "restart", _forgets_to_send),
-    "what is released stays in the books": (LaneState, "unstarted", lambda _: lambda *_given: []),
-    "a disconnection is not heeded": (engine.Engine, "disconnected", lambda _: lambda *_given: None),
+    "what is released stays in the books": (LaneState, "take_unstarted", lambda _: lambda *_given: []),
+    "a disconnection is not heeded": (engine.Engine, "on_disconnect", lambda _: lambda *_given: None),
     "a copy is taken for another message": (LaneState, "entry", lambda _: lambda _self, key, _now: BatchEntry(key)),
     "a failure counts twice": (
         Headers, "with_attempt", lambda right: lambda self, state, by=1, **more: right(self, state, 2 * by, **more),
@@ -145,7 +145,7 @@ MUTANTS: dict[str, Mutant] = {
     "a key never goes on": (LaneState, "next_for_key", lambda _: lambda _self, _held: None),
     "properties get lost": (publishing, "reroute_message", _altered),
     "lanes are never read again": (engine.Engine, "resume_lanes", lambda _: lambda _self: None),
-    "delays are too short": (publishing, "jittered", lambda right: lambda due, *given: right(due and due - 500, *given)),
+    "delays are too short": (publishing, "add_jitter", lambda right: lambda due, *given: right(due and due - 500, *given)),
 }  # fmt: skip
 
 

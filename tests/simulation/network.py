@@ -89,7 +89,7 @@ class Reader:
         if self.process.alive:
             self._sink.deliver([self._traced(delivery) for delivery in self._last[-count:]])
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         """Of everything, and told at once or by partition; or too short to be noticed, where there are several."""
         assert partition is None
         process, rng = self.process, self.world.rng
@@ -102,10 +102,10 @@ class Reader:
         told = count == 1 or rng.random() < 0.5
         process.book.disconnected(process, self.index, told=told)
         if told and (count == 1 or rng.random() < 0.5):
-            self._sink.disconnected()
+            self._sink.on_disconnect()
         elif told:
             for number in range(count):
-                self._sink.disconnected(str(number))
+                self._sink.on_disconnect(str(number))
 
     def fail(self, problem: BaseException) -> None:
         self._sink.fail(problem)
@@ -127,11 +127,11 @@ class Reader:
     def long_connected(self, seconds: float) -> frozenset[str]:
         return frozenset()
 
-    def emptied(self) -> Mapping[str, float]:
-        return self.lane.emptied()
+    def seconds_since_empty(self) -> Mapping[str, float]:
+        return self.lane.seconds_since_empty()
 
     @property
-    def unconnected(self) -> Sequence[str]:
+    def disconnected_topics(self) -> Sequence[str]:
         return () if self.process.alive else (self.topic,)
 
     def acknowledge(self, tokens: Sequence[object]) -> None:

@@ -50,10 +50,10 @@ def load_consumers(
     problems: list[KodoctlError] = []
     for (ground, name, handler), selection in zip(wanted, selections, strict=True):
         load = partial(Consumer.load, topology, topic=ground, subscription=name, lanes=selection, **place)
-        consumer = tried(problems, load)
-        function = tried(problems, partial(load_handler, handler))
+        consumer = attempt(problems, load)
+        function = attempt(problems, partial(load_handler, handler))
         if consumer is not None and function is not None:
-            tried(problems, partial(consumer.take_handler, function))
+            attempt(problems, partial(consumer.take_handler, function))
             found.append(consumer)
     if len(problems) == 1:
         raise problems[0]
@@ -62,7 +62,7 @@ def load_consumers(
     return found
 
 
-def tried(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
+def attempt(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
     """Result of `act`; None if `act` raises an error of the user, which is appended to `problems`."""
     try:
         return act()

@@ -125,12 +125,12 @@ class Search:
     def hops(self) -> list[Hop]:
         """Hops of the message, where it was and is, in order."""
         ends = {(record.topic, record.id): record for record in self._records.values()}
-        hops = [self._stored(seen, ends.get(key)) for key, seen in self._found.items()]
+        hops = [self._hop_of_message(seen, ends.get(key)) for key, seen in self._found.items()]
         gone = [record for key, record in ends.items() if key not in self._found]
-        hops += [self._recorded(record) for record in gone]
+        hops += [self._hop_of_record(record) for record in gone]
         return sorted(hops, key=lambda hop: (hop.hop, hop.at))
 
-    def _stored(self, seen: FoundMessage, end: Record | None) -> Hop:
+    def _hop_of_message(self, seen: FoundMessage, end: Record | None) -> Hop:
         properties = seen.properties
         counts = {state: _number(properties.get(name)) for state, name in _ATTEMPTS.items()}
         return Hop(
@@ -150,7 +150,7 @@ class Search:
             **self._end(end),
         )
 
-    def _recorded(self, record: Record) -> Hop:
+    def _hop_of_record(self, record: Record) -> Hop:
         place = self._places.get(record.topic, record.topic)
         at = record.at if record.hop else record.at - record.age
         return Hop(place, record.topic, record.id, at, record.hop, stored=False, **self._end(record))

@@ -95,27 +95,29 @@ def run(
 
     surroundings, text = Environment.of(**place), contents(Path(topology))
     loaded = surroundings.topology(topology)
-    outlets = OutboxTopics(loaded)
+    send_targets = OutboxTopics(loaded)
     connection = surroundings.connection()
     settings = _settings()
-    store = _store(settings, OutboxScope(outlets.environment, app))
+    store = _store(settings, OutboxScope(send_targets.environment, app))
     senders = Senders(
-        outlets,
-        lambda outlet: Producer.to(outlet, connection, settings, siblings=partial(outlets.sibling, outlet)),
+        send_targets,
+        lambda send_target: Producer.to(
+            send_target, connection, settings, siblings=partial(send_targets.sibling, send_target)
+        ),
     )
     reloader = route_reloader(
-        Path(topology), surroundings, (loaded, text), lambda found: OutboxTopics(found).outlets, senders.follow
+        Path(topology), surroundings, (loaded, text), lambda found: OutboxTopics(found).send_targets, senders.follow
     )
     relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    say(f"relay for {', '.join(outlets.names)}")
+    say(f"relay for {', '.join(send_targets.names)}")
     with (
         closing(store),
         closing(senders),
-        _seen(relay, store, settings, port),
+        _serve_metrics(relay, store, settings, port),
         ending_on_signals() as asked,
-        reloading_on_hangup([partial(reloader.look, always=True)]),
+        reloading_on_hangup([partial(reloader.reload, always=True)]),
         reloader.watching(),
     ):
         empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
@@ -124,7 +126,7 @@ def run(
 
 
 @contextmanager
-def _seen(relay: Relay, store: OutboxStore, settings: Settings, port: int | None) -> Iterator[None]:
+def _serve_metrics(relay: Relay, store: OutboxStore, settings: Settings, port: int | None) -> Iterator[None]:
     """Metrics and health of the relay, where a port is named on the command line."""
     if port is None:
         yield
@@ -172,7 +174,7 @@ def list_rows(
         return
     say(", ".join(f"{name} {count}" for name, count in counts.items()))
     for row in rows:
-        say(_shown(row))
+        say(_row_text(row))
         if row["last_error"]:
             say(f"  {one_line(row['last_error'], 200)}")
 
@@ -193,7 +195,7 @@ def push(
 
     Failed ones, held ones, and those that wait for their next try.
     """
-    chosen = _chosen(choice, ids, all_rows=all_rows)
+    chosen = _choose_rows(choice, ids, all_rows=all_rows)
     spacing = _spacing(rate)
     with closing(_store(_settings())) as store:
         count = store.push(chosen, limit=limit, spacing=spacing)
@@ -204,7 +206,7 @@ def push(
 @_choosing
 def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice: RowFilter) -> None:
     """Keep rows from being sent until they are pushed. One that a relay has claimed already is not held."""
-    chosen = _chosen(choice, ids, all_rows=all_rows)
+    chosen = _choose_rows(choice, ids, all_rows=all_rows)
     with closing(_store(_settings())) as store:
         count = store.hold(chosen, limit=limit)
     say(f"{many(count, 'row')} {'is' if count == 1 else 'are'} held: `kodo-consumer outbox push` sends them")
@@ -242,7 +244,7 @@ def _with_ids(choice: RowFilter, ids: Iterable[str] | None) -> RowFilter:
     return replace(choice, ids=tuple(ids or ()))
 
 
-def _chosen(choice: RowFilter, ids: list[str] | None, *, all_rows: bool) -> RowFilter:
+def _choose_rows(choice: RowFilter, ids: list[str] | None, *, all_rows: bool) -> RowFilter:
     chosen = _with_ids(choice, ids)
     if chosen.is_everything and not all_rows:
         detail = "name ids, or choose by --status, --topic, --key, --biz-code or --app; --all means every row"
@@ -262,7 +264,7 @@ def _spacing(rate: str | None) -> float:
         raise UsageError(error("K005", "wrong unit", f"--rate: {problem}")) from None
 
 
-def _shown(row: dict[str, Any]) -> str:
+def _row_text(row: dict[str, Any]) -> str:
     due = " (due)" if row["is_due"] else ""
     parts = [*(_text(row[name]) for name in ("id", "status", "topic")), _time(row["next_push_at"]) + due]
     parts += [f"{name} {_text(row[name], 40)}" for name in ("key", "biz_code") if row[name]]

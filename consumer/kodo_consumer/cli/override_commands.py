@@ -92,7 +92,7 @@ def weight(
     With --to 1 it has as many as others.
     """
     with _book(topology, topic, subscription, place) as (policy, book):
-        order = _order(OverrideKind.WEIGHT, lasting, why, tenant=tenant, to=_wanted(to, "1", back=back))
+        order = _order(OverrideKind.WEIGHT, lasting, why, tenant=tenant, to=_order_value(to, "1", back=back))
         _take_back(book, order) if back else _give(policy, book, order)
 
 
@@ -119,7 +119,7 @@ def limit(
     from kodo_consumer.cli.limit_release import release_waiting
 
     with _book(topology, topic, subscription, place) as (policy, book):
-        wanted = _wanted(to, "1" if kind == "concurrency" else "1/s", back=back)
+        wanted = _order_value(to, "1" if kind == "concurrency" else "1/s", back=back)
         order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
         _take_back(book, order) if back else _give(policy, book, order)
     if release:
@@ -146,7 +146,7 @@ def concurrency(
     from kodoctl.protocol.slot_bounds import SlotBounds
 
     with _book(topology, topic, subscription, place) as (policy, book):
-        wanted = _wanted(str(SlotBounds(most, least)) or None, "max 1", back=back)
+        wanted = _order_value(str(SlotBounds(most, least)) or None, "max 1", back=back)
         order = _order(OverrideKind.SLOTS, lasting, why, within=within, to=wanted)
         if back:
             _take_back(book, order)
@@ -181,7 +181,7 @@ def move(
     from kodoctl.topology.names import Level
 
     with _book(topology, topic, subscription, place) as (policy, book):
-        wanted = _wanted(to, policy.ground_lane.level, back=back)
+        wanted = _order_value(to, policy.ground_lane.level, back=back)
         if wanted not in set(Level):  # the order itself would name every level that any topic may have
             raise _cannot(why_no_level(wanted, policy))
         stays = STAY if waiting is WaitingChoice.STAY else ""
@@ -259,7 +259,7 @@ def _because(order: Override, *, back: bool) -> str:
     return f"{what}{f': {order.why}' if order.why else ''}"
 
 
-def _wanted(to: object, any_value: str, *, back: bool) -> str:
+def _order_value(to: object, any_value: str, *, back: bool) -> str:
     """Value of an order; of one that is taken back it does not matter. Raises UsageError."""
     if (to is None) is not back:
         raise _cannot("name --to, or --back to take the order back; not both")
@@ -302,11 +302,11 @@ def _show(orders: tuple[Override, ...]) -> None:
     if not orders:
         say("No orders: everything is as the file says.")
     for order in orders:
-        for line in _folded(order):
+        for line in _wrap_order(order):
             say(line)
 
 
-def _folded(order: Override) -> list[str]:
+def _wrap_order(order: Override) -> list[str]:
     by = f"until {until_text([order])}, by {order.who}{f': {order.why}' if order.why else ''}"
     return [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
 

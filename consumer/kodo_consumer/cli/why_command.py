@@ -84,7 +84,7 @@ def why(
         say(json.dumps(document, indent=2))
     else:
         for line in (*lines(document, _clock), *level_lines(levels)):
-            for part in _folded(line):
+            for part in _wrap_line(line):
                 say(part)
     unread.check()
 
@@ -110,11 +110,11 @@ def _pass(  # what is looked for, where and from when on
 ) -> None:
     for searched in places:
         show = search.records if policy.audit and searched.topic == policy.audit.topic else search.message
-        for seen in _seen(searched, policy.subscription, admin, client, moment, unread):
+        for seen in _read_messages(searched, policy.subscription, admin, client, moment, unread):
             show(seen)
 
 
-def _seen(
+def _read_messages(
     searched: Searched,
     subscription: str,
     admin: Admin,
@@ -173,7 +173,7 @@ def _not_found(document: dict[str, object], since: str | None) -> KodoctlError:
     return KodoctlError(error("K785", "message not found", detail))
 
 
-def _folded(line: str) -> Iterator[str]:
+def _wrap_line(line: str) -> Iterator[str]:
     plain = "".join(char if char.isprintable() else "\ufffd" for char in line)
     indent = " " * (len(plain) - len(plain.lstrip()))
     width = max(40, columns())

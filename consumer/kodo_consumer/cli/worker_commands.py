@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from kodo_consumer.cli.consumer_loading import ready_consumers, tried
+from kodo_consumer.cli.consumer_loading import attempt, ready_consumers
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import columns, command, judging, report, say, tell
@@ -113,7 +113,7 @@ def check(
     from kodo_consumer.core.upkeep.broker_window import lookahead_findings, unacked_limits
     from kodo_consumer.core.values.lane_selection import given_selection, limit_warnings
     from kodo_consumer.runtime.settings import read_settings
-    from kodo_consumer.runtime.supervisor import folded, missing_resources
+    from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
@@ -124,7 +124,7 @@ def check(
     with closing(AdminCluster(surroundings.connection())) as cluster:
         for policy in policies:
             missing = missing_resources(policy, cluster)
-            refused = [] if missing else _refused(surroundings, policy, native=settings.native)
+            refused = [] if missing else _start_findings(surroundings, policy, native=settings.native)
             found += [*missing, *refused]
             report(
                 [
@@ -142,7 +142,7 @@ def check(
     tell(f"{choose_border(native=settings.native).status}")
     tell(f"{COMPILED}")
     if found:
-        raise KodoctlError(*folded(found))
+        raise KodoctlError(*fold_findings(found))
 
 
 def _no_room(policy: Policy, cluster: AdminCluster) -> list[Diagnostic]:
@@ -159,7 +159,7 @@ def _no_room(policy: Policy, cluster: AdminCluster) -> list[Diagnostic]:
     )
 
 
-def _refused(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:
+def _start_findings(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:
     """Findings that a start would fail with. Empty, with a notice, if the binary port does not answer."""
     try:
         return surroundings.start_findings(policy, native)
@@ -175,7 +175,7 @@ def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: L
 
     problems: list[KodoctlError] = []
     whole = [policy_of(loaded, ground, name) for ground, name in pairs]
-    found = [tried(problems, partial(select_lanes, policy, selection)) for policy in whole]
+    found = [attempt(problems, partial(select_lanes, policy, selection)) for policy in whole]
     if problems:
         raise UsageError(*(finding for problem in problems for finding in problem.diagnostics))
     return [policy for policy in found if policy is not None]

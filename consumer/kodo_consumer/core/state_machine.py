@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import Envelope, Headers, Level, State
 from kodo_consumer.core.values.limit_policy import Limit, Quota, Rate
 from kodo_consumer.core.values.outcomes import (
@@ -39,7 +40,7 @@ from kodo_consumer.core.values.outcomes import (
     ended_run,
     error_of,
 )
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Policy, Target
+from kodo_consumer.core.values.policy import MAX_RATE_DUE, Policy, Target
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000
@@ -133,10 +134,10 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             if after is None and code:
                 used = envelope.headers.backup if envelope.level.is_backup else envelope.headers.retrying
                 after = policy.delay_of(code, used + 1)
-            return _failed(envelope, reason, policy, now, in_place=False, after=after)
+            return _on_failure(envelope, reason, policy, now, in_place=False, after=after)
         case TransferAsked(topic=topic):
             if topic not in policy.produces:
-                return _failed(envelope, f"Transfer: {topic} is not in produces", policy, now)
+                return _on_failure(envelope, f"Transfer: {topic} is not in produces", policy, now)
             return TransferOut(policy.produces[topic], outcome)
         case Done():
             return Acknowledge(Rule.DONE)
@@ -147,19 +148,19 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
         case Repeated():
             return Acknowledge(Rule.REPEATED)
         case Failed(reason):
-            return _failed(envelope, reason, policy, now)
+            return _on_failure(envelope, reason, policy, now)
         case StateAsked(state, reason):
             return _state_asked(envelope, state, reason, policy, now)
         case OverRate(slot):
-            return _refused_by_limit(envelope, Rate, slot, policy, now, most=MAX_RATE_DUE)
+            return _on_limit_refusal(envelope, Rate, slot, policy, now, most=MAX_RATE_DUE)
         case OverQuota(slot):
-            return _refused_by_limit(envelope, Quota, slot, policy, now, most=policy.horizon)
+            return _on_limit_refusal(envelope, Quota, slot, policy, now, most=policy.horizon)
         case Isolated(due):
-            return _isolated(envelope, due, policy, now)
+            return _on_isolation(envelope, due, policy, now)
         case DeadLettered(reason) | CorruptHeaders(reason) | RejectedByTarget(reason):
             return _dead_letter(envelope, reason, policy)
         case Routed(level, route):
-            return _routed(envelope, level, route, policy, now)
+            return _on_route(envelope, level, route, policy, now)
         case MoveAsked(level):
             return _to_level(envelope, level, Rule.MOVED, policy, now)
         case DependencyUnavailable():
@@ -189,17 +190,17 @@ def _with_error(envelope: Envelope, error: ErrorDetails | None) -> Envelope:
     return envelope.with_headers(headers.replace(error=text, error_stack=stack))
 
 
-def _failed(
+def _on_failure(
     envelope: Envelope, reason: str, policy: Policy, now: int, *, in_place: bool = True, after: int | None = None
 ) -> Decision:
     if envelope.level.is_backup:
-        return _failed_in_backup(envelope, reason, policy, now, after)
+        return _on_failure_in_backup(envelope, reason, policy, now, after)
     if _must_keep_order(envelope, policy):
-        return _failed_in_order(envelope, reason, policy, in_place=in_place, after=after)
+        return _on_failure_in_order(envelope, reason, policy, in_place=in_place, after=after)
     ready = envelope.state is State.READY
     if in_place and ready and envelope.may_wait and envelope.local_retries < len(policy.in_place):
         return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.headers)
-    due = None if after is None else now + _clamped(after, policy)  # what a handler asks for holds wherever it goes
+    due = None if after is None else now + _clamp(after, policy)  # what a handler asks for holds wherever it goes
     return _retry(envelope, reason, policy, now, after) or _escalate(envelope, reason, policy, due)
 
 
@@ -211,19 +212,19 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
     if target is None or used >= waits.attempts:
         return None
     delay = waits.delay(used + 1) if after is None else after
-    due = now + _clamped(delay, policy)
+    due = now + _clamp(delay, policy)
     headers = envelope.headers.copy()
     headers.retrying, headers.due, headers.reason = used + 1, due, reason
     return _move(envelope, target, headers, policy)
 
 
-def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
+def _on_failure_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
     """Short waits in memory, longer ones by the same topic again; then dead."""
     waits = policy.waits[None]
     used = envelope.headers.backup
     if used >= waits.attempts:
         return _dead_letter(envelope, reason, policy)
-    delay = _clamped(waits.delay(used + 1) if after is None else after, policy)
+    delay = _clamp(waits.delay(used + 1) if after is None else after, policy)
     headers = envelope.headers.replace(backup=used + 1, reason=reason)
     if delay <= MAX_MEMORY_WAIT:
         return Delay(delay, Rule.BACKUP, headers)
@@ -234,7 +235,9 @@ def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int,
     return _move(envelope, target, headers, policy, Rule.BACKUP)
 
 
-def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
+def _on_failure_in_order(
+    envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None
+) -> Decision:
     """The key waits in memory, so that its messages stay in order; `block` never gives up."""
     if in_place and envelope.local_retries < len(policy.in_place):
         return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.headers)
@@ -242,7 +245,7 @@ def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_plac
     used = envelope.headers.retrying
     if used >= waits.attempts and policy.on_failure == "park":
         return _dead_letter(envelope, reason, policy)
-    delay = waits.delay(used + 1) if after is None else _clamped(after, policy)
+    delay = waits.delay(used + 1) if after is None else _clamp(after, policy)
     why = Rule.PARKED if used < waits.attempts else Rule.STUCK
     return Delay(delay, why, envelope.headers.with_attempt(State.RETRYING))
 
@@ -252,7 +255,7 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
         None if envelope.level.is_backup or _must_keep_order(envelope, policy) else policy.target(envelope.level, state)
     )
     if target is None:
-        return _failed(envelope, reason, policy, now)
+        return _on_failure(envelope, reason, policy, now)
     waits = policy.waits[state]
     used = envelope.headers.attempts(state)
     if used >= waits.attempts:
@@ -262,7 +265,7 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
     return _move(envelope, target, headers, policy)
 
 
-def _refused_by_limit(
+def _on_limit_refusal(
     envelope: Envelope, kind: type[Limit], slot: int, policy: Policy, now: int, *, most: int
 ) -> Decision:
     """To the waiting state of the limit, due when it has room; short waits, ordered lanes and backup levels stay queued."""
@@ -291,7 +294,7 @@ def _refused_by_limit(
     return stay if isinstance(escalated, Delay) else escalated
 
 
-def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
+def _on_isolation(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
     """Out of a ready lane that keeps no order, counting nothing; where there is no place for it, it stays.
 
     Whoever reads its new lane waits until it is due: a flood leaves in batches, which due times of the broker's forbid.
@@ -300,7 +303,7 @@ def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decisio
     target = policy.isolation_target(envelope.level) if aside else None
     if target is None:
         return Delay(0, Rule.ISOLATED, envelope.headers)
-    away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
+    away = _clamp(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
     headers = envelope.headers.replace(due=now + away, reason=ISOLATED_REASON)
     decision = _move(envelope, target, headers, policy, Rule.ISOLATED)
     if isinstance(decision, Reroute) and decision.why is Rule.ISOLATED:
@@ -312,7 +315,7 @@ def _wait_in_broker(envelope: Envelope, due: int, policy: Policy, now: int, why:
     """Decision to publish a message to the end of its lane, where the broker keeps the message until `due`. A message
     that is due soon, or whose lane has no target, waits in memory.
     """
-    delay = _clamped(due - now, policy)
+    delay = _clamp(due - now, policy)
     target = policy.targets.get((envelope.level, envelope.state))
     if delay <= MAX_MEMORY_WAIT or target is None:
         return Delay(delay, Rule.EARLY, envelope.headers)
@@ -325,11 +328,11 @@ def _to_level(
     target = policy.targets.get((level, State.READY))
     problem = why_not_level(envelope, level, policy)
     if target is None or problem:
-        return _failed(envelope, f"MoveTo: {problem}", policy, now)
+        return _on_failure(envelope, f"MoveTo: {problem}", policy, now)
     return _move(envelope, target, envelope.headers.replace(due=None), policy, why, limited=limited)
 
 
-def _routed(envelope: Envelope, level: Level, route: str, policy: Policy, now: int) -> Decision:
+def _on_route(envelope: Envelope, level: Level, route: str, policy: Policy, now: int) -> Decision:
     """To the level, with the moment that a limiter set aside: the wait for it is over, and a refusal there counts."""
     headers = envelope.headers.replace(routes=envelope.headers.routes + 1)
     decision = _to_level(envelope.with_headers(headers), level, Rule.ROUTED, policy, now, limited=True)
@@ -396,6 +399,6 @@ def _must_keep_order(envelope: Envelope, policy: Policy) -> bool:
     return envelope.ordered and policy.on_failure != "leave"
 
 
-def _clamped(delay: int, policy: Policy) -> int:
+def _clamp(delay: int, policy: Policy) -> int:
     """Not in the past, and not beyond the horizon: the broker's maximum delay is made for that."""
     return max(0, min(delay, policy.horizon))

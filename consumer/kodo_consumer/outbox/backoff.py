@@ -41,7 +41,7 @@ class TopicCooldown:
     def __init__(self) -> None:
         self._resting: dict[str, tuple[float, int]] = {}  # topic -> (until when, how often in a row)
 
-    def failed(self, topic: str, now: float) -> bool:
+    def on_failure(self, topic: str, now: float) -> bool:
         """A send had no receipt (seconds, as everywhere here). False: the topic rests already."""
         until, times = self._resting.get(topic, (0.0, 0))
         if until > now:

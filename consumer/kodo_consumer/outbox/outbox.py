@@ -27,7 +27,7 @@ from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.adapters.tracing.setup import Wanted, callers
 from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments
 from kodo_consumer.core.values.envelope import Duration
-from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.table import PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
@@ -60,11 +60,11 @@ class Outbox:
         *,
         app: str = "",
         env: str = "",
-        outlets: OutboxTopics | None = None,
+        send_targets: OutboxTopics | None = None,
         clock: Clock | None = None,
         traces: Wanted = "auto",
     ) -> None:
-        self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
+        self._app, self._env, self._send_targets, self._traces = app, env, send_targets, traces
         self._clock, self._order = clock, CreationOrder()
 
     @classmethod
@@ -75,7 +75,7 @@ class Outbox:
         surroundings = Environment.of(**place)
         topology = surroundings.topology(path)
         traces = read_settings(surroundings.environ, surroundings.folder).traces
-        return cls(app=app, env=topology.environment or "", outlets=OutboxTopics(topology), traces=traces)
+        return cls(app=app, env=topology.environment or "", send_targets=OutboxTopics(topology), traces=traces)
 
     def add(  # noqa: PLR0913
         self,
@@ -102,8 +102,8 @@ class Outbox:
             raise UsageError(error("K730", "not an argument of a message", detail))
         check_session(session)
         key = message_arguments(key=key, id=id, topic=topic, biz_code=biz_code, app=self._app, env=self._env)
-        form = MessageValidator() if self._outlets is None else self._outlets.form(topic)
-        body, given = form.encoded(payload), form.allowed(properties)
+        form = MessageValidator() if self._send_targets is None else self._send_targets.form(topic)
+        body, given = form.encode(payload), form.check_properties(properties)
         if TRACE_NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
             given |= callers(self._traces)
         row = {
@@ -115,7 +115,7 @@ class Outbox:
         if problems := list(_unfit(row)):
             raise UsageError(*problems)
         if why := why_not_undone(session, TABLE):
-            raise misused(f"session: {why}")
+            raise misuse_error(f"session: {why}")
         now = now_ms() if self._clock is None else literal(self._clock.wall(), BigInteger)
         values = {**row, "id": id or row_id(now), "next_push_at": now + _ms(delay), "created_at": now}
         with self._order.writing(topic, key, own_id=bool(id)):

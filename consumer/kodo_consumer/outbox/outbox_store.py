@@ -40,7 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.types import NULLTYPE
 
-from kodo_consumer.adapters.stores.database_url import shown, without_secrets
+from kodo_consumer.adapters.stores.database_url import address_without_secrets, without_secrets
 from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult, row_of
@@ -392,11 +392,11 @@ def engine_of(url: str) -> Engine:
     try:
         return create_engine(parsed, connect_args=_ARGUMENTS.get(parsed.get_driver_name(), {}))
     except (SQLAlchemyError, ImportError, ValueError, TypeError) as problem:
-        detail = f"{shown(parsed)}: {without_secrets(str(problem), parsed)}\n{_EXAMPLE}"
+        detail = f"{address_without_secrets(parsed)}: {without_secrets(str(problem), parsed)}\n{_EXAMPLE}"
         raise KodoctlError(error("K721", UNUSABLE, detail)) from None
 
 
 def unusable(url: URL, problem: Exception) -> KodoctlError:
     """The database's own words, without the statement and its parameters, and without secrets of its address."""
     reason = without_secrets(" ".join(str(getattr(problem, "orig", None) or problem).split()), url)
-    return KodoctlError(error("K721", UNUSABLE, f"{shown(url)}: {reason}"))
+    return KodoctlError(error("K721", UNUSABLE, f"{address_without_secrets(url)}: {reason}"))

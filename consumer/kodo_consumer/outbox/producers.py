@@ -11,7 +11,7 @@ from kodoctl.errors import ClusterError
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Receipt
-    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.outbox.outbox_row import Row
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Senders:
     """Sends rows. There are as many producers as topics in the file at most."""
 
-    def __init__(self, outlets: OutboxTopics, connect: Callable[[Outlet], Producer]) -> None:
-        self.outlets = outlets
+    def __init__(self, send_targets: OutboxTopics, connect: Callable[[SendTarget], Producer]) -> None:
+        self.send_targets = send_targets
         self._connect = connect
         self._producers: dict[str, Producer] = {}
         self._lock = threading.Lock()  # a producer is opened by the routes that all of them have
@@ -35,16 +35,16 @@ class Senders:
         with self._lock:
             producer = self._producers.get(row.topic)
             if producer is None:
-                self.outlets.form(row.topic)  # a topic that is not in the file is the row's fault
-                producer = self._producers[row.topic] = self._connect(self.outlets.outlet(row.topic))
+                self.send_targets.form(row.topic)  # a topic that is not in the file is the row's fault
+                producer = self._producers[row.topic] = self._connect(self.send_targets.send_target(row.topic))
         producer.post(row.body, on_receipt, key=row.key, properties=properties, id=row.id)
 
     def follow(self, topology: LoadedTopology) -> None:
         """The routes of this file count from the next row on. Thread-safe."""
         with self._lock:
-            self.outlets.follow(topology)
+            self.send_targets.follow(topology)
             for topic, producer in self._producers.items():
-                producer.follow_routes(self.outlets.outlet(topic).dispatch)
+                producer.follow_routes(self.send_targets.send_target(topic).dispatch)
 
     def close(self) -> None:
         """Leaves. Receipts that are out may never come."""

@@ -127,7 +127,7 @@ class Relay:
             claimed = self._claim() if claim else 0
             self._sweep()
         except SQLAlchemyError as problem:
-            pause = self._database.failed(problem)
+            pause = self._database.on_failure(problem)
             log.error("next try in %.1f s: %s", pause, self.trouble)  # noqa: TRY400
             return pause
         if self._database.works():
@@ -154,29 +154,29 @@ class Relay:
                 continue
             match receipt:
                 case Confirmed():
-                    self._stored(row)
+                    self._on_stored(row)
                 case Unconfirmed(reason):
-                    self._lost(row, reason)
+                    self._on_loss(row, reason)
                 case Rejected(reason):
                     self._fail(row, reason)
                 case _:
                     assert_never(receipt)
             self._next_of_key((row.topic, row.key))
 
-    def _stored(self, row: Row) -> None:
+    def _on_stored(self, row: Row) -> None:
         self.counts["sent"] += 1
         self._verdicts.append(RowResult(row, RowStatus.SENT, 0, row.retry_count))
         if self._rests.works(row.topic):
             log.warning("%s takes messages again", row.topic)
 
-    def _lost(self, row: Row, reason: str) -> None:
+    def _on_loss(self, row: Row, reason: str) -> None:
         self.counts["again"] += 1
         tries, backoff = min(max(0, row.retry_count) + 1, MAX_COUNT), self._options.backoff
         delay, reason = backoff.delay(row.biz_code, tries, self._rng), one_line(reason, _MAX_ERROR)
         self._verdicts.append(RowResult(row, RowStatus.TO_SEND, delay, tries, reason))
         if backoff.is_late(tries):
             self.counts["late"] += 1
-            log.error("%s was sent %d times without a receipt; it is tried again: %s", _named(row), tries, reason)
+            log.error("%s was sent %d times without a receipt; it is tried again: %s", _row_text(row), tries, reason)
         self._give_back(row)
         self._rest(row.topic, reason)
 
@@ -187,7 +187,7 @@ class Relay:
         self.counts["failed"] += 1
         reason = one_line(reason, _MAX_ERROR)
         self._verdicts.append(RowResult(row, RowStatus.FAILED, 0, row.retry_count, reason))
-        log.error("%s can never be sent: %s", _named(row), reason)
+        log.error("%s can never be sent: %s", _row_text(row), reason)
 
     def _next_of_key(self, at: tuple[str, str]) -> None:
         chain = self._chains.get(at)
@@ -199,7 +199,7 @@ class Relay:
         del self._chains[at]
 
     def _rest(self, topic: str, reason: str) -> None:
-        if self._rests.failed(topic, self._clock.now()):
+        if self._rests.on_failure(topic, self._clock.now()):
             log.error("%s gives no receipts (%s): it rests, then one row is tried", topic, reason)
 
     def _release(self, rows: Iterable[Row]) -> None:
@@ -223,7 +223,7 @@ class Relay:
         ):  # many small claims cost more than few large ones
             return 0
         now, lasts = self._clock.now(), self._options.claim
-        resting, ordered = self._rests.topics, self._senders.outlets.ordered
+        resting, ordered = self._rests.topics, self._senders.send_targets.ordered_topics
         rows = self._store.claim(room, lasts, resting=resting, ordered=ordered)
         waiting_for = {row.topic for row in self._out.values()} if resting else set()
         for topic in self._rests.to_probe(now):
@@ -246,7 +246,7 @@ class Relay:
 
     def _send(self, rows: list[Row], deadline: float) -> None:
         """Rows of an ordered topic go one after the other within a key: only a receipt says that one is before the next."""
-        keys, ordered = [], self._senders.outlets.ordered
+        keys, ordered = [], self._senders.send_targets.ordered_topics
         for row in rows:
             if row.problem:
                 self._fail(row, row.problem)
@@ -280,7 +280,7 @@ class Relay:
             self._give_back(row)
             self._rest(row.topic, str(problem))
         except Exception as problem:  # noqa: BLE001  # whatever a row's content brings about is this row's: others go on
-            report_stray_error(_named(row), problem, log)
+            report_stray_error(_row_text(row), problem, log)
             del self._out[row.id]
             self._fail(row, f"{type(problem).__name__}: {problem}")
         return row.id in self._out
@@ -292,7 +292,7 @@ class Relay:
             chain.clear()
 
 
-def _named(row: Row) -> str:
+def _row_text(row: Row) -> str:
     """A row in the log."""
     return f"row {one_line(row.id, MAX_ID)} for {one_line(row.topic, _MAX_TOPIC)}"
 
@@ -306,7 +306,7 @@ class DatabaseTrouble:
         self.text = ""
         self._failures = 0
 
-    def failed(self, problem: Exception) -> float:
+    def on_failure(self, problem: Exception) -> float:
         """The database raised this. Answers the seconds until the next try."""
         fault = fault_of(problem)
         self.text = f"{_WHAT[fault.kind if fault else None]}: {words(problem)}"

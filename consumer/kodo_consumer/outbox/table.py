@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
-from kodo_consumer.adapters.stores.database_url import shown
+from kodo_consumer.adapters.stores.database_url import address_without_secrets
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodoctl.errors import Diagnostic, error
 
@@ -107,7 +107,7 @@ def lacking(engine: Engine) -> list[Diagnostic]:
     """Findings where the database lacks the table, or columns: with the statements that add them. Raises SQLAlchemyError."""
     live = inspect(engine)
     if not live.has_table(NAME):
-        detail = f"{shown(engine.url)} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"
+        detail = f"{address_without_secrets(engine.url)} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"
         return [error("K722", "outbox table not found", detail)]
     there = {column["name"] for column in live.get_columns(NAME)}
     missing = [column for column in TABLE.columns if column.name not in there]

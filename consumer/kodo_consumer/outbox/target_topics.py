@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
 from kodo_consumer.core.values.envelope import Level
-from kodo_consumer.policy_builder import outlet_of
+from kodo_consumer.policy_builder import send_target_of
 from kodoctl.topology import defaults
 from kodoctl.topology.names import ready_name
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 
@@ -43,27 +43,27 @@ class OutboxTopics:
             for level in defaults.active_levels(spec)
         }
 
-    def outlet(self, topic: str) -> Outlet:
+    def send_target(self, topic: str) -> SendTarget:
         """Raises UsageError for a topic that is not in the file or takes no messages."""
-        return outlet_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
+        return send_target_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
 
     @property
-    def outlets(self) -> dict[str, Outlet]:
+    def send_targets(self) -> dict[str, SendTarget]:
         """Every topic as its producers see it."""
-        return {name: self.outlet(name) for name in self._places}
+        return {name: self.send_target(name) for name in self._places}
 
-    def sibling(self, outlet: Outlet, level: str) -> Outlet:
+    def sibling(self, send_target: SendTarget, level: str) -> SendTarget:
         """Another level of the same ground topic. Raises UsageError for one that takes no messages."""
-        return outlet_of(self._topology, outlet.ground, level)
+        return send_target_of(self._topology, send_target.ground, level)
 
     def form(self, topic: str) -> MessageValidator:
         """Validation of messages to a topic. Raises UsageError."""
         if topic not in self._forms:
-            outlet = self.outlet(topic)
-            self._forms[topic] = MessageValidator(check_of(outlet), outlet.properties)
+            send_target = self.send_target(topic)
+            self._forms[topic] = MessageValidator(check_of(send_target), send_target.properties)
         return self._forms[topic]
 
     @cached_property
-    def ordered(self) -> Collection[str]:
+    def ordered_topics(self) -> Collection[str]:
         """Topics of which a reader keeps order by key."""
-        return frozenset(name for name in self._places if self.outlet(name).ordered)
+        return frozenset(name for name in self._places if self.send_target(name).ordered)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ExitCode
 
@@ -57,7 +57,7 @@ def run_all(
     starts all of them again. For main threads: UsageError elsewhere.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise misused("run: signals reach the main thread alone; call start and stop elsewhere")
+        raise misuse_error("run: signals reach the main thread alone; call start and stop elsewhere")
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with ending_on_signals(at_once=ready is None) as asked, reloading_on_hangup([one.reload for one in consumers]):

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import COMPILED
-from kodo_consumer.core.values.object_use import ObjectUse, misused
+from kodo_consumer.core.values.object_use import ObjectUse, misuse_error
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
@@ -60,7 +60,7 @@ class RunningWorker:
         """Reads the topology file again, where there is one."""
         _check_process(self, "reload")
         if self.reloader is not None:
-            self.reloader.look(always=True)
+            self.reloader.reload(always=True)
 
     def wait(self, seconds: float | None) -> bool:
         """Blocks until the worker broke or was stopped; False when the time ran out first."""
@@ -97,13 +97,13 @@ def check_idle(running: RunningWorker | None, call: str) -> None:
     if running is not None:
         _check_process(running, call)
         if not running.use.is_closed:
-            raise misused(f"{call}: this consumer runs already; do it before it starts")
+            raise misuse_error(f"{call}: this consumer runs already; do it before it starts")
 
 
-def has_started(running: RunningWorker | None, call: str) -> RunningWorker:
+def started_worker(running: RunningWorker | None, call: str) -> RunningWorker:
     """The worker; raises UsageError where there is none yet."""
     if running is None:
-        raise misused(f"{call}: this consumer was not started")
+        raise misuse_error(f"{call}: this consumer was not started")
     return running
 
 
@@ -112,7 +112,7 @@ def _check_process(running: RunningWorker, call: str) -> None:
         running.use.check(call)
 
 
-def started(
+def start_worker(
     worker: Worker,
     runner: HandlerExecutor,
     connections: tuple[Broker, Cluster],
@@ -130,7 +130,7 @@ def started(
     else:
         for limit in worker.engine.scheduler.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
-    window = _shown(worker, service, runner, settings, broker.border)
+    window = _watch_and_serve(worker, service, runner, settings, broker.border)
     try:
         service.start()
     except BaseException:
@@ -144,7 +144,7 @@ def started(
     return RunningWorker(worker, service, broker, cluster, window, reloader, traces)
 
 
-def _shown(
+def _watch_and_serve(
     worker: Worker, service: WorkerSupervisor, runner: HandlerExecutor, settings: Settings, border: BorderStatus
 ) -> HttpEndpoint | None:
     """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""

@@ -144,7 +144,7 @@ class WorkerGroup:
         for slot in self._slots:
             slot.read(now)
             if (code := slot.bury(now)) is not None:
-                self._ended(slot, code, now)
+                self._on_exit(slot, code, now)
         if self._slots[0].was_ready:
             for slot in self._slots:
                 if not slot.ends and slot.process is None:
@@ -165,7 +165,7 @@ class WorkerGroup:
         if self._code is not None:  # the signal came meanwhile
             slot.send(signal.SIGTERM)
 
-    def _ended(self, slot: _Slot, code: int, now: float) -> None:
+    def _on_exit(self, slot: _Slot, code: int, now: float) -> None:
         if self._code is not None:
             self._code = self._code or (0 if code == _SIGNALLED + signal.SIGTERM and not slot.ready_at else code)
         elif not slot.was_ready and (slot.number == 0 or code <= _SIGNALLED):

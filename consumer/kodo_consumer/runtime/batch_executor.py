@@ -44,7 +44,7 @@ class Batch:
         self.messages = messages
         self.outcomes: list[Outcome] | None = None
 
-    def ended(self, outcome: Outcome) -> list[tuple[Message, Outcome]]:
+    def message_outcomes(self, outcome: Outcome) -> list[tuple[Message, Outcome]]:
         """Each message with its outcome; `outcome` is that of the call."""
         if outcome is DONE and self.outcomes is not None:
             return list(zip(self.messages, self.outcomes, strict=True))
@@ -119,7 +119,7 @@ class Gatherer:
         ended: list[tuple[Message, Outcome]] = []
         if finished is not None:
             assert outcome is not None
-            ended = finished.ended(outcome)
+            ended = finished.message_outcomes(outcome)
         most = self._batching.most
         room = max(0, most - len(self._gathered))
         taken = self._source.next_batch(ended, room) if room or ended else []

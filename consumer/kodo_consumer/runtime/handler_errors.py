@@ -113,7 +113,7 @@ class ExceptionReporter:
         if self._texts is None or not self._texts.redacts:
             loop.default_exception_handler(context)
             return
-        text, problem = self._texts.redacted(str(context.get("message", ""))), context.get("exception")
+        text, problem = self._texts.redact(str(context.get("message", ""))), context.get("exception")
         if problem is None:
             log.error("%s", text)
         else:

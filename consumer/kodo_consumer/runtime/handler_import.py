@@ -51,10 +51,10 @@ def load_handler(text: str) -> Callable[..., Any]:
 
 def import_failure(problem: BaseException) -> str:
     """Text for an exception of a module that was imported: `ValueError in helper.py:2: why; imported from app.py:1`."""
-    frames = [f"{_shown(frame.filename)}:{frame.lineno}" for frame in _users_frames(problem)]
+    frames = [f"{_short_path(frame.filename)}:{frame.lineno}" for frame in _users_frames(problem)]
     why = str(problem)
     if isinstance(problem, SyntaxError) and problem.filename:
-        place = _shown(problem.filename)
+        place = _short_path(problem.filename)
         frames.append(f"{place}:{problem.lineno}" if problem.lineno else place)
         why = f"{problem.msg}: {problem.text.strip()}" if problem.text else problem.msg
     if not frames:
@@ -87,7 +87,7 @@ def _no_module(name: str) -> str:
         proper = name.removesuffix(".py").strip("./").replace("/", ".")
         return f"a module is named without folders and .py, such as {proper}:FUNCTION"
     near = get_close_matches(name, sorted(_modules(folder)), 1, 0.6)
-    return f"there is no module {name}, looked for in {folder} first{_meant(near)}"
+    return f"there is no module {name}, looked for in {folder} first{_suggestion(near)}"
 
 
 def _modules(folder: Path) -> Iterator[str]:
@@ -103,18 +103,18 @@ def _no_name(module: ModuleType, name: str) -> str:
     near = get_close_matches(name, functions, 1, 0.6)
     own = [key for key in functions if getattr(vars(module)[key], "__module__", None) == module.__name__]
     listed = f"; it has {', '.join(own[:_LISTED])}" if own and not near else ""
-    return f"{_file_of(module)} has no {name}{_meant(near) or listed}"
+    return f"{_file_of(module)} has no {name}{_suggestion(near) or listed}"
 
 
-def _meant(near: list[str]) -> str:
+def _suggestion(near: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def _file_of(module: ModuleType) -> str:
-    return _shown(module.__file__) if module.__file__ else module.__name__
+    return _short_path(module.__file__) if module.__file__ else module.__name__
 
 
-def _shown(file: str) -> str:
+def _short_path(file: str) -> str:
     """A file as people name it: from the working folder on, where it is there."""
     path, folder = Path(file), Path.cwd()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

@@ -66,7 +66,7 @@ class BatchResult:
         return result
 
 
-def checked(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+def check_results(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
     """Wraps a plain function so that `judge` gets each result that is not None."""
 
     def run(message: Any) -> Any:
@@ -76,7 +76,7 @@ def checked(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any
     return run
 
 
-def checked_later(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+def check_async_results(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
     """Wraps an async function so that `judge` gets each result that is not None."""
 
     async def run(message: Any) -> Any:

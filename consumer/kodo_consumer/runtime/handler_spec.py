@@ -19,7 +19,7 @@ from kodo_consumer.core.values.poison import MAX_CRASHES
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
-from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, checked, checked_later
+from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, check_async_results, check_results
 from kodo_consumer.runtime.middleware import Hooks, is_coroutine
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
@@ -112,7 +112,7 @@ class HandlerSpec:
 
     # ---- how it is run
 
-    def scheduled(self, policy: Policy, hooks: Hooks) -> Policy:
+    def policy_for_worker(self, policy: Policy, hooks: Hooks) -> Policy:
         """Policy for the worker: how many messages are at work at a time, and who keeps time-outs."""
         if self.processes:
             timeout = _NO_TIMEOUT
@@ -159,11 +159,11 @@ class HandlerSpec:
         texts = hooks.error_texts(policy)
         if self.processes:
             return self._pool(policy, check, hooks, traces, texts, forecast)
-        function = self.called(hooks, traces, texts=texts, forecast=forecast)
+        function = self.executor_function(hooks, traces, texts=texts, forecast=forecast)
         inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency, texts, forecast)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
-    def called(
+    def executor_function(
         self,
         hooks: Hooks,
         traces: HandlerSpans | None = None,
@@ -177,7 +177,7 @@ class HandlerSpec:
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
-        function = (checked_later if self.is_async else checked)(inner or self.function, judge)
+        function = (check_async_results if self.is_async else check_results)(inner or self.function, judge)
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
             function = (on_batches_later if self.is_async else on_batches)(
@@ -202,12 +202,14 @@ class HandlerSpec:
         module, _, path = self.name.partition(":")
         job, timeout = ProcessTask(module, path, policy.lanes, check, texts), policy.handler_timeout / 1000
         if hooks.any_around_handling:
-            from kodo_consumer.runtime.process_pool.middleware_pool import surrounded
+            from kodo_consumer.runtime.process_pool.middleware_pool import make_middleware_pool
 
             carry = None if traces is None else traces.carrier
             if texts is not None:
                 job = replace(job, texts=texts.for_process())
-            return surrounded(job, self.processes, timeout, partial(self.called, hooks, traces), carry, texts, forecast)
+            return make_middleware_pool(
+                job, self.processes, timeout, partial(self.executor_function, hooks, traces), carry, texts, forecast
+            )
         pool = ProcessRunner(job, self.processes, timeout, traces, forecast)
         pool.launch()
         return pool

@@ -145,7 +145,7 @@ class IdempotencyGuard:
             name = self._out.remove(message)
             if name is not None:
                 self.session.unsaved.add(ended=[name])
-                self._suspects.settled(name)
+                self._suspects.on_end(name)
         self._ring()
 
     def step(self) -> bool:
@@ -159,7 +159,7 @@ class IdempotencyGuard:
         back, self._back = self._back, []
         back += self._late.take(now, patient=session.down and not (session.go_on or self._leaving))
         if known is not None:
-            back += self._judged(asked, known, now)
+            back += self._start_allowed(asked, known, now)
         elif session.go_on:
             self._start(asked, guarded=False)
         else:
@@ -188,14 +188,14 @@ class IdempotencyGuard:
             ended, self._ended = self._ended, []
             for message, outcome in ended:
                 name = name_of(message.effect)
-                self._suspects.settled(name)
+                self._suspects.on_end(name)
                 if outcome is DONE or isinstance(outcome, Repeated):
                     unsaved.add(done=dict.fromkeys((name, name_of(message.id))))
                     self._late.add(now, message, outcome)
                 else:
                     unsaved.add(ended=[name])
                     self._back.append((message, outcome))
-            for name in self._suspects.outlived(now):
+            for name in self._suspects.expired_marks(now):
                 unsaved.add(ended=[name])
         return bool(ended)
 
@@ -207,7 +207,7 @@ class IdempotencyGuard:
             sent = self.session.pending(self._out.names(asked))
         return self.session.exchange(sent)
 
-    def _judged(self, asked: list[Message], known: StoreAnswer, now: float) -> list[tuple[Message, Outcome]]:
+    def _start_allowed(self, asked: list[Message], known: StoreAnswer, now: float) -> list[tuple[Message, Outcome]]:
         """Starts the messages that may start. Returns the other messages with their outcomes."""
         back: list[tuple[Message, Outcome]] = []
         start: list[Message] = []

@@ -109,7 +109,7 @@ class IdempotentExecutor:
             self._calls.pop(call, None)
 
 
-def guarded(inner: HandlerExecutor, policy: Policy, settings: Settings, clock: Clock) -> HandlerExecutor:
+def guard_executor(inner: HandlerExecutor, policy: Policy, settings: Settings, clock: Clock) -> HandlerExecutor:
     """The runner with a guard before it, or itself where neither a store nor a folder for marks is set. Raises KodoctlError."""
     store = _open(policy, settings)
     if store is None:

@@ -40,7 +40,7 @@ class LeaseRefresher:
         self.leave()
 
     @property
-    def due(self) -> float:
+    def next_exchange(self) -> float:
         """Time of the next exchange, by the worker's clock: at once where a limiter asks for one."""
         return self._worker.clock.now() if self._bell.is_set() else self._leases.due
 

@@ -69,7 +69,7 @@ class Hooks:
 
     # ---- received
 
-    def received(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
+    def on_messages(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
         """Shows each message, before anything is decided about it."""
         for delivery in deliveries:
             try:
@@ -97,9 +97,9 @@ class Hooks:
             function = (_inside_later if is_async else _inside)(hook, function, result(_name(hook)))
         if not self._of["decide"]:
             return function
-        return self._decided_later(function) if is_async else self._decided(function)
+        return self._wrap_async(function) if is_async else self._wrap(function)
 
-    def _decided(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _wrap(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def run(message: Any) -> Any:
             result, raised = None, None
             try:
@@ -117,7 +117,7 @@ class Hooks:
 
         return run
 
-    def _decided_later(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _wrap_async(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         async def run(message: Any) -> Any:
             result, raised = None, None
             try:
@@ -159,7 +159,7 @@ class NotHandledError(RuntimeError):
 def _inside(hook: Callable[..., Any], function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
     def run(message: Any) -> Any:
         call = _Call(function)
-        return call.checked(hook, hook(message, call), judge)
+        return call.result_of(hook, hook(message, call), judge)
 
     return run
 
@@ -168,7 +168,7 @@ def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any], judg
     async def run(message: Any) -> Any:
         call = _CallLater(function)
         answer = hook(message, call)
-        return call.checked(hook, await answer if inspect.isawaitable(answer) else answer, judge)
+        return call.result_of(hook, await answer if inspect.isawaitable(answer) else answer, judge)
 
     return run
 
@@ -187,7 +187,7 @@ class _Call:
         self.result = self.function(message)
         return self.result
 
-    def checked(self, hook: object, result: Any, judge: Judge) -> Any:
+    def result_of(self, hook: object, result: Any, judge: Judge) -> Any:
         """Result of the call: of a hook that answers nothing what the handler returned, or failures in a batch would
         count as done.
         """

@@ -42,7 +42,7 @@ class PendingWrites:
 
 
 class StoreSession:
-    """`maintain` is for one thread, `exchange`, `judged` and `taken_over` are for another one.
+    """`maintain` is for one thread, `exchange`, `judge_mark` and `take_over` are for another one.
 
     `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is
     remembered. A repeat may come long after its first: as a copy of a move that waits for its turn as long as others
@@ -87,16 +87,16 @@ class StoreSession:
         except StoreDownError as problem:
             self._on_store_down(problem)
             return None
-        self._saved(request)
+        self._on_saved(request)
         if known.marks:
             self._observe_or_not()
         return known
 
-    def judged(self, mark: CrashMark) -> Judgement:
+    def judge_mark(self, mark: CrashMark) -> Judgement:
         """Judgement on a message that is about to start, by its mark."""
         return _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
 
-    def taken_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:
+    def take_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:
         """True if the mark that was found is now of this worker. False: another one was faster, or the store is down."""
         try:
             return self._store.take_over(name, found, CrashMark(self._store.run, alone=alone, crashes=crashes))
@@ -135,7 +135,7 @@ class StoreSession:
         what = "handlers go on without it" if self.go_on else "nothing is started until it is back"
         log.error("the store cannot be asked, %s: %s", what, problem)
 
-    def _saved(self, request: Exchange) -> None:
+    def _on_saved(self, request: Exchange) -> None:
         with self._lock:
             del self.unsaved.done[: len(request.done)], self.unsaved.ended[: len(request.ended)]
             self._since_prune += len(request.done)
@@ -144,7 +144,7 @@ class StoreSession:
         with self._lock:
             request = Exchange(list(self.unsaved.done), [*self.unsaved.ended, PROBE])
         self._store.exchange(request)
-        self._saved(Exchange(request.done, request.ended[:-1]))
+        self._on_saved(Exchange(request.done, request.ended[:-1]))
         with self._lock:
             started, self.unguarded = self.unguarded, 0
             forgotten, self.unsaved.forgotten = self.unsaved.forgotten, 0

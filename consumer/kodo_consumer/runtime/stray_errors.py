@@ -53,7 +53,7 @@ def _log(
     to: logging.Logger, others: Sequence[ErrorTextReader | None], text: str, problem: BaseException | None
 ) -> None:
     for texts in others:
-        text = text if texts is None else texts.redacted(text)
+        text = text if texts is None else texts.redact(text)
     to.error("%s", text, exc_info=problem)
 
 

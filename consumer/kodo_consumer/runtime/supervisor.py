@@ -22,8 +22,10 @@ from kodo_consumer.core.values.broker import Cluster, LaneStats
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.policy import Lane, Policy
 from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
+from kodo_consumer.runtime.drain import drain, join
+from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
 from kodo_consumer.runtime.threads import begin
-from kodoctl.errors import Diagnostic, KodoctlError, error
+from kodoctl.errors import Diagnostic, KodoctlError
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Cluster
@@ -31,53 +33,13 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")
-_CREATES_IT: Final = ": `kodoctl apply FILE` creates it"
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
-_LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside, such as an admin API: then without them
-LOOK_EVERY: Final = 5.0  # seconds
-ROUND: Final = 6  # looks in which every lane is read once: each is at most half a minute old
+POLL_EVERY: Final = 5.0  # seconds
+ROUND: Final = 6  # polls in which every lane is read once: each is at most half a minute old
 
 Listener = Callable[[Lane, LaneStats | None], None]
-
-
-def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
-    """Findings about topics and subscriptions that do not exist in the cluster, one for each topic. Raises ClusterError
-    if the cluster cannot be read.
-
-    A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
-    """
-    found: list[Diagnostic] = []
-    read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
-    for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written]):
-        if cluster.partitions(topic) is None:
-            found.append(error("K710", "topic not found", f"{topic}{_CREATES_IT}"))
-            continue
-        if topic in read and policy.subscription not in cluster.subscriptions(topic):
-            detail = f"{policy.subscription} on {topic}{_CREATES_IT}"
-            found.append(error("K711", "subscription not found", detail))
-    return found
-
-
-def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The findings, each once, with one for all missing topics and one for all missing subscriptions: one apply that was
-    not made lacks them all.
-    """
-    names: dict[tuple[str, str], list[str]] = {}
-    others: list[Diagnostic] = []
-    for one in dict.fromkeys(findings):
-        if one.detail.endswith(_CREATES_IT):
-            names.setdefault((one.code, one.summary), []).append(one.detail.removesuffix(_CREATES_IT))
-        else:
-            others.append(one)
-    return [*(error(*kind, _missing(missing)) for kind, missing in names.items()), *others]
-
-
-def _missing(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"{names[0]}{_CREATES_IT}"
-    return "\n".join([*names, f"{len(names)} are missing: `kodoctl apply FILE` creates them"])
 
 
 class WorkerSupervisor:
@@ -126,13 +88,13 @@ class WorkerSupervisor:
         if self._cluster is not None:
             findings = missing_resources(self._worker.policy, self._cluster)
             if findings:
-                raise KodoctlError(*folded(findings))
+                raise KodoctlError(*fold_findings(findings))
             self._allowed = read_broker_limits(self._worker.policy, self._cluster)
             _warn(limit_findings(self._worker.policy, self._allowed))
             self.apply_policy(self._worker.policy)
             self._ask_who_is_active(self._cluster)
             self._read_orders(self._cluster)
-        self._worker.open(self.name, self._unacked())
+        self._worker.open(self.name, self._unacked_limits())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
             self._run(self._read_stats, "kodo-stats")
@@ -146,7 +108,9 @@ class WorkerSupervisor:
         worker = self._worker
         for lane in lanes_with_active_consumers(worker.policy):
             worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
-            asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
+            asking = ActiveConsumers(
+                lane, worker.policy.subscription, cluster, worker.clock, worker.on_active_consumers
+            )
             self.background_tasks.append(asking.run)
 
     def _read_orders(self, cluster: Cluster) -> None:
@@ -174,32 +138,15 @@ class WorkerSupervisor:
 
     def stop(self) -> None:
         """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
-        deadline = time.monotonic() + self._drain_timeout
-        self._worker.drain()
-        while self._worker.busy and time.monotonic() < deadline and self._worker.problem is None:
-            time.sleep(0.01)
-        if self._worker.problem is not None:
-            log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
-        elif self._worker.busy:
-            log.warning("drain time-out: what still runs is released and will be delivered again")
+        drain(self._worker, self._drain_timeout)
         if self.stats is not None:
             self.stats.end()
         self._over.set()
         self._wake_event.set()
-        self._join()
+        join(self._threads)
         self._worker.close()
         if self._worker.problem is not None:
             raise self._worker.problem
-
-    def _join(self) -> None:
-        """Waits at most `_LEAVE` seconds for the threads. A thread that still waits for an answer from elsewhere is
-        left behind, because it does nothing any more.
-        """
-        latest = time.monotonic() + _LEAVE
-        for thread in self._threads:
-            thread.join(max(0.0, latest - time.monotonic()))
-        if late := [thread.name for thread in self._threads if thread.is_alive()]:
-            log.warning("left behind, still waiting for an answer: %s", ", ".join(late))
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         self._threads.append(begin(target, name, self._worker.fail, over=self._over.is_set))
@@ -211,7 +158,7 @@ class WorkerSupervisor:
             self.last_tick = time.monotonic()
             self._worker.tick()
             if self._orders is not None:
-                self._orders.look()  # they end in time, also while reading the cluster takes long
+                self._orders.drop_expired()  # they end in time, also while reading the cluster takes long
             self._sleep(nap)
             if time.monotonic() - watched > _WATCH_EVERY:
                 watched = time.monotonic()
@@ -231,11 +178,11 @@ class WorkerSupervisor:
         """Reads stats until the end, for `stats.listeners`."""
         assert self.stats is not None
         while True:
-            self.stats.look()
-            if self._over.wait(LOOK_EVERY):
+            self.stats.read_due_lanes()
+            if self._over.wait(POLL_EVERY):
                 return
 
-    def _unacked(self) -> dict[int, int]:
+    def _unacked_limits(self) -> dict[int, int]:
         """Unacknowledged messages that the broker allows a consumer of each lane, where known; warns of too small limits."""
         if self._cluster is None:
             return {}
@@ -310,19 +257,19 @@ def summary(worker: Worker) -> Sequence[str]:
 class StatsReader:
     """Reads the topic stats of a subscription's lanes, at one place for all who need them.
 
-    The ground topic's lane is read at every look, the others in turn: to read them all would cost an idle worker a
+    The ground topic's lane is read at every poll, the others in turn: to read them all would cost an idle worker a
     percent of a core. Lanes that other workers read are among them.
 
-    `listeners` are called with every reading, on the thread that looks; None: it could not be read. `last` has by lane
+    `listeners` are called with every reading, on the thread that polls; None: it could not be read. `last` has by lane
     index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that are
-    to be read at every look. What concerns the subscription as a whole (live workers, its properties) is in the ground
+    to be read at every poll. What concerns the subscription as a whole (live workers, its properties) is in the ground
     topic's reading.
     """
 
     def __init__(self, policy: Policy, cluster: Cluster, listeners: list[Listener], closely: set[int]) -> None:
         self.listeners, self.closely = listeners, closely
         self.last: dict[int, LaneStats] = {}
-        self.all_next = False  # the next look reads every lane
+        self.all_next = False  # the next poll reads every lane
         self._subscription, self._cluster = policy.subscription, cluster
         self._first = policy.ground_lane
         self._others = tuple(lane for lane in policy.every_lane if lane is not self._first)
@@ -333,7 +280,7 @@ class StatsReader:
         """Calls no listener any more, also not with an answer that is still awaited."""
         self._ended = True
 
-    def look(self) -> None:
+    def read_due_lanes(self) -> None:
         """Reads the statistics of the lanes whose turn it is, and calls the listeners."""
         count = -(-len(self._others) // ROUND)
         turn = self._others if self.all_next else islice(self._others * 2, self._at, self._at + count)

@@ -30,7 +30,7 @@ class SuspectMessages:
 
     def outcome(self, name: str, mark: CrashMark, out: int, now: float) -> Outcome | None:
         """Outcome of a message with a mark, while so many are out; None: it starts."""
-        judgement = self._session.judged(mark)
+        judgement = self._session.judge_mark(mark)
         crashes = judgement.crashes
         match judgement.standing:
             case PoisonState.CLEAR:
@@ -39,20 +39,20 @@ class SuspectMessages:
                 return ELSEWHERE
             case PoisonState.POISON:
                 log.error("%s is dead: it %s", name, reason_of(crashes))
-                self._solo.settled(name)
-                if self._session.taken_over(name, mark, crashes=crashes):
+                self._solo.on_end(name)
+                if self._session.take_over(name, mark, crashes=crashes):
                     if self._policy.dead_letter is not None:  # else it stays, and must never start again
                         self._dead_marks.append((now + _KEPT, name))
                     return DeadLettered(reason_of(crashes))
                 return ELSEWHERE
             case PoisonState.SUSPECT:
-                self._solo.met(name, now)
+                self._solo.on_suspect(name, now)
                 if out > 1:
                     return _NOT_ALONE
                 log.warning(
                     "%s was being handled when a worker ended: it runs alone (crashes while alone: %d)", name, crashes
                 )
-                return None if self._session.taken_over(name, mark, alone=True, crashes=crashes) else ELSEWHERE
+                return None if self._session.take_over(name, mark, alone=True, crashes=crashes) else ELSEWHERE
             case _:
                 assert_never(judgement.standing)
 
@@ -60,11 +60,11 @@ class SuspectMessages:
         """Messages that may be taken while `out` are out: one at a time as long as suspects are expected."""
         return self._solo.room(out, now)
 
-    def settled(self, name: str) -> None:
+    def on_end(self, name: str) -> None:
         """A message came to an end, one way or another."""
-        self._solo.settled(name)
+        self._solo.on_end(name)
 
-    def outlived(self, now: float) -> Iterator[str]:
+    def expired_marks(self, now: float) -> Iterator[str]:
         """Dead messages whose marks are of no use any more, each once."""
         while self._dead_marks and self._dead_marks[0][0] <= now:
             yield self._dead_marks.popleft()[1]

@@ -28,10 +28,10 @@ log = logging.getLogger("kodo.consumer")
 BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
 _MOST_HANGING: Final = 8  # threads, where there are fewer slots
 JOIN: Final = 2.0  # seconds a stopped thread is waited for
-_LOOK: Final = 0.001  # seconds between two looks at whether handlers are held up
-_RARE_LOOK: Final = 0.008  # the same when they are not
-_QUICK: Final = 4  # handlers a thread gets through in _LOOK when nothing holds them up
-_CALM_LOOKS: Final = 4  # in a row, with most threads not in their handlers, before some step back
+_POLL: Final = 0.001  # seconds between two polls, to see whether handlers are held up
+_RARE_POLL: Final = 0.008  # the same when they are not
+_QUICK: Final = 4  # handlers a thread gets through in _POLL when nothing holds them up
+_CALM_POLLS: Final = 4  # in a row, with most threads not in their handlers, before some step back
 
 
 def hanging(detail: str) -> KodoctlError:
@@ -232,26 +232,26 @@ class ThreadExecutor:
 
     def _scale(self, source: WorkSource) -> None:
         """Adapts the number of awake threads while there is work: as many as handlers keep busy, and one more."""
-        pause, calm = _LOOK, 0
-        busy, awake = self._look()
+        pause, calm = _POLL, 0
+        busy, awake = self._count_busy()
         while not self._stopping and source.version != self._empty_at_version:
             started, were_busy = self._started, busy >= awake
             time.sleep(pause)
-            busy, awake = self._look()
-            quick = self._started - started > _QUICK * awake * pause / _LOOK
+            busy, awake = self._count_busy()
+            quick = self._started - started > _QUICK * awake * pause / _POLL
             if were_busy and busy >= awake and not quick:
                 with self._lock:
                     for _ in range(max(1, awake)):
                         self._wake_one()
-                pause, calm = _LOOK, 0
+                pause, calm = _POLL, 0
                 continue
-            pause = _RARE_LOOK if quick else _LOOK
+            pause = _RARE_POLL if quick else _POLL
             calm = calm + 1 if 2 * busy < awake - 1 else 0
-            if calm == _CALM_LOOKS:
+            if calm == _CALM_POLLS:
                 calm = 0
                 self._surplus = (awake - 1) // 2
 
-    def _look(self) -> tuple[int, int]:
+    def _count_busy(self) -> tuple[int, int]:
         """Number of threads in their handlers, and of those that do not sleep."""
         with self._lock:
             return sum(self._in_handlers()), len(self._slots) - self._parked.count

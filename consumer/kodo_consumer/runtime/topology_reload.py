@@ -28,7 +28,7 @@ LIVE: Final = frozenset(
 )  # fmt: skip
 """Fields that may change from one message to the next. Others are structure: a worker has to be built anew for them."""
 _SETTLED: Final = 200  # ms without a further change: editors write in several steps
-_LOOK: Final = 1_000  # ms between two looks at whether to end
+_POLL: Final = 1_000  # ms between two polls, to see whether to end
 _WORDS: Final = {
     "lanes": "levels or states",
     "unread": "levels or states",
@@ -114,7 +114,7 @@ class FileReloader(Generic[T]):
         finally:
             self.stop()
 
-    def look(self, *, always: bool = False) -> None:
+    def reload(self, *, always: bool = False) -> None:
         """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""
         with self._asked:
             text = contents(self._file)
@@ -144,11 +144,11 @@ class FileReloader(Generic[T]):
 
         if not _WATCHER.level:  # it tells of every change in the folder: a log that is kept there would feed itself
             _WATCHER.setLevel(logging.WARNING)
-        options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _LOOK, "yield_on_timeout": True}
+        options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _POLL, "yield_on_timeout": True}
         try:
-            self.look()
+            self.reload()
             for _ in watch(self._file.parent, stop_event=self._over, recursive=False, raise_interrupt=False, **options):
-                self.look()
+                self.reload()
         except Exception as problem:  # noqa: BLE001  # the worker goes on: it only learns of nothing more
             log.warning("reload: %s is no longer watched (%s); SIGHUP reads it", self._file, problem)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kodo_consumer.core.engine.engine import Engine
 from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
 from kodo_consumer.core.state.observer import Observers
-from kodo_consumer.core.upkeep.override_state import paused_lanes, paused_tenants, steered
+from kodo_consumer.core.upkeep.override_state import apply_overrides, paused_lanes, paused_tenants
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.worker_connections import WorkerConnections
@@ -105,20 +105,20 @@ class Worker:
     @property
     def disconnected_topics(self) -> list[str]:
         """Topics, or partitions of them, whose connection is lost at the moment."""
-        return self._connections.lost
+        return self._connections.disconnected_topics
 
     @property
     def busy(self) -> bool:
         """True if handlers run, receipts are awaited, or a thread is still about to acknowledge or publish."""
         with self._lock:
-            return self.engine.busy or self._actions.uncommitted
+            return self.engine.busy or self._actions.has_uncommitted
 
-    def undisturbed(self, look: Callable[[], T]) -> T:
-        """Result of `look`, which is called while nobody changes the engine. The function must be short, and call no
+    def call_locked(self, read: Callable[[], T]) -> T:
+        """Result of `read`, which is called while nobody changes the engine. The function must be short, and call no
         worker.
         """
         with self._lock:
-            return look()
+            return read()
 
     def close(self) -> None:
         """Closes the connections of the worker. Unacknowledged messages go to other workers."""
@@ -149,12 +149,12 @@ class Worker:
                 return self.engine.room(index)
         return 0
 
-    def disconnected(self, index: int, partition: str | None = None) -> None:
+    def on_disconnect(self, index: int, partition: str | None = None) -> None:
         """See LaneSink."""
         lost = "" if partition is None else f" (partition {partition})"
         log.info("%s%s: connection lost, its messages will come again", self.policy.lanes[index].topic, lost)
         with self._or_broken(), self._lock:
-            self.engine.disconnected(index, partition)
+            self.engine.on_disconnect(index, partition)
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """See OnReceipts."""
@@ -229,11 +229,11 @@ class Worker:
         with self._or_broken(), self._event():
             self.engine.on_leases_changed(step(self.clock.now()))
 
-    def answered(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
+    def on_active_consumers(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
         """See kodo_consumer.runtime.active_consumer_poller.Answered."""
-        emptied = self._connections.emptied(lane.index, self.clock.now())
+        emptied = self._connections.empty_times(lane.index, self.clock.now())
         with self._or_broken(), self._event():
-            self.engine.answered(lane.index, named, asked, emptied)
+            self.engine.on_active_consumers(lane.index, named, asked, emptied)
 
     def set_overrides(self, orders: tuple[Override, ...]) -> None:
         """These live orders are in force, and no others."""
@@ -249,7 +249,9 @@ class Worker:
         with self._or_broken():
             with self._lock:
                 orders, policy = self.orders, self.policy
-                self.engine.apply_policy(steered(policy, orders), paused_lanes(policy, orders), paused_tenants(orders))
+                self.engine.apply_policy(
+                    apply_overrides(policy, orders), paused_lanes(policy, orders), paused_tenants(orders)
+                )
                 if not self.opened:  # what it brings about is carried out with what the first messages do
                     return
                 actions = self._actions.collect(flush=True)
@@ -294,7 +296,7 @@ class Worker:
             for alarm in effects.alarms:
                 self.alarms.write(alarm)
         finally:
-            self._actions.done()
+            self._actions.end_commit()
 
 
 @dataclass(slots=True)
@@ -314,9 +316,9 @@ class WorkerSink:
         """Number of further messages that the look-ahead takes."""
         return self.worker.room(self.index)
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         """A partition, or with None all of them, delivers everything unacknowledged again."""
-        self.worker.disconnected(self.index, partition)
+        self.worker.on_disconnect(self.index, partition)
 
     def fail(self, problem: BaseException) -> None:
         """The reader ended: so does the worker."""

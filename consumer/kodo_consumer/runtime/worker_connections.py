@@ -38,7 +38,7 @@ class WorkerConnections:
         receipts: OnReceipts,
     ) -> None:
         """Connects the publisher, then every lane. Raises ClusterError; what was opened is for the caller to close."""
-        self._publisher = self._broker.publisher(sorted(policy.written), receipts, policy.largest, moves=True)
+        self._publisher = self._broker.publisher(sorted(policy.written_topics), receipts, policy.largest, moves=True)
         for lane in policy.lanes:
             request = lane_request(policy, lane, consumer_name, unacked.get(lane.index, 0))
             self.readers.append(self._broker.open(request, sink_of(lane.index)))
@@ -62,15 +62,15 @@ class WorkerConnections:
         for index in effects.resume:
             readers[index].resume()
 
-    def emptied(self, index: int, now: float) -> dict[str, float]:
+    def empty_times(self, index: int, now: float) -> dict[str, float]:
         """Times at which the client was last empty, by partition of a lane, on the clock of `now`; see LaneReader."""
-        ago = self.readers[index].emptied() if index < len(self.readers) else {}
+        ago = self.readers[index].seconds_since_empty() if index < len(self.readers) else {}
         return {partition: now - seconds for partition, seconds in ago.items()}
 
     @property
-    def lost(self) -> list[str]:
-        """Topics, or partitions of them, whose connection is lost at the moment."""
-        return [topic for reader in self.readers for topic in reader.unconnected]
+    def disconnected_topics(self) -> list[str]:
+        """Topics, or partitions of them, whose connection is disconnected_topics at the moment."""
+        return [topic for reader in self.readers for topic in reader.disconnected_topics]
 
     def stop(self) -> None:
         """Receives nothing more; acknowledging and publishing go on."""

@@ -24,8 +24,8 @@ from kodoctl.pulsar.connection.connection import Connection, Flags, connect, rea
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
-    from kodo_consumer.core.values.outlet import Outlet
     from kodo_consumer.core.values.policy import Policy
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 
@@ -69,8 +69,8 @@ def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tup
         raise
 
 
-def reach_outlet(
-    connection: Connection, outlet: Outlet, *, native: bool = True
+def reach_send_target(
+    connection: Connection, send_target: SendTarget, *, native: bool = True
 ) -> tuple[PulsarBroker, MessageValidator]:
     """Connects to the broker for a producer of one topic. Returns the broker and the validator of messages, whose size
     limit is the smaller one of file and broker. Raises ClusterError.
@@ -80,13 +80,13 @@ def reach_outlet(
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 
     knock(connection)
-    topic, outlets = outlet.topic, None
-    if outlet.payload_type == "avro" and outlet.schema is not None:
-        outlets = SchemaTopics(frozenset(), {topic: outlet.schema}, lambda _: None)
-    limits = [size for size in (outlet.largest.get(topic), largest_now(connection, topic)) if size]
+    topic, outlets = send_target.topic, None
+    if send_target.payload_type == "avro" and send_target.schema is not None:
+        outlets = SchemaTopics(frozenset(), {topic: send_target.schema}, lambda _: None)
+    limits = [size for size in (send_target.largest.get(topic), largest_now(connection, topic)) if size]
     largest = {topic: min(limits)} if limits else {}
-    by_key, ordered = ({topic} if kept else () for kept in (outlet.by_key, outlet.ordered))
-    form = MessageValidator(check_of(outlet), outlet.properties, int(min(limits, default=0)))
+    by_key, ordered = ({topic} if kept else () for kept in (send_target.by_key, send_target.ordered))
+    form = MessageValidator(check_of(send_target), send_target.properties, int(min(limits, default=0)))
     broker = PulsarBroker(connection, by_key=by_key, ordered=ordered, outlets=outlets, largest=largest, native=native)
     return broker, form
 
@@ -157,7 +157,7 @@ class Environment:
         broker, cluster = self.reach(policy, native)
         with closing(cluster), closing(broker):
             found = [finding for lane in policy.lanes for finding in _forbidden_type(policy, lane.topic, cluster)]
-            for topic in sorted(policy.written):
+            for topic in sorted(policy.written_topics):
                 try:
                     broker.publisher([topic], lambda _: None, policy.largest, moves=True).close()
                 except ClusterError as problem:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
-from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.sending.numbered_publisher import NumberedPublisher
 from kodoctl.topology.route_facts import RouteFacts
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.checks.message_validation import MessageValidator
     from kodo_consumer.core.values.broker import Broker
     from kodo_consumer.core.values.envelope import Level
-    from kodo_consumer.core.values.outlet import Outlet
     from kodo_consumer.core.values.route_table import DispatchTable
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.runtime.topology_reload import FileReloader
     from kodo_consumer.sending.pending_messages import OnStored
     from kodoctl.protocol.signing import Signer
@@ -53,7 +53,7 @@ class LevelSender:
         try:
             return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, span), size)
         except BaseException as problem:
-            self._traces.refused(span, problem)
+            self._traces.on_refusal(span, problem)
             raise
 
     def check_waiting(self, call: str) -> None:
@@ -62,7 +62,7 @@ class LevelSender:
             detail = (
                 f"{call}: in a callback with a receipt it would wait for itself; post there, or call another thread"
             )
-            raise misused(detail)
+            raise misuse_error(detail)
 
     def close(self, timeout: float) -> None:
         """Closes the sender and its broker. Messages without a receipt after `timeout` seconds are given up."""
@@ -88,12 +88,12 @@ class LevelSenders:
 
     def __init__(
         self,
-        outlet: Outlet,
+        send_target: SendTarget,
         table: DispatchTable | None,
         open_level: Callable[[Level], LevelSender],
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> None:
-        self._level, self._fair_by, self._table, self._open = outlet.level, outlet.fair_by, table, open_level
+        self._level, self._fair_by, self._table, self._open = send_target.level, send_target.fair_by, table, open_level
         self._lock = threading.Lock()
         self._opened: dict[Level, LevelSender] = {}
         self._reloader = None if reloader_of is None else reloader_of(self)
@@ -101,7 +101,7 @@ class LevelSenders:
     def reload(self) -> None:
         """Reads the topology file again, where there is one."""
         if self._reloader is not None:
-            self._reloader.look(always=True)
+            self._reloader.reload(always=True)
 
     def watch(self) -> None:
         """Reads the file again whenever it changes, until `stop`."""
@@ -123,7 +123,7 @@ class LevelSenders:
         return self._table is None
 
     @property
-    def opened(self) -> list[LevelSender]:
+    def open_senders(self) -> list[LevelSender]:
         """Senders that are open at this moment."""
         with self._lock:
             return list(self._opened.values())

@@ -17,7 +17,7 @@ from kodo_consumer.core.engine.publishing import HANGS
 from kodo_consumer.core.sequences.sequencer import Router, Sequencer
 from kodo_consumer.core.values.broker import Broker, Confirmed, Publisher, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import Outgoing
-from kodo_consumer.core.values.object_use import misused
+from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.runtime.stray_errors import report_stray_error
 from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.sending import program_end
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.producer")
 RECEIPT_TIMEOUT: Final = 90.0  # seconds; a send is given up before
-_LOOK: Final = 1.0  # seconds between two looks at what hangs
+_CHECK_EVERY: Final = 1.0  # seconds between two checks of what hangs
 _MARK_EVERY: Final = 60.0  # seconds
 _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 
@@ -90,7 +90,7 @@ class NumberedPublisher:
                 detail = f"{to}: {self._out.of(to)} are out already; it was not sent"
                 raise ClusterError(error("K715", "message without receipt", detail))
             if self._over.is_set():
-                raise misused(f"{self._topic}: this producer was closed meanwhile; the message was not sent")
+                raise misuse_error(f"{self._topic}: this producer was closed meanwhile; the message was not sent")
             number = None
             if self._numbering is not None:
                 number = self._numbering.next(partition)
@@ -98,7 +98,7 @@ class NumberedPublisher:
             if self._watcher is None:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
                 program_end.register(self)
-            message = Outgoing(to, data, self._signed(data, given), key, event_time=event_time)
+            message = Outgoing(to, data, self._sign(data, given), key, event_time=event_time)
             sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
             if (problem := self._form.too_large(message)) is not None:
                 self._void(sent)
@@ -148,7 +148,7 @@ class NumberedPublisher:
             self._end(max(0.0, deadline - time.monotonic()))
         return ""
 
-    def _signed(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
+    def _sign(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
         return properties if self._signer is None else self._signer.signed(self._topic, payload, properties)
 
     def _publish(self, message: Outgoing, sent: PendingSend) -> int:
@@ -163,7 +163,7 @@ class NumberedPublisher:
     def _report(self, sent: PendingSend | None, receipt: Receipt) -> None:
         """Ends the span of a message."""
         if sent is not None and sent.span is not None and self._traces is not None:
-            self._traces.ended(sent.span, receipt, sent.topic)
+            self._traces.on_receipt(sent.span, receipt, sent.topic)
 
     def _void(self, sent: PendingSend | None) -> None:
         if sent is not None and sent.number is not None and self._numbering is not None:
@@ -171,7 +171,7 @@ class NumberedPublisher:
 
     def _watch(self) -> None:
         marked = time.monotonic()
-        while not self._over.wait(min(_LOOK, _MARK_EVERY)):
+        while not self._over.wait(min(_CHECK_EVERY, _MARK_EVERY)):
             try:
                 self._let_go_of_what_hangs()
                 if time.monotonic() - marked >= _MARK_EVERY:
@@ -210,12 +210,12 @@ class NumberedPublisher:
             return
         with self._lock:
             for mark in self._numbering.marks(end=end):
-                properties = self._signed(b"", {SEQ: str(mark), FOR: NOBODY})
+                properties = self._sign(b"", {SEQ: str(mark), FOR: NOBODY})
                 message = Outgoing(self._partitions[mark.partition], b"", properties)
-                sent = PendingSend(partial(self._marked, mark), None, time.monotonic(), topic=message.topic)
+                sent = PendingSend(partial(self._on_mark_stored, mark), None, time.monotonic(), topic=message.topic)
                 self._publish(message, sent)
 
-    def _marked(self, mark: ProducerWatermark, receipt: Receipt) -> None:
+    def _on_mark_stored(self, mark: ProducerWatermark, receipt: Receipt) -> None:
         with self._lock:
             if isinstance(receipt, Confirmed) and self._numbering is not None:
                 self._numbering.marked_sent(mark)

@@ -91,14 +91,14 @@ class UnclaimedReceipts:
 
     def tell(self, missing: int) -> None:
         """Raises ClusterError with the number of messages that failed since the last call, and of `missing` receipts."""
-        if detail := self._lost(missing):
+        if detail := self._loss_text(missing):
             raise ClusterError(error("K715", "message without receipt", detail))
 
     def end(self, seconds: float) -> str:  # noqa: ARG002  # nothing is awaited here
         """Implements kodo_consumer.sending.program_end.Unfinished."""
-        return self._lost(0)
+        return self._loss_text(0)
 
-    def _lost(self, missing: int) -> str:
+    def _loss_text(self, missing: int) -> str:
         with self._lock:
             lost, self._reasons = self._reasons + ["no receipt in time"] * missing, []
             program_end.unregister(self)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.values.outlet import Outlet
-from kodo_consumer.policy_builder import judged, outlet_of
+from kodo_consumer.core.values.send_target import SendTarget
+from kodo_consumer.policy_builder import lint_warnings, send_target_of
 from kodo_consumer.runtime.topology_reload import FileReloader
 
 if TYPE_CHECKING:
@@ -33,30 +33,32 @@ class GroundLevels:
         """Follows this file from now on."""
         self._topology = topology
 
-    def outlet(self, level: str) -> Outlet:
+    def send_target(self, level: str) -> SendTarget:
         """Raises UsageError for a level that takes no messages."""
-        return outlet_of(self._topology, self.topic, level)
+        return send_target_of(self._topology, self.topic, level)
 
 
 def route_reloader(
     file: Path,
     surroundings: Environment,
     present: tuple[LoadedTopology, bytes | None],
-    outlets: Callable[[LoadedTopology], Mapping[str, Outlet]],
+    send_targets: Callable[[LoadedTopology], Mapping[str, SendTarget]],
     adopt: Callable[[LoadedTopology], None],
 ) -> FileReloader[LoadedTopology]:
     """Reader of the file of one sender, not started. `present`: what the sender was made from, and the file's text.
-    `outlets`: what it sends to, by name; raises KodoctlError.
+    `send_targets`: what it sends to, by name; raises KodoctlError.
     """
 
     def read() -> LoadedTopology:
         topology = surroundings.topology(file)
-        judged(topology)
-        outlets(topology)
+        lint_warnings(topology)
+        send_targets(topology)
         return topology
 
     topology, text = present
-    return FileReloader(file, read, topology, adopt, lambda old, new: restart_reasons(outlets(old), outlets(new)), text)
+    return FileReloader(
+        file, read, topology, adopt, lambda old, new: restart_reasons(send_targets(old), send_targets(new)), text
+    )
 
 
 def level_reloader(
@@ -69,18 +71,18 @@ def level_reloader(
 
     def adopt(found: LoadedTopology) -> None:
         levels.follow(found)
-        routes.follow(levels.outlet(level).dispatch)
+        routes.follow(levels.send_target(level).dispatch)
 
-    return route_reloader(*source, lambda found: {level: outlet_of(found, levels.topic, level)}, adopt)
+    return route_reloader(*source, lambda found: {level: send_target_of(found, levels.topic, level)}, adopt)
 
 
-def restart_reasons(old: Mapping[str, Outlet], new: Mapping[str, Outlet]) -> list[str]:
+def restart_reasons(old: Mapping[str, SendTarget], new: Mapping[str, SendTarget]) -> list[str]:
     """Differences, but for routes, that only a restart brings about, in words of the file."""
     found = ["topics or levels"] if old.keys() != new.keys() else []
     for name in old.keys() & new.keys():
         pairs = [
             (one.name, getattr(old[name], one.name), getattr(new[name], one.name))
-            for one in fields(Outlet)
+            for one in fields(SendTarget)
             if one.compare
         ]
         found += [_WORDS.get(field, field) for field, before, after in pairs if before != after]

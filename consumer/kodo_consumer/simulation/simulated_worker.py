@@ -30,10 +30,10 @@ _BREATH: Final = 0.01  # seconds between two exchanges with the store, as the le
 class SimulatedHandlers(Protocol):
     """The handlers of all workers: how long each run takes, and what comes of it."""
 
-    def started(self, message: Message) -> tuple[float, Outcome]:
+    def on_start(self, message: Message) -> tuple[float, Outcome]:
         """A run begins: the seconds that it takes, and its outcome."""
 
-    def ended(self, message: Message, outcome: Outcome) -> None:
+    def on_end(self, message: Message, outcome: Outcome) -> None:
         """A run is over, or the worker waits for it no longer."""
 
 
@@ -62,7 +62,7 @@ class VirtualSlots:
         """See HandlerExecutor."""
         self._hanging.add(message)
         self._running -= 1
-        self._handlers.ended(message, TOOK_TOO_LONG)
+        self._handlers.on_end(message, TOOK_TOO_LONG)
 
     def stop(self) -> None:
         """See HandlerExecutor."""
@@ -83,7 +83,7 @@ class VirtualSlots:
                 self._hanging.discard(message)
                 continue
             self._running -= 1
-            self._handlers.ended(message, outcome)
+            self._handlers.on_end(message, outcome)
             self._begin(source.next(message, outcome), now)
         while self._running < self._total and (seen := source.version) != self._empty_at:
             if (taken := source.next(None, None)) is not None:
@@ -96,7 +96,7 @@ class VirtualSlots:
     def _begin(self, message: Message | None, now: float) -> None:
         if message is not None:
             self._running += 1
-            seconds, outcome = self._handlers.started(message)
+            seconds, outcome = self._handlers.on_start(message)
             heappush(self._ends, (now + seconds, next(self._numbers), message, outcome))
 
 
@@ -122,7 +122,7 @@ class SimulatedWorker:
         self.worker.open(name)
 
     @property
-    def due(self) -> float:
+    def next_call(self) -> float:
         """Time when it has to be called next, unless something is delivered to it before."""
         tick = self._clock.now() + max(self.worker.due_in, _STEP)
         return min(self._slots.next_end, tick, self._tick_at, self._leases_due)
@@ -143,7 +143,7 @@ class SimulatedWorker:
 
     @property
     def _leases_due(self) -> float:
-        return NEVER if self._leases is None else max(self._leases.due, self._leases_from)
+        return NEVER if self._leases is None else max(self._leases.next_exchange, self._leases_from)
 
 
 def worker_policies(policy: Policy, workers: int, slots: int | None) -> list[Policy]:

@@ -188,7 +188,7 @@ class Simulation:
                 self._send(coming)
                 coming += 1
             self._settle(now)
-            if coming == len(self.arrivals) and not self._left():
+            if coming == len(self.arrivals) and not self._backlog():
                 break
             next_at = self.arrivals[coming].at if coming < len(self.arrivals) else NEVER
             if (moment := self._moment(now, next_at)) > last:
@@ -201,7 +201,7 @@ class Simulation:
 
     # ---- handlers
 
-    def started(self, message: Message) -> tuple[float, Outcome]:
+    def on_start(self, message: Message) -> tuple[float, Outcome]:
         """See SimulatedHandlers."""
         in_flight, now = message._in_flight, self._clock.now()  # noqa: SLF001  # the run belongs to the engine's message
         assert isinstance(in_flight, InFlight)
@@ -226,7 +226,7 @@ class Simulation:
     def _outage(self, tenant: str, now: float) -> SimulatedOutage | None:
         return next((one for one in self._outages if one.concerns(tenant, now)), None)
 
-    def ended(self, message: Message, outcome: Outcome) -> None:
+    def on_end(self, message: Message, outcome: Outcome) -> None:
         """See SimulatedHandlers."""
         began, group = self._running.pop(message)
         now = self._clock.now()
@@ -277,9 +277,9 @@ class Simulation:
         """Time of the next event."""
         due = self._broker.next_due
         held_back = NEVER if due is None else now + max((due - self._clock.wall()) / 1000, 0.001)
-        return min(next_at, held_back, *(worker.due for worker in self._workers))
+        return min(next_at, held_back, *(worker.next_call for worker in self._workers))
 
-    def _left(self) -> int:
+    def _backlog(self) -> int:
         return sum(self._broker.left(lane.topic, self.policy.subscription) for lane in self.policy.lanes)
 
     def _results(self) -> list[SimulatedResult]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, carried, message_arguments
+from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments, plain_properties
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.values.envelope import Delivery, Headers, Level, State
 from kodo_consumer.core.values.limit_policy import NOBODY
@@ -33,10 +33,10 @@ def message(
     """A message as a handler gets it; a payload that is no bytes is JSON. `place` is level and state, `schema` what
     `message.json()` checks against, `attempt` the number of this handling.
     """
-    data = MessageValidator().encoded(payload)
+    data = MessageValidator().encode(payload)
     number = next(_numbers)
     delivery = Delivery(
-        number, f"(0,{number},-1,-1)", data, carried(properties), message_arguments(key=key), "", 0, START_WALL
+        number, f"(0,{number},-1,-1)", data, plain_properties(properties), message_arguments(key=key), "", 0, START_WALL
     )
     level, state = Level(place[0]), State(place[1])
     lane = Lane(0, level, state, f"persistent://test/test/{level}-{state}", 1, 1.0, subscription="test/test:test")

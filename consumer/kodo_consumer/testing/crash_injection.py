@@ -94,7 +94,7 @@ class _Life:
             self._harness.send(payload, key=key, properties=properties)
 
     def _start(self) -> Harness:
-        return Harness(self._consumer, broker=self._broker, clock=self._clock, around=self._watched)
+        return Harness(self._consumer, broker=self._broker, clock=self._clock, around=self._watch)
 
     def play(self) -> _Life:
         """To the end. Raises AssertionError when it never comes."""
@@ -108,7 +108,7 @@ class _Life:
                 self._broker.lose_connections()
                 self._harness = self._start()
                 continue
-            if not (left := self._left()):
+            if not (left := self._backlog()):
                 return self
             self._harness.leap()
         raise AssertionError(f"killed {self.died_at or 'nowhere'}, and it never comes to an end: {left}")
@@ -125,12 +125,12 @@ class _Life:
             if not (heard or handled):
                 return
 
-    def _watched(self, unit: Message | Batch, handle: Callable[[], Any]) -> Any:
+    def _watch(self, unit: Message | Batch, handle: Callable[[], Any]) -> Any:
         """Around the handler: every line of its file is a step."""
         for message in unit.messages if isinstance(unit, Batch) else [unit]:
             self.runs[message.data] += 1
         self._step("before the handler")
-        with _traced(self._line):
+        with _trace_calls(self._line):
             answer = handle()
         self._step("after the handler, before its outcome is told")
         return answer
@@ -150,7 +150,7 @@ class _Life:
             self.died_at, self._dying = where, True
             raise _Killed
 
-    def _left(self) -> dict[str, int]:
+    def _backlog(self) -> dict[str, int]:
         policy = self._harness.policy
         counts = {lane.topic: self._broker.left(lane.topic, policy.subscription) for lane in policy.every_lane}
         return {topic: left for topic, left in counts.items() if left}
@@ -162,7 +162,7 @@ class _Life:
 
 
 @contextmanager
-def _traced(trace: Any) -> Iterator[None]:
+def _trace_calls(trace: Any) -> Iterator[None]:
     before = sys.gettrace()
     sys.settrace(trace)
     try:

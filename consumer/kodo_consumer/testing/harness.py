@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, carried, message_arguments
+from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments, plain_properties
 from kodo_consumer.core.values.envelope import Duration, Level, Outgoing, State
 from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.core.values.outcomes import DONE, Outcome
@@ -96,10 +96,10 @@ class InlineExecutor:
     def _call(self, message: Message) -> None:
         result = self._handler(message)
         if inspect.isawaitable(result):
-            asyncio.run(_awaited(result))
+            asyncio.run(_await(result))
 
 
-async def _awaited(result: Any) -> None:
+async def _await(result: Any) -> None:
     await result
 
 
@@ -153,9 +153,9 @@ class Harness:
         """
         self._use.check("send")
         topic = self._topic(level, State.READY)
-        data = payload if isinstance(payload, bytes | None) else self._form.encoded(payload)
+        data = payload if isinstance(payload, bytes | None) else self._form.encode(payload)
         key = message_arguments(key=key, event_time=event_time)
-        return self.broker.send(Outgoing(topic, data, carried(properties), key=key, event_time=event_time))
+        return self.broker.send(Outgoing(topic, data, plain_properties(properties), key=key, event_time=event_time))
 
     def run(self) -> None:
         """Everything that can happen without time passing."""

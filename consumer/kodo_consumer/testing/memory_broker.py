@@ -63,7 +63,7 @@ class MemoryBroker:
         """Every topic and subscription that a subscription's worker needs."""
         for lane in policy.every_lane:
             self.create(lane.topic, [policy.subscription], partitions=lane.partitions)
-        for topic in policy.written:
+        for topic in policy.written_topics:
             self.create(topic)
 
     def send(self, message: Outgoing) -> StoredMessage:
@@ -108,7 +108,7 @@ class MemoryBroker:
             for batch in batches:
                 self._again(found, subscription, batch)
             for lane in subscription.lanes:
-                lane.sink.disconnected()
+                lane.sink.on_disconnect()
 
     def lose_connections(self) -> None:
         """Closes all lanes, as if every process were gone: messages without an acknowledgement will be delivered to the next

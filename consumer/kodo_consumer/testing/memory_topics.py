@@ -163,7 +163,7 @@ class MemoryLane:
         return True
 
     @property
-    def unconnected(self) -> Sequence[str]:
+    def disconnected_topics(self) -> Sequence[str]:
         """Always empty: connections in memory are not lost."""
         return ()
 
@@ -171,7 +171,7 @@ class MemoryLane:
         """Always empty: connections in memory are never half-open."""
         return frozenset()
 
-    def emptied(self) -> Mapping[str, float]:
+    def seconds_since_empty(self) -> Mapping[str, float]:
         """All partitions share one receiver queue: now, where that is empty."""
         return {} if self._received else {str(number): 0.0 for number in range(self._partitions)}
 

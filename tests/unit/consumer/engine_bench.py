@@ -9,9 +9,10 @@ from typing import Any
 from kodo_consumer.core.engine.engine import Engine
 from kodo_consumer.core.state.observer import DecisionObserver
 from kodo_consumer.core.values.broker import Confirmed
+from kodo_consumer.core.values.delay_schedule import DelaySchedule
 from kodo_consumer.core.values.envelope import Delivery, Level, State
 from kodo_consumer.core.values.outcomes import Failed
-from kodo_consumer.core.values.policy import DelaySchedule, Lane, Policy, Target
+from kodo_consumer.core.values.policy import Lane, Policy, Target
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL

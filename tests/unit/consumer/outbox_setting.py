@@ -12,7 +12,7 @@ from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.values.clock import Clock
 from kodo_consumer.core.values.envelope import Outgoing
-from kodo_consumer.core.values.outlet import Outlet
+from kodo_consumer.core.values.send_target import SendTarget
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
 from kodo_consumer.outbox.producers import Senders
@@ -46,17 +46,17 @@ class Setting:
         self.clock = ManualClock()
         (folder / "order.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
         self.topology = load(write(folder, TOPICS), None)
-        self.outlets = OutboxTopics(self.topology)
+        self.send_targets = OutboxTopics(self.topology)
         self.engine = create_engine(url)
         TABLE.create(self.engine)
         self.broker = MemoryBroker(self.clock)
-        for name in self.outlets.names:
+        for name in self.send_targets.names:
             self.broker.create(self.full(name))
-        self.outbox = Outbox(clock=self.clock, outlets=self.outlets)
+        self.outbox = Outbox(clock=self.clock, send_targets=self.send_targets)
         self.unchecked = Outbox(clock=self.clock)
 
     def full(self, topic: str) -> str:
-        return self.outlets.outlet(topic).topic
+        return self.send_targets.send_target(topic).topic
 
     def add(self, topic: str = "ledger", payload: Any = b"x", **more: Any) -> str:
         with self.engine.begin() as connection:
@@ -71,12 +71,12 @@ class Setting:
 
     def relay(self, scope: OutboxScope | None = None, clock: Clock | None = None, **options: Any) -> Relay:
         """A relay; `clock`: of its own machine."""
-        senders = Senders(self.outlets, self._producer)
+        senders = Senders(self.send_targets, self._producer)
         return Relay(self.store(scope), senders, clock or self.clock, Random(1), replace(RelayOptions(), **options))
 
-    def _producer(self, outlet: Outlet) -> Producer:
-        check = None if outlet.schema is None else Payloads("json", outlet.schema)
-        return Producer(outlet.topic, self.broker, form=MessageValidator(check, outlet.properties))
+    def _producer(self, send_target: SendTarget) -> Producer:
+        check = None if send_target.schema is None else Payloads("json", send_target.schema)
+        return Producer(send_target.topic, self.broker, form=MessageValidator(check, send_target.properties))
 
     def turn(self, *relays: Relay, times: int = 6) -> None:
         """Turns of each relay, and what the broker has to say in between."""

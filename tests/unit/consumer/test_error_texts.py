@@ -22,7 +22,7 @@ from kodo_consumer.core.values.error_text import ErrorTextReader
 from kodo_consumer.core.values.outcomes import DeadLettered, ErrorDetails, Failed, MoveAsked, RetryAsked
 from kodo_consumer.core.values.policy import AuditTo, ErrorTextPolicy
 from kodo_consumer.runtime.async_executor import AsyncExecutor
-from kodo_consumer.runtime.process_pool.wire_format import packed_outcome, unpacked_outcome
+from kodo_consumer.runtime.process_pool.wire_format import pack_outcome, unpack_outcome
 from kodo_consumer.testing import Harness
 from kodo_consumer.testing.memory_broker import StoredMessage
 
@@ -192,10 +192,10 @@ def test_a_text_goes_to_a_process_and_back() -> None:
         RetryAsked(5, "r", "c", ErrorDetails("a", "b")),
         DeadLettered("x", ErrorDetails("a", "")),
     ):
-        assert unpacked_outcome(packed_outcome(outcome)) == outcome
+        assert unpack_outcome(pack_outcome(outcome)) == outcome
     headers = read_headers({"kodo-error": "a", "kodo-error-stack": "b"})
     assert (headers.error, headers.error_stack) == ("a", "b")
-    assert headers.unmoved == FRESH
+    assert headers.unmoved_part == FRESH
 
 
 def test_a_redact_hook_is_a_plain_function(tmp_path: Path) -> None:

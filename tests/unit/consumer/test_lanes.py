@@ -177,11 +177,11 @@ def test_a_file_that_changes_is_followed_with_the_lanes_of_the_worker(
     reloader = _reloader(consumer._source, chosen, lambda policy: policy, consumer.policy, service)  # type: ignore[arg-type]
     assert reloader is not None
     write(tmp_path, SHOP.replace("TYPE", "shared").replace("10s", "20s"))
-    reloader.look()
+    reloader.reload()
     assert [lane.name for lane in service.followed[0].lanes] == ["L2/retrying", "L1/retrying"]
     assert service.followed[0].waits[State.RETRYING].delays == (20_000,)
     write(tmp_path, "  orders: {subscriptions: {billing: {states: [pending]}}}\n")
-    reloader.look()
+    reloader.reload()
     assert len(service.followed) == 1
     assert "no level, state or lane is named 'retrying'" in caplog.text
 

@@ -200,7 +200,7 @@ def test_what_no_row_can_hold_is_an_error_of_usage(send: Way, given: dict[str, A
 
 
 def test_a_property_that_is_required_and_none_is_missing(setting: Setting, tmp_path: Path) -> None:
-    outbox = Outbox(outlets=setting.outlets)
+    outbox = Outbox(send_targets=setting.send_targets)
     with setting.engine.begin() as connection, pytest.raises(UsageError, match="missing: uid"):
         outbox.add(connection, topic="orders", payload={"amount": 1}, properties={"uid": None})  # type: ignore[dict-item]
 

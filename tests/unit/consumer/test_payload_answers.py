@@ -20,7 +20,7 @@ from kodo_consumer.core.checks.message_validation import MessageValidator, check
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.target_topics import OutboxTopics
-from kodo_consumer.policy_builder import load, outlet_of
+from kodo_consumer.policy_builder import load, send_target_of
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import Harness, MemoryBroker
 from sqlalchemy import create_engine, select
@@ -54,13 +54,13 @@ class Paths:
 
     def produced(self, payload: Any) -> bytes:
         """What Producer stores. Raises UsageError."""
-        broker, outlet = MemoryBroker(SystemClock()), outlet_of(self.topology, "J", "L1")
-        broker.create(outlet.topic)
+        broker, send_target = MemoryBroker(SystemClock()), send_target_of(self.topology, "J", "L1")
+        broker.create(send_target.topic)
         pump = Pump(broker)
         try:
-            with Producer(outlet.topic, broker, form=MessageValidator(check_of(outlet))) as producer:
+            with Producer(send_target.topic, broker, form=MessageValidator(check_of(send_target))) as producer:
                 producer.send(payload)
-            stored, *_ = broker.messages(outlet.topic)  # the mark of its numbers comes last
+            stored, *_ = broker.messages(send_target.topic)  # the mark of its numbers comes last
         finally:
             pump.stop()
         return bytes(stored.payload or b"")
@@ -70,7 +70,7 @@ class Paths:
         engine = create_engine("sqlite://")
         TABLE.create(engine)
         with engine.begin() as connection:
-            Outbox(outlets=OutboxTopics(self.topology)).add(connection, topic="J", payload=payload)
+            Outbox(send_targets=OutboxTopics(self.topology)).add(connection, topic="J", payload=payload)
             return bytes(connection.execute(select(TABLE.c.body)).scalar_one())
 
     def received(self, payload: Any) -> list[Any]:

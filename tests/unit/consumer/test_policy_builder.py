@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.values.delay_schedule import DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Quota, Rate
-from kodo_consumer.core.values.policy import DelaySchedule, IsolationPolicy, Policy
+from kodo_consumer.core.values.policy import IsolationPolicy, Policy
 from kodo_consumer.outbox.target_topics import OutboxTopics
-from kodo_consumer.policy_builder import load, outlet_of, policy_of
+from kodo_consumer.policy_builder import load, policy_of, send_target_of
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
 from kodoctl.topology.route_facts import RouteFacts
@@ -161,7 +162,7 @@ def test_a_payload_schema_that_cannot_be_used_is_refused_by_workers_and_producer
             policy_of(topology, topic, "s")
         assert said in str(raised.value)
     with pytest.raises(KodoctlError, match="K705"):
-        outlet_of(topology, "J", "L1")
+        send_target_of(topology, "J", "L1")
 
 
 def test_concurrency_may_be_found_out(tmp_path: Path) -> None:
@@ -222,11 +223,15 @@ def test_isolation_is_as_declared_and_names_where_to(tmp_path: Path) -> None:
 def test_producers_send_to_levels_that_take_messages(tmp_path: Path) -> None:
     topics = "  J: {levels: double, draining: [S1], message_properties: {uid: required}, subscriptions: {s: {type: key_shared}}}\n"
     topology = load(write(tmp_path, topics), None)
-    outlet = outlet_of(topology, "J", "L2")
-    assert (outlet.topic, outlet.by_key, outlet.properties) == ("persistent://p/n/J-L2", True, {"uid": "required"})
+    send_target = send_target_of(topology, "J", "L2")
+    assert (send_target.topic, send_target.by_key, send_target.properties) == (
+        "persistent://p/n/J-L2",
+        True,
+        {"uid": "required"},
+    )
     for level, what in (("S1", "draining"), ("B1", "L2, L1"), ("??", "L2, L1")):
         with pytest.raises(UsageError, match=what):
-            outlet_of(topology, "J", level)
+            send_target_of(topology, "J", level)
 
 
 def test_avro_is_known_with_what_is_transferred_to_and_unsafe_schemas_and_encryption_are_refused(
@@ -268,7 +273,7 @@ def test_a_route_to_a_level_that_is_not_there_is_none(tmp_path: Path) -> None:
 
 def test_an_avro_payload_is_encoded_by_its_form() -> None:
     form = MessageValidator(Payloads("avro", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}))
-    assert (form.encoded({"n": 1}), form.encoded(None)) == (b"\x02", None)
+    assert (form.encode({"n": 1}), form.encode(None)) == (b"\x02", None)
 
 
 def test_limits_of_some_lanes_and_slots_of_states_and_levels_are_read(tmp_path: Path) -> None:
@@ -312,15 +317,15 @@ def test_senders_evaluate_the_routes_of_all_subscriptions_unless_one_keeps_an_or
   L: {{levels: double, subscriptions: {{s: {{{waiting}}}}}}}
 """
     topology = load(write(tmp_path, topics), None)
-    outlet = outlet_of(topology, "J", "L1")
-    assert (outlet.ground, outlet.level, outlet.fair_by) == ("J", Level.L1, "uid")
-    assert outlet.dispatch is not None
-    assert outlet.dispatch.choose(_facts(vip="1")) is Level.L2
-    assert outlet.dispatch.choose(_facts()) is Level.L1
-    assert [rule.share for rule in outlet.dispatch.tables[0].rules] == [1.0, 0.5]
-    assert outlet_of(topology, "K", "L1").dispatch is None
-    assert outlet_of(topology, "L", "L1").dispatch is None
-    assert OutboxTopics(topology).sibling(outlet, "L2").topic.endswith("J-L2")
+    send_target = send_target_of(topology, "J", "L1")
+    assert (send_target.ground, send_target.level, send_target.fair_by) == ("J", Level.L1, "uid")
+    assert send_target.dispatch is not None
+    assert send_target.dispatch.choose(_facts(vip="1")) is Level.L2
+    assert send_target.dispatch.choose(_facts()) is Level.L1
+    assert [rule.share for rule in send_target.dispatch.tables[0].rules] == [1.0, 0.5]
+    assert send_target_of(topology, "K", "L1").dispatch is None
+    assert send_target_of(topology, "L", "L1").dispatch is None
+    assert OutboxTopics(topology).sibling(send_target, "L2").topic.endswith("J-L2")
 
 
 def test_exclusive_levels_are_known_to_workers_and_senders(tmp_path: Path) -> None:
@@ -330,8 +335,8 @@ def test_exclusive_levels_are_known_to_workers_and_senders(tmp_path: Path) -> No
 """
     topology = load(write(tmp_path, topics), None)
     assert policy_of(topology, "J", "s").exclusive_levels == {Level.S1: frozenset({"u7"})}
-    dispatch = outlet_of(topology, "J", "L1").dispatch
+    dispatch = send_target_of(topology, "J", "L1").dispatch
     assert dispatch is not None
     assert dispatch.choose(RouteFacts({}, "", "u7", "m", 0, Level.L1)) is Level.S1
     assert dispatch.choose(RouteFacts({}, "", "u1", "m", 0, Level.S1)) is Level.L1
-    assert outlet_of(topology, "K", "L1").dispatch is None
+    assert send_target_of(topology, "K", "L1").dispatch is None

@@ -117,7 +117,7 @@ def test_what_hangs_is_given_up_and_sending_starts_afresh(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kodo_consumer.sending.numbered_publisher.HANGS", 0.05)
-    monkeypatch.setattr("kodo_consumer.sending.numbered_publisher._LOOK", 0.01)
+    monkeypatch.setattr("kodo_consumer.sending.numbered_publisher._CHECK_EVERY", 0.01)
     broker.hold_receipts = True
     receipts: list[Receipt] = []
     producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})

@@ -43,7 +43,7 @@ def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
     return values
 
 
-def _read(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
+def _lane_stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
     last = dict(sight.service.stats.last) if sight.service.stats else {}
     return [(lane, last[lane.index]) for lane in sight.policy.every_lane if lane.index in last]
 
@@ -52,10 +52,10 @@ def _stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
     """Statistics of the lanes whose partitions all answered: a sum over some partitions would look like the sum over
     all.
     """
-    return [(lane, stats) for lane, stats in _read(sight) if stats.whole]
+    return [(lane, stats) for lane, stats in _lane_stats(sight) if stats.whole]
 
 
-def _counted(what: str) -> Read:
+def _lane_counts(what: str) -> Read:
     def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         for lane, lane_state in sight.lanes:
             for (kind, name), count in dict(lane_state.counted).items():
@@ -65,7 +65,7 @@ def _counted(what: str) -> Read:
     return values
 
 
-def _done(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+def _done_counts(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     for lane, _ in sight.lanes:
         if sight.meter is not None:
             yield (lane.level.value, lane.state.value), sight.meter.done[lane.index]
@@ -96,13 +96,13 @@ def _workers(sight: WorkerView) -> float | None:
     """Number of live workers of the subscription, in all lanes together. None while the ground topic's statistics are
     missing.
     """
-    ground = next((stats for lane, stats in _read(sight) if lane is sight.policy.ground_lane), None)
+    ground = next((stats for lane, stats in _lane_stats(sight) if lane is sight.policy.ground_lane), None)
     others = sight.service.lane_workers.elsewhere if sight.service.lane_workers else frozenset()
     return None if ground is None else float(len(ground.workers | others))
 
 
 def _lane_workers(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
-    for lane, stats in _read(sight):
+    for lane, stats in _lane_stats(sight):
         if stats.whole or stats.workers:
             yield (lane.level.value, lane.state.value), float(len(stats.workers))
 
@@ -203,23 +203,23 @@ EXPORTED: Final = (
     counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
     counter("marks", "Marks of producers received, which are no messages.", (), plain(lambda sight: sight.worker.counts.marks)),
     counter("started", "Handler runs started.", LANE, of_lane(lambda lane_state: lane_state.started)),
-    counter("done", "Messages whose handler returned.", LANE, _done),
+    counter("done", "Messages whose handler returned.", LANE, _done_counts),
     counter("failed", "Handler runs that failed, by reason: the exception's class or the verdict; rare ones as `other`.",
-             (*LANE, "reason"), _counted("failed")),
+             (*LANE, "reason"), _lane_counts("failed")),
     counter("rerouted", "Messages acknowledged by another rule than done: moved to a state, dead, discarded, not for us.",
-             (*LANE, "rule"), _counted("finished")),
+             (*LANE, "rule"), _lane_counts("finished")),
     counter("failed_causes", "With error_text: messages that failed and went to wait elsewhere, by cause; of many the 20 most frequent, "
             "all others as `other`.", ("cause",), _causes(lambda sight: sight.failed_causes, lambda found: found.failed)),
     counter("dead_causes", "With error_text: messages that went to the dead letters, by cause, as `recall plan` has it.", ("cause",),
             _causes(lambda sight: sight.dead_causes, lambda found: found.dead)),
-    counter("waited", "Waits in memory, by rule.", (*LANE, "rule"), _counted("waited")),
+    counter("waited", "Waits in memory, by rule.", (*LANE, "rule"), _lane_counts("waited")),
     counter("over_limit", "Times a message was turned back by a limit: rate, quota or concurrency.", (*LANE, "limit"),
-             _counted("over")),
-    counter("routed", "Messages that a route took, by route.", (*LANE, "route"), _counted("routed")),
+             _lane_counts("over")),
+    counter("routed", "Messages that a route took, by route.", (*LANE, "route"), _lane_counts("routed")),
     counter("routes_unknown", "Times a route could not be evaluated: a value is missing, of another kind or too long.",
-             (*LANE, "route"), _counted("route_unknown")),
+             (*LANE, "route"), _lane_counts("route_unknown")),
     counter("routes_stopped", "Times a route was not followed: it leads in a circle, or moves are used up (off an exclusive level: it waits).",
-             (*LANE, "why"), _counted("route_stopped")),
+             (*LANE, "why"), _lane_counts("route_stopped")),
     counter("timed_out", "Handlers that took longer than handler_timeout.", (),
              plain(lambda sight: sight.worker.counts.timed_out)),
     counter("repeats_suppressed", "Deliveries dropped because their message was held or just acknowledged.", (),

@@ -96,12 +96,12 @@ def _leased_limits(sight: WorkerView) -> float | None:
     return float(len(leases.active)) if leases is not None else None
 
 
-def _leased(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+def _lease_amounts(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     leases = sight.engine.scheduler.limits.leases
     limiters = list(leases.active) if leases is not None else []
     kinds = _KINDS if leases is not None else ()
     return (
-        ((name,), float(sum(limiter.leased for limiter in limiters if isinstance(limiter, kind))))
+        ((name,), float(sum(limiter.lease_size for limiter in limiters if isinstance(limiter, kind))))
         for name, kind in kinds
     )
 
@@ -152,11 +152,11 @@ RESTRAINTS: Final = (
     gauge("leaving_messages", "Messages of isolated tenants that are about to be moved.", (),
           plain(lambda sight: float(len(sight.engine.isolation)))),
     gauge("limits_crowded", "Limits with too many values at a time: those for which there is no room share what is allowed to one.",
-          (), plain(lambda sight: float(len(sight.engine.scheduler.limits.crowded)))),
+          (), plain(lambda sight: float(len(sight.engine.scheduler.limits.crowded_limits)))),
     gauge("limits_borrowed", "Limits, each value of a property on its own, of which this worker has or wants a part of the store.",
           (), plain(_leased_limits)),
     gauge("limits_lent", "Starts (rate, quota) and permits (concurrency) that the store has lent and that are not used yet or held.",
-          ("kind",), _leased),
+          ("kind",), _lease_amounts),
     counter("limits_borrowing_failed", "Times borrowing from the store began to fail: each worker then takes its part.", (),
             plain(_lease_outages)),
     gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),

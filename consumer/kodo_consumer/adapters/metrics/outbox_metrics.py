@@ -53,7 +53,7 @@ class RelaySight:
         self._read()
         return None if self._waiting is None else float(self._waiting)
 
-    def overdue(self) -> float | None:
+    def overdue_seconds(self) -> float | None:
         """Seconds that the row which has waited longest is due; None while the database does not answer."""
         self._read()
         return None if self._waiting is None else self._late / 1000
@@ -97,7 +97,9 @@ METRICS: Final = (
     OutboxMetric(
         "kodo_outbox_waiting_rows", "Rows to be sent, now or later; those held are left out.", RelaySight.waiting
     ),
-    OutboxMetric("kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue),
+    OutboxMetric(
+        "kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue_seconds
+    ),
     OutboxMetric(
         "kodo_outbox_database_away",
         "1 while the relay cannot work with its database: it does not answer, or lacks a table or a right.",

@@ -92,11 +92,11 @@ class RestReason:
 
 def rest_reasons_of(sight: RestingWorker) -> list[RestReason]:
     """All reasons that hold just now. Any thread may ask."""
-    return sight.worker.undisturbed(lambda: [rest for reason in _REASONS for rest in reason(sight)])
+    return sight.worker.call_locked(lambda: [rest for reason in _REASONS for rest in reason(sight)])
 
 
 class RestWatch:
-    """Times the reasons of one worker. `look` is for one thread, each second."""
+    """Times the reasons of one worker. `check` is for one thread, each second."""
 
     def __init__(self, sight: RestingWorker) -> None:
         self._sight = sight
@@ -105,7 +105,7 @@ class RestWatch:
         self._last_start = float("-inf")
         self._told_at: dict[RestReason, float] = {}
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Notes which reasons hold, and gives the alarm for those that have held for ten seconds: once, and again and
         again for a fault.
         """
@@ -163,7 +163,7 @@ def _partition(sight: RestingWorker) -> Iterator[RestReason]:
             yield RestReason(RestKind.PARTITION, f"{about}: {why}", about, fault=True)
 
 
-def _parked(sight: RestingWorker) -> Iterator[RestReason]:
+def _parked_lanes(sight: RestingWorker) -> Iterator[RestReason]:
     for lane, lane_state in sight.lanes:
         if lane_state.blocked:
             text = f"{lane.topic} is paused: too many messages are parked"
@@ -177,7 +177,7 @@ def _delivery(sight: RestingWorker) -> Iterator[RestReason]:
             yield RestReason(RestKind.DELIVERY, text, lane.name, fault=True, told_elsewhere=True)
 
 
-def _unacked(sight: RestingWorker) -> Iterator[RestReason]:
+def _unacked_topics(sight: RestingWorker) -> Iterator[RestReason]:
     for topic in sight.held_back:
         text = f"{topic}: the broker sends nothing more, too much is unacknowledged"
         yield RestReason(RestKind.UNACKED, text, topic, fault=True, told_elsewhere=True)
@@ -245,5 +245,5 @@ def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
 
 
 _REASONS: Final[tuple[Callable[[RestingWorker], Iterator[RestReason]], ...]] = (
-    _store, _connection, _partition, _parked, _delivery, _unacked, _breaker, _pause, _clock, _limit, _wait, _slot, _lookahead,
+    _store, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _lookahead,
 )  # fmt: skip

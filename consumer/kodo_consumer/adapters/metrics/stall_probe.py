@@ -60,10 +60,10 @@ class StallProbe:
                 due = after.at >= look_at
                 if due:
                     look_at = after.at + 1.0
-                    self._rest_watch.look(after.at)
+                    self._rest_watch.check(after.at)
                 if self._tenants is not None and (due or self._tenants.under_way):
                     running = Counter(message.tenant for message in list(self._worker.engine.runs.running))
-                    self._tenants.look(running)
+                    self._tenants.step(running)
         finally:
             self._clock.close()
 
@@ -75,7 +75,7 @@ class StallProbe:
         return _BEAT if received != before or engine.runs.running else _IDLE_BEAT
 
     def _moment(self, thread: int) -> _Moment:
-        return _Moment(time.monotonic(), time.process_time(), thread, self._clock.spent(thread) if thread else None)
+        return _Moment(time.monotonic(), time.process_time(), thread, self._clock.times(thread) if thread else None)
 
     def _ask_loop(self, now: float) -> None:
         """The loop is asked for a sign of life at every beat; one that is silent for long is judged each second."""
@@ -139,7 +139,7 @@ class ThreadClock:
         self._files: dict[int, int] = {}
         self._lock = Lock()
 
-    def spent(self, thread: int) -> ThreadTimes | None:
+    def times(self, thread: int) -> ThreadTimes | None:
         """Seconds that a thread computed and waited for a core; `thread` is its native id. None if the thread has
         ended, or if the system does not count them (only Linux does).
         """

@@ -115,7 +115,7 @@ class TenantWatch:
         """True while a pass has begun and not ended: look again soon."""
         return self._pass is not None
 
-    def look(self, running: Counter[str]) -> None:
+    def step(self, running: Counter[str]) -> None:
         """Takes the next step, if it is time to. `running`: handlers at work by tenant."""
         now = self._clock.now()
         if self._policy.fair_by is None:

@@ -104,7 +104,7 @@ class WorkerView:
 
     def unhealthy(self) -> list[str]:
         """Why this process should be restarted; empty while it works, starts or ends."""
-        problems = self._broken
+        problems = self._worker_problems
         beat = self.service.last_tick
         if beat is not None and time.monotonic() - beat > _SILENT:
             problems.append(f"no timer was looked at for {time.monotonic() - beat:.0f} s")
@@ -116,7 +116,7 @@ class WorkerView:
             return ["draining"]
         if not self.worker.opened:
             return ["connecting"]
-        return self._broken + [rest.text for rest in rest_reasons_of(self) if rest.fault]
+        return self._worker_problems + [rest.text for rest in rest_reasons_of(self) if rest.fault]
 
     @property
     def rests(self) -> list[dict[str, object]]:
@@ -128,7 +128,7 @@ class WorkerView:
         ]
 
     @property
-    def _broken(self) -> list[str]:
+    def _worker_problems(self) -> list[str]:
         """The problem that ended the worker, or one thread of it (kodo_consumer.runtime.threads); empty while it runs."""
         return [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []
 

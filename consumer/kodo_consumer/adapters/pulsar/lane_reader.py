@@ -91,10 +91,10 @@ class PulsarLaneReader:
     @property
     def connected(self) -> bool:
         """True if the consumer of every partition is connected."""
-        return not self.unconnected
+        return not self.disconnected_topics
 
     @property
-    def unconnected(self) -> Sequence[str]:
+    def disconnected_topics(self) -> Sequence[str]:
         """Topics of the partitions whose consumers are not connected, with the reason where that is known."""
         return [] if self._away else [one.shown for one in list(self._consumers.values()) if not one.connected]
 
@@ -104,7 +104,7 @@ class PulsarLaneReader:
         consumers = list(self._consumers.items())
         return frozenset(number for number, one in consumers if number is not None and one.connected_since < since)
 
-    def emptied(self) -> Mapping[str, float]:
+    def seconds_since_empty(self) -> Mapping[str, float]:
         """See LaneReader."""
         now, consumers = time.monotonic(), list(self._consumers.items())
         return {number: now - one.permits.empty_at for number, one in consumers if number is not None}

@@ -75,12 +75,12 @@ class MultiConsumerReader:
     @property
     def connected(self) -> bool:
         """True if every consumer of the lane is connected to all partitions."""
-        return not self.unconnected
+        return not self.disconnected_topics
 
     @property
-    def unconnected(self) -> Sequence[str]:
+    def disconnected_topics(self) -> Sequence[str]:
         """Topics of partitions to which any consumer of the lane is not connected, each once."""
-        return list(dict.fromkeys(topic for part in self._parts for topic in part.unconnected))
+        return list(dict.fromkeys(topic for part in self._parts for topic in part.disconnected_topics))
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Gives each token to the consumer that received its message."""
@@ -117,11 +117,11 @@ class MultiConsumerReader:
         """
         return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
 
-    def emptied(self) -> Mapping[str, float]:
+    def seconds_since_empty(self) -> Mapping[str, float]:
         """Seconds since the client was last empty, by partition (see LaneReader): the longest time of all consumers. A
         partition that one of the consumers does not list is missing.
         """
-        ago = [part.emptied() for part in self._parts]
+        ago = [part.seconds_since_empty() for part in self._parts]
         return {partition: max(one[partition] for one in ago) for partition in set(ago[0]).intersection(*ago)}
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
@@ -209,7 +209,7 @@ class MultiConsumerReader:
                     if partition in (None, of[1]) and (not others_read or of[0] is part):
                         del self._unacknowledged[of]
             if not others_read:
-                self._sink.disconnected(partition)
+                self._sink.on_disconnect(partition)
 
     def _one_more(self) -> None:
         with self._lock:
@@ -275,7 +275,7 @@ class _PartSink:
     def room(self) -> int:
         return self._sink.room() if self.open else 0
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         self._lane.lost(self.part, partition)
 
     def fail(self, problem: BaseException) -> None:

@@ -139,7 +139,7 @@ class PartitionConsumer:
             if not connected and self._connection.connected:
                 self._connection.lose(now)
                 if not self._stopped.is_set():
-                    self._sink.disconnected(self.number)
+                    self._sink.on_disconnect(self.number)
         finally:
             self._telling.release()
         if connected:
@@ -162,7 +162,7 @@ class PartitionConsumer:
         elif not self._stopped.is_set():  # it was left before, and nothing came since
             with self._telling:
                 if self._consumer is None:
-                    self._sink.disconnected(self.number)
+                    self._sink.on_disconnect(self.number)
                     return
             self.renew(problem, away)
 
@@ -314,6 +314,6 @@ class PartitionConsumer:
         """
         leave({self.topic: old.close}, _CLOSE_WITHIN)
         with self._telling:
-            self._sink.disconnected(self.number)
+            self._sink.on_disconnect(self.number)
         self._stopped.wait(away)
         self._keep_opening()

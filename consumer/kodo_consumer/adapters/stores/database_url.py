@@ -18,7 +18,7 @@ _HARMLESS: Final = frozenset({
 """Names of values in the query of an address that are no secrets; all others may be one."""
 
 
-def shown(url: URL) -> str:
+def address_without_secrets(url: URL) -> str:
     """An address without its secrets: the password is masked, values of its query that may be one are left out."""
     harmless = {name: values for name, values in url.query.items() if name in _HARMLESS}
     host = url.host and url.host.rpartition("@")[2]  # of a password that has an `@` the rest counts as the host

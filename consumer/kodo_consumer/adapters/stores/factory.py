@@ -65,9 +65,9 @@ class StorePlace:
     def __str__(self) -> str:
         if self.secret.reveal() == _MEMORY:
             return _MEMORY
-        from kodo_consumer.adapters.stores.database_url import shown
+        from kodo_consumer.adapters.stores.database_url import address_without_secrets
 
-        return shown(self.url)
+        return address_without_secrets(self.url)
 
     def open(self, subscription: str) -> Store:
         """A store for one subscription, named in full; nothing is connected yet. Raises KodoctlError without its driver."""

@@ -194,7 +194,7 @@ class SqlStore:
             now = self._now(connection)
             for name in names:
                 request = requests[name]
-                account, granted = _granted(accounts[name], self.run, request, now)
+                account, granted = _grant_leases(accounts[name], self.run, request, now)
                 grants.append(granted)
                 until = round((now + keeps(request.terms)) * 1000)
                 changes.append({"name": name, "account": account.to_json(), "until": until})
@@ -341,7 +341,7 @@ class SqlStore:
                 self._busy.discard(driver)
 
 
-def _granted(kept: str, run: str, request: LeaseRequest, now: float) -> tuple[LimitAccount, LeaseGrant]:
+def _grant_leases(kept: str, run: str, request: LeaseRequest, now: float) -> tuple[LimitAccount, LeaseGrant]:
     """An account that somebody else has written into is begun anew: it must not stop all workers."""
     try:
         account = LimitAccount.from_json(kept)

@@ -17,7 +17,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_current_span, set_span_in_context
 
 from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
-from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
+from kodo_consumer.adapters.tracing.propagation import HARMLESS, context_properties, read_context
 from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut
 from kodo_consumer.core.values.envelope import Delivery, Headers, message_identity
 from kodo_consumer.core.values.exception_groups import spokesman
@@ -108,10 +108,10 @@ class HandlerSpans:
         try:
             yield
         except BaseException as problem:
-            self._raised(call, problem)
+            self._on_error(call, problem)
             raise
         else:
-            self._returned(call, unit)
+            self._on_return(call, unit)
         finally:
             detach(token)
 
@@ -120,7 +120,7 @@ class HandlerSpans:
     def begin(self, message: Message) -> HandlerCall:
         """A message is about to be handled."""
         delivery, lane, headers = parts_of(message)
-        carried = read(delivery.properties)
+        carried = read_context(delivery.properties)
         parent = get_current_span(carried).get_span_context()
         links = [Link(parent)] if parent.is_valid else []
         name = f"process {lane.topic}"
@@ -137,13 +137,13 @@ class HandlerSpans:
         span's context there; empty if tracing fails.
         """
         with HARMLESS:
-            return written(self.begin(message).context)
+            return context_properties(self.begin(message).context)
         return {}
 
     def carrier(self) -> dict[str, str]:
         """Properties that carry the context of the caller's current span."""
         with HARMLESS:
-            return written()
+            return context_properties()
         return {}
 
     def _begin_batch(self, batch: Any) -> HandlerCall:
@@ -163,7 +163,7 @@ class HandlerSpans:
 
     def _link(self, message: Message) -> Link | None:
         delivery = parts_of(message)[0]
-        created = get_current_span(read(delivery.properties)).get_span_context()
+        created = get_current_span(read_context(delivery.properties)).get_span_context()
         return Link(created, {"messaging.message.id": delivery.position}) if created.is_valid else None
 
     def _facts(self, delivery: Delivery, headers: Headers, tenant: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class HandlerSpans:
 
     # ---- the end
 
-    def _raised(self, run: HandlerCall, problem: BaseException) -> None:
+    def _on_error(self, run: HandlerCall, problem: BaseException) -> None:
         run.ended = time.time_ns()
         if not isinstance(spokesman(problem), HandlerSignal) and run.span.is_recording():
             with HARMLESS:
@@ -192,23 +192,23 @@ class HandlerSpans:
                 else:
                     run.span.add_event("exception", {"exception.type": type(problem).__qualname__})
 
-    def _returned(self, run: HandlerCall, unit: Any) -> None:
+    def _on_return(self, run: HandlerCall, unit: Any) -> None:
         """Ends the spans of messages that are done; the others end when they are decided on, in a moment."""
         run.ended = time.time_ns()
         if not run.is_batch:
-            self._done(_key(unit), run)
+            self._end_run(_key(unit), run)
             return
-        for message, outcome in unit.ended(DONE):
+        for message, outcome in unit.message_outcomes(DONE):
             if outcome is DONE:
-                self._done(_key(message), run)
+                self._end_run(_key(message), run)
 
-    def handled(self, message: Message, outcome: Outcome) -> None:
+    def on_outcome(self, message: Message, outcome: Outcome) -> None:
         """Takes the outcome of a run in a process of the pool."""
         run = self._open.get(_key(message))
         if run is not None:
             run.ended = time.time_ns()
             if outcome is DONE:
-                self._done(_key(message), run)
+                self._end_run(_key(message), run)
 
     def vain(self, message: Message, why: str) -> None:
         """This run came to nothing: the message is handled anew, though nothing was decided about it."""
@@ -217,13 +217,13 @@ class HandlerSpans:
             self._fail(run.span, why)
             self._one_less(run)
 
-    def decided(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
+    def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
         """See kodo_consumer.core.state.observer.DecisionObserver: of messages that were not just done, or not handled at all."""
         run = self._open.pop(in_flight, None)
         if run is None:
             if isinstance(decision, Reroute):
                 with HARMLESS:
-                    self._moved(in_flight, outcome, decision)
+                    self._trace_move(in_flight, outcome, decision)
             return
         if run.is_first:
             with HARMLESS:
@@ -233,9 +233,9 @@ class HandlerSpans:
                 self._tell(run, in_flight, outcome, decision)
         self._one_less(run)
 
-    def _moved(self, in_flight: InFlight, outcome: Outcome, decision: Reroute) -> None:
+    def _trace_move(self, in_flight: InFlight, outcome: Outcome, decision: Reroute) -> None:
         """A move without a run has a span of its own, from its decision to its decision."""
-        carried = read(in_flight.delivery.properties)
+        carried = read_context(in_flight.delivery.properties)
         parent = get_current_span(carried).get_span_context()
         lane = in_flight.lane.lane
         name, attributes = f"move {lane.topic}", self._of_lane[lane.index] | _MOVE
@@ -270,7 +270,7 @@ class HandlerSpans:
                 self._fail(run.span, "released")
                 self._one_less(run)
 
-    def _done(self, key: object, run: HandlerCall) -> None:
+    def _end_run(self, key: object, run: HandlerCall) -> None:
         with self._lock:
             if self._open.get(key) is not run:  # given up meanwhile: told of already
                 return
@@ -297,7 +297,9 @@ _EVENTS: Final = {Acknowledge: "kodo.ended", Delay: "kodo.waits", Reroute: "kodo
 
 def _carry(in_flight: InFlight, context: Context) -> None:
     """Writes the context into the message's properties: from now on the message carries this context."""
-    in_flight.delivery = in_flight.delivery._replace(properties={**in_flight.delivery.properties, **written(context)})
+    in_flight.delivery = in_flight.delivery._replace(
+        properties={**in_flight.delivery.properties, **context_properties(context)}
+    )
 
 
 def _decision_facts(decision: Decision) -> tuple[Rule, dict[str, Any]]:

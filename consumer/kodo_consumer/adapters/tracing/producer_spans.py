@@ -15,7 +15,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from kodo_consumer.adapters.tracing.propagation import HARMLESS, present, read, written
+from kodo_consumer.adapters.tracing.propagation import HARMLESS, context_properties, present, read_context
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import position
 
@@ -39,9 +39,9 @@ class Sends:
     def _start_span(self, properties: dict[str, str], identity: str) -> Span:
         if not present(properties):
             span = self._tracer.start_span(self._name, None, SpanKind.PRODUCER, self._attributes)
-            properties |= written(set_span_in_context(span))
+            properties |= context_properties(set_span_in_context(span))
         else:
-            carried = read(properties)
+            carried = read_context(properties)
             created = get_current_span(carried).get_span_context()
             parent = None if get_current_span().get_span_context().is_valid else carried
             links = [Link(created)] if created.is_valid else []
@@ -50,7 +50,7 @@ class Sends:
             span.set_attribute("kodo.id", identity)
         return span
 
-    def ended(self, span: Span, receipt: Receipt, topic: str) -> None:
+    def on_receipt(self, span: Span, receipt: Receipt, topic: str) -> None:
         """The broker's word. `topic`: the partition's; who publishes to a partition gets receipts that do not name it."""
         match receipt:
             case Confirmed(token):
@@ -63,17 +63,17 @@ class Sends:
                 with HARMLESS:
                     span.end()
             case Unconfirmed(reason):
-                self._failed(span, "lost", reason)
+                self._end_with_error(span, "lost", reason)
             case Rejected(reason):
-                self._failed(span, "never_taken", reason)
+                self._end_with_error(span, "never_taken", reason)
             case _:
                 assert_never(receipt)
 
-    def refused(self, span: Span, problem: BaseException) -> None:
+    def on_refusal(self, span: Span, problem: BaseException) -> None:
         """It was never sent."""
-        self._failed(span, type(problem).__name__, str(problem))
+        self._end_with_error(span, type(problem).__name__, str(problem))
 
-    def _failed(self, span: Span, kind: str, reason: str) -> None:
+    def _end_with_error(self, span: Span, kind: str, reason: str) -> None:
         span.set_attribute("error.type", kind)
         span.set_status(StatusCode.ERROR, reason)
         with HARMLESS:

@@ -40,12 +40,12 @@ class _Harmless:
 HARMLESS: Final = _Harmless()
 
 
-def read(properties: Mapping[str, str]) -> Context:
+def read_context(properties: Mapping[str, str]) -> Context:
     """The context that a message carries, and nothing of the caller's; an empty one where it carries none."""
     return extract(properties, Context())
 
 
-def written(context: Context | None = None) -> dict[str, str]:
+def context_properties(context: Context | None = None) -> dict[str, str]:
     """The properties that carry a context; None: the caller's own."""
     carrier: dict[str, str] = {}
     inject(carrier, context)
@@ -60,7 +60,7 @@ def present(properties: Mapping[str, str]) -> bool:
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Iterator[None]:
     """Context manager whose body runs in the context that `carrier` carries."""
-    token = attach(read(carrier))
+    token = attach(read_context(carrier))
     try:
         yield
     finally:

@@ -45,9 +45,9 @@ def callers(wanted: Wanted) -> dict[str, str]:
     """The properties that carry the span the caller is in; none where there are no traces. Raises UsageError."""
     if tracer_of(wanted) is None:
         return {}
-    from kodo_consumer.adapters.tracing.propagation import written
+    from kodo_consumer.adapters.tracing.propagation import context_properties
 
-    return written()
+    return context_properties()
 
 
 def tracer_of(wanted: Wanted) -> Tracer | None:

@@ -30,7 +30,7 @@ def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Def
         if lane.level is move.to:
             return None
         if move.takes(lane.level, lane.state, headers, in_flight.delivery.publish_time):
-            return _moved(in_flight, policy, Routed(move.to, move.name), "by hand")
+            return _limit_moves(in_flight, policy, Routed(move.to, move.name), "by hand")
     table, exclusive = policy.route_table, policy.exclusive
     belongs = exclusive.level_of(tenant, lane.level) if exclusive.tenants else lane.level
     if not table.rules and belongs is lane.level:
@@ -41,7 +41,7 @@ def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Def
     if table.rules and (first or waited):
         route = _route(in_flight, policy, first=first)
     if route is not None and belongs is lane.level:
-        return _moved(in_flight, policy, route, route.route)
+        return _limit_moves(in_flight, policy, route, route.route)
     if route is None and belongs is not lane.level:
         route = Routed(belongs, exclusive.rule_for(tenant, lane.level))
     if route is None:
@@ -77,7 +77,7 @@ def _route(in_flight: InFlight, policy: Policy, *, first: bool) -> Routed | None
     return None if choice.to is None else Routed(choice.to, choice.route)
 
 
-def _moved(in_flight: InFlight, policy: Policy, route: Routed, name: str) -> Routed | None:
+def _limit_moves(in_flight: InFlight, policy: Policy, route: Routed, name: str) -> Routed | None:
     """The route, unless the message was moved as often as it may be. `name`: as it is counted."""
     headers = in_flight.headers
     if headers.routes >= MAX_ROUTES or headers.hop >= policy.max_hops:

@@ -20,7 +20,7 @@ from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.message import Check
 
 _MAX_SHOWN: Final = 60  # characters of a property's name in an error
@@ -46,25 +46,25 @@ def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, *
     return key or ""
 
 
-def carried(properties: Mapping[str, PropertyValue] | None) -> dict[str, str]:
+def plain_properties(properties: Mapping[str, PropertyValue] | None) -> dict[str, str]:
     """Properties as a message carries them, whatever a topology declares. Raises UsageError."""
     texts, wrong = property_texts({} if properties is None else properties)
     if wrong:
-        raise UsageError(*map(_refused, wrong))
+        raise UsageError(*map(_refusal, wrong))
     return texts
 
 
-def _refused(detail: str) -> Diagnostic:
+def _refusal(detail: str) -> Diagnostic:
     return error("K717", "message properties refused", detail)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join(one_line(name, _MAX_SHOWN) for name in names)
 
 
-def check_of(outlet: Outlet) -> Check | None:
+def check_of(send_target: SendTarget) -> Check | None:
     """Check for the payloads of a topic; None: nothing is declared."""
-    return None if outlet.schema is None else Payloads(outlet.payload_type, outlet.schema)
+    return None if send_target.schema is None else Payloads(send_target.payload_type, send_target.schema)
 
 
 class MessageValidator:
@@ -78,7 +78,7 @@ class MessageValidator:
         """`largest`: bytes a message may have, 0: the topic has no limit of its own."""
         self._check, self._declared, self._largest = check, properties or {}, largest
 
-    def encoded(self, payload: Any) -> bytes | None:
+    def encode(self, payload: Any) -> bytes | None:
         """The payload's bytes: JSON, or on an Avro topic Avro, of what is no bytes; None is a tombstone.
         Raises UsageError.
         """
@@ -90,12 +90,12 @@ class MessageValidator:
             else:
                 data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
             if data is not None:
-                self._read(data, is_ours=not isinstance(payload, bytes))
+                self._check_readable(data, is_ours=not isinstance(payload, bytes))
         except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
             raise UsageError(error("K716", "payload refused", one_line(problem))) from None
         return data
 
-    def _read(self, data: bytes, *, is_ours: bool) -> None:
+    def _check_readable(self, data: bytes, *, is_ours: bool) -> None:
         """Reads the bytes as a receiver will: whatever is written, one rule decides. Raises InvalidPayloadError."""
         if self._check is not None:
             self._check.json(data)
@@ -106,28 +106,28 @@ class MessageValidator:
         """The properties that are required and not there. One that is None is not there."""
         return [name for name, need in self._declared.items() if need == "required" and properties.get(name) is None]
 
-    def allowed(self, properties: Mapping[str, Any] | None) -> dict[str, str]:
+    def check_properties(self, properties: Mapping[str, Any] | None) -> dict[str, str]:
         """The properties as texts (see kodo_consumer.core.values.wire_texts). Raises UsageError with everything that is wrong with
         them.
         """
         texts, wrong = property_texts({} if properties is None else properties)
         if not isinstance(properties, Mapping | None):
-            raise UsageError(_refused(wrong[0]))
+            raise UsageError(_refusal(wrong[0]))
         names = list(texts)
         missing = self.missing(properties or {})
         reserved = [name for name in names if name.startswith(PREFIX)]
         known = {*self._declared, *reserved, *TRACE_NAMES}
         undeclared = [name for name in names if self._declared and name not in known]
-        declared = f"; declared: {_listed(self._declared)}"
+        declared = f"; declared: {_list_names(self._declared)}"
         groups = (
             (missing, "missing", "; the topology requires it: send `properties={…}` with it"),
             (undeclared, "not declared", declared),
             (reserved, "reserved", f"; names that begin with {PREFIX} are the platform's"),
         )
-        found = [f"{what}: {_listed(names)}{advice}" for names, what, advice in groups if names]
+        found = [f"{what}: {_list_names(names)}{advice}" for names, what, advice in groups if names]
         found += wrong
         if found:
-            raise UsageError(*map(_refused, found))
+            raise UsageError(*map(_refusal, found))
         return texts
 
     def too_large(self, message: Outgoing) -> UsageError | None:

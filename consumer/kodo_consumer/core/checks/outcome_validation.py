@@ -51,7 +51,7 @@ class OutcomeValidator:
         if missing := form.missing(properties):
             return f"{asked.topic} requires the properties {', '.join(missing)}"
         try:
-            form.encoded(in_flight.delivery.payload if asked.payload is None else asked.payload)
+            form.encode(in_flight.delivery.payload if asked.payload is None else asked.payload)
         except UsageError as problem:
             return f"{asked.topic}: {problem.diagnostics[0].detail}"
         return ""
@@ -59,7 +59,11 @@ class OutcomeValidator:
     def _form(self, to: str) -> MessageValidator | None:
         """Rules for messages to a topic; None: it takes any."""
         if to not in self._forms:
-            outlet = self._policy.outlets.get(to)
-            declares = outlet is not None and (outlet.schema is not None or "required" in outlet.properties.values())
-            self._forms[to] = MessageValidator(check_of(outlet), outlet.properties) if outlet and declares else None
+            send_target = self._policy.send_targets.get(to)
+            declares = send_target is not None and (
+                send_target.schema is not None or "required" in send_target.properties.values()
+            )
+            self._forms[to] = (
+                MessageValidator(check_of(send_target), send_target.properties) if send_target and declares else None
+            )
         return self._forms[to]

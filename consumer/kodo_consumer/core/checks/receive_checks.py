@@ -65,7 +65,7 @@ def _headers(in_flight: InFlight, policy: Policy, wall: int) -> Headers:
     softens = _is_softens(in_flight, policy)
     headers = soften_headers.read(delivery, lane) if softens else read_headers(delivery.properties)
     if not softens and lane.state is State.READY:
-        headers = headers.unmoved
+        headers = headers.unmoved_part
     if headers.due is None or _is_adopted(in_flight, policy):
         return headers
     if softens and not lane.ordered:  # of a lane that drains

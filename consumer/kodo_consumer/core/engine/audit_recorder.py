@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.core.engine.publishing import PendingPublish, PendingReroute
 from kodo_consumer.core.state.in_flight import InFlight, Stage
 from kodo_consumer.core.state_machine import Rule
-from kodo_consumer.core.values.envelope import Outgoing, position, signed
+from kodo_consumer.core.values.envelope import Outgoing, position, sign_message
 from kodoctl.protocol import properties as names
 from kodoctl.protocol.audit_records import Event, encode
 
@@ -82,7 +82,7 @@ class AuditRecorder:
         token: object = "",
     ) -> bool:
         """A record of how the message ended in its lane, and of where it was `sent`. True: it may be acknowledged now;
-        else once `stored` names it.
+        else once `on_stored` names it.
         """
         delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position
@@ -137,10 +137,10 @@ class AuditRecorder:
         encoded = encode(records)
         message = Outgoing(self._to.topic, encoded.payload, encoded.properties, key=encoded.key)
         if (signer := self._context.policy.signer) is not None:
-            message = signed(message, signer)
+            message = sign_message(message, signer)
         self._send(AuditBatch(message, in_flight, len(records)), now)
 
-    def stored(self, bundle: AuditBatch) -> list[InFlight]:
+    def on_stored(self, bundle: AuditBatch) -> list[InFlight]:
         """The receipt of a bundle: messages that may be acknowledged now."""
         self._out -= bundle.records
         self._context.counts.recorded += bundle.records

@@ -12,12 +12,12 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.engine.audit_recorder import AuditRecorder
+from kodo_consumer.core.engine.hand_over import HandOver
 from kodo_consumer.core.engine.handler_runs import HandlerRuns
 from kodo_consumer.core.engine.lane_presence import LanePresence
 from kodo_consumer.core.engine.message_flow import MessageFlow, TimerTarget
 from kodo_consumer.core.engine.publishing import PendingPublish
 from kodo_consumer.core.engine.queued_moves import QueuedMoves
-from kodo_consumer.core.engine.redelivery import HandOver
 from kodo_consumer.core.engine.tenant_isolation import TenantIsolation
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
@@ -74,7 +74,7 @@ class Engine:
         self.handover = HandOver(self.context, self.flow, self.scheduler, self.gap_monitor, clock, self.timers.set)
         self.presence = LanePresence(self.context, self.lanes, self.handover)
         self.runs = HandlerRuns(self.context, self.scheduler, self.flow, check)
-        self._look_again = float("-inf")
+        self._next_check = float("-inf")
 
     @property
     def counts(self) -> Counts:
@@ -89,7 +89,7 @@ class Engine:
             return
         lane, now, counts = self.lanes[index], self._clock.now(), self.context.counts
         if lane.active is not None:
-            deliveries = lane.active.handled(deliveries, now)
+            deliveries = lane.active.admit(deliveries, now)
         marks = counts.marks
         entry: BatchEntry | None = None
         for delivery in deliveries:
@@ -97,7 +97,7 @@ class Engine:
                 entry = lane.entry(delivery.entry, now)
             in_flight = entry.in_flight.get(delivery.batch_index)
             if in_flight is not None:
-                in_flight.redelivered(delivery, now)
+                in_flight.on_redelivery(delivery, now)
                 counts.redelivered += 1
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
@@ -111,9 +111,9 @@ class Engine:
         elif self.flow.too_early:
             self.isolation.publish_pending(now)
 
-    def disconnected(self, index: int, partition: str | None = None) -> None:
+    def on_disconnect(self, index: int, partition: str | None = None) -> None:
         """The messages of a lane, or of one partition, will come again: see HandOver."""
-        self.handover.disconnected(self.lanes[index], partition)
+        self.handover.on_disconnect(self.lanes[index], partition)
 
     def room(self, index: int) -> int:
         """See LaneSink.room."""
@@ -172,7 +172,7 @@ class Engine:
 
     def advance(self, now: float) -> None:
         """Wakes all timers that are due: messages, limiters, publishes, audit records, callbacks."""
-        for number, target in self.timers.due(now):
+        for number, target in self.timers.pop_due(now):
             match target:
                 case InFlight():
                     self.flow.wake(target, number, now)
@@ -193,15 +193,15 @@ class Engine:
         self.runs.time_out(now)
         if now >= self.flow.publishes.stalled_at:
             self.flow.publishes.restart(now)
-        if now >= self._look_again:  # not at every timer: there may be ten thousand limiters
-            self._look_again = now + _TICK
+        if now >= self._next_check:  # not at every timer: there may be ten thousand limiters
+            self._next_check = now + _TICK
             self.scheduler.recheck(now)
             for text in self.scheduler.limits.prune(now):
                 self.context.effects.alarm("limits", text)
-            self.scheduler.throttle.look(now, self._clock.wall())
+            self.scheduler.throttle.check_slow_tenants(now, self._clock.wall())
             self.isolation.update(now)
             self.presence.update()
-            for text in self.gap_monitor.look(now) if self.gap_monitor is not None else ():
+            for text in self.gap_monitor.check(now) if self.gap_monitor is not None else ():
                 self.context.effects.alarm("missing", text)
         self.resume_lanes()
         due = min(self.runs.next_timeout, self.flow.publishes.stalled_at, self.timers.first)
@@ -235,9 +235,11 @@ class Engine:
         self.context.unsent = 0
         return found
 
-    def answered(self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]) -> None:
+    def on_active_consumers(
+        self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
+    ) -> None:
         """The active consumer of each partition of a lane: see HandOver."""
-        if ready := self.handover.answered(self.lanes[index], named, asked, emptied):
+        if ready := self.handover.on_active_consumers(self.lanes[index], named, asked, emptied):
             self.deliver(index, ready)
 
     def on_leases_changed(self, limiters: Sequence[Limiter]) -> None:
@@ -278,7 +280,7 @@ class Engine:
         counted = {
             Stage.RUNNING: len(self.runs.running),
             Stage.PUBLISHING: self.flow.publishes.waiting,
-            Stage.LIMITED: self.scheduler.limited,
+            Stage.LIMITED: self.scheduler.messages_at_limits,
             Stage.EVACUATING: len(self.isolation) + len(self.queued_moves),
             Stage.RECORDED: self.flow.recorder.waiting if self.flow.recorder else 0,
             Stage.UNDELIVERABLE: self.lookahead.parked,

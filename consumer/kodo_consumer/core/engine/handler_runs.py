@@ -55,14 +55,14 @@ class HandlerRuns:
             return False
         in_flight = message._in_flight  # noqa: SLF001  # made by take
         assert isinstance(in_flight, InFlight)
-        slow = self._scheduler.freed(in_flight, now)
+        slow = self._scheduler.on_end(in_flight, now)
         in_flight.slot_time += now - started
         if self.meter is not None:
-            self.meter.ended(in_flight, started, now, done=outcome is DONE)
+            self.meter.on_end(in_flight, started, now, done=outcome is DONE)
         outcome = outcome if outcome is DONE else self._validator.validate(in_flight, outcome)
         throttle = self._scheduler.throttle
         if outcome is not DONE or throttle.wants_all_outcomes:
-            throttle.ended(in_flight, outcome, started, len(self.running) + 1, now, slow=slow)
+            throttle.on_end(in_flight, outcome, started, len(self.running) + 1, now, slow=slow)
         self._flow.finish(in_flight, outcome, now)
         return True
 

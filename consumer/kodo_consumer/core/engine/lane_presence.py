@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.state.in_flight import UNSTARTED, Stage
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.engine.redelivery import HandOver
+    from kodo_consumer.core.engine.hand_over import HandOver
     from kodo_consumer.core.state.engine_context import EngineContext
     from kodo_consumer.core.state.in_flight import LaneState
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.state.in_flight import InFlight, Stage
 from kodo_consumer.core.state_machine import ISOLATED_REASON, Delay, Rule
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import State
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, Policy
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.engine_context import EngineContext
+    from kodo_consumer.core.values.policy import Policy
 
 _MAX_PAUSE: Final = 60.0  # seconds a lane of a waiting state is paused at a time when too much of it comes early
 
@@ -104,7 +105,7 @@ class LocalDelays:
         in_flight.enter(Stage.WAITING)
         in_flight.mutable_waits().timer_id = self._set_timer(now + seconds, in_flight)
 
-    def ended(self, in_flight: InFlight) -> None:
+    def end(self, in_flight: InFlight) -> None:
         """Its wait is over, or it is held no more. Harmless when it sat out none that is counted."""
         if in_flight.waits.in_local_retry:
             in_flight.waits.in_local_retry = False

@@ -75,7 +75,7 @@ class MessageFlow:
         self._lookahead.add(in_flight)
         if policy.is_plain and not delivery.broken and HEADER_NAMES.isdisjoint(properties):
             if self._gap_monitor is not None:
-                self._gap_monitor.received(in_flight.delivery, lane.lane)
+                self._gap_monitor.on_message(in_flight.delivery, lane.lane)
             self._scheduler.queues.enqueue(
                 in_flight
             )  # nothing can stand in its way: the same as below, without the questions
@@ -83,7 +83,7 @@ class MessageFlow:
         outcome = check_on_receipt(in_flight, policy, self._clock.wall())
         self._context.counts.unsigned += policy.signer is not None and in_flight.delivery is not delivery
         if self._gap_monitor is not None:
-            self._gap_monitor.received(in_flight.delivery, lane.lane)
+            self._gap_monitor.on_message(in_flight.delivery, lane.lane)
         if outcome is not None:
             self.apply_decision(in_flight, outcome, now)
         elif lane.enqueue_by_key(in_flight):
@@ -117,7 +117,7 @@ class MessageFlow:
     def wake(self, in_flight: InFlight, timer: int, now: float) -> None:
         """A timer of a message that waited is due; one of an earlier wait wakes nobody."""
         if in_flight.stage is Stage.WAITING and in_flight.waits.timer_id == timer:
-            self._delays.ended(in_flight)
+            self._delays.end(in_flight)
             self.check_due(in_flight, now)
 
     def move_aside(self, in_flight: InFlight, wait: float, now: float) -> None:
@@ -148,7 +148,7 @@ class MessageFlow:
             in_flight.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall()
         )
         if self._observer is not None:
-            self._observer.decided(in_flight, outcome, decision)
+            self._observer.on_decision(in_flight, outcome, decision)
         if isinstance(decision, Acknowledge):  # here and where else it counts no `match`, which is slow when compiled
             if isinstance(outcome, outcomes.OtherSubscription) and in_flight.headers.meant_for == MARK:
                 self._context.counts.marks += 1
@@ -170,7 +170,7 @@ class MessageFlow:
         """The broker's word on a send: a message that moved is acknowledged in its lane."""
         end = self.publishes.receipt(ticket, receipt, now)
         if isinstance(end, Published):
-            self._stored(end.sent, end.token, now)
+            self._on_stored(end.sent, end.token, now)
         elif end is not None and end.sent.last_resort:
             sent = end.sent
             self._start_next_for_key(sent.in_flight, now)  # by its key, which is not kept
@@ -179,18 +179,18 @@ class MessageFlow:
             outcome = outcomes.RejectedByTarget(f"refused by its target: {end.reason}")
             self.apply_decision(end.sent.in_flight, outcome, now)
 
-    def _stored(self, sent: PendingPublish, token: Any, now: float) -> None:
+    def _on_stored(self, sent: PendingPublish, token: Any, now: float) -> None:
         if isinstance(sent, PendingReroute):
             self._context.counts.finished[sent.why] += 1
             sent.in_flight.lane.count("finished", sent.why)
             if self._context.policy.error_text is not None:
                 self._context.causes.count(sent.why, sent.message.properties)
-            self.due_times.sent(sent.message)
+            self.due_times.add(sent.message)
             self._complete(sent.in_flight, now, sent.why, sent.reason, sent, token)
         else:
             assert isinstance(sent, AuditBatch)
             assert self.recorder is not None  # who else sends records
-            for in_flight in self.recorder.stored(sent):
+            for in_flight in self.recorder.on_stored(sent):
                 self._acknowledge(in_flight, now)
 
     @property
@@ -251,4 +251,4 @@ class MessageFlow:
         in_flight.enter(Stage.RELEASED)
         self._lookahead.remove(in_flight)
         if in_flight.waits.in_local_retry or in_flight.waits.early:
-            self._delays.ended(in_flight)
+            self._delays.end(in_flight)

@@ -65,12 +65,12 @@ class PendingActions:
                 self._come_at(latest)
         return None
 
-    def done(self) -> None:
+    def end_commit(self) -> None:
         """A lot that was collected is carried out, or failed."""
         self._uncommitted.pop()
 
     @property
-    def uncommitted(self) -> bool:
+    def has_uncommitted(self) -> bool:
         """True if a lot was collected and is not carried out yet."""
         return bool(self._uncommitted)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.core.state.in_flight import InFlight, Stage
 from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected
-from kodo_consumer.core.values.envelope import State, reroute_message, signed, transfer_message, without_error
-from kodo_consumer.core.values.policy import JITTER, MAX_MEMORY_WAIT
+from kodo_consumer.core.values.delay_schedule import JITTER, MAX_MEMORY_WAIT
+from kodo_consumer.core.values.envelope import State, reroute_message, sign_message, transfer_message, without_error
 from kodo_consumer.core.values.soften_headers import without
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Refused:
     reason: str
 
 
-def jittered(due: int | None, wall: int, rng: Random) -> int | None:
+def add_jitter(due: int | None, wall: int, rng: Random) -> int | None:
     """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
     return due if due is None or due - wall <= MAX_MEMORY_WAIT else due + int(rng.random() * JITTER)
 
@@ -115,9 +115,9 @@ class PendingPublishes:
             if sending.why is Rule.PUT_BACK:
                 self.put_back += by
 
-    def _signed(self, message: Outgoing) -> Outgoing:
+    def _sign(self, message: Outgoing) -> Outgoing:
         signer = self._context.policy.signer
-        return message if signer is None else signed(message, signer)
+        return message if signer is None else sign_message(message, signer)
 
     def _publication(self, in_flight: InFlight, decision: Reroute | TransferOut, error: str) -> PendingReroute:
         policy, delivery = self._context.policy, in_flight.delivery
@@ -131,13 +131,13 @@ class PendingPublishes:
             message = transfer_message(delivery, in_flight.headers, origin, to, payload, asked.changes, asked.key)
         else:
             why, headers, target = decision.why, decision.headers, decision.target
-            due = jittered(headers.due, self._clock.wall(), self._rng)
+            due = add_jitter(headers.due, self._clock.wall(), self._rng)
             received_from, waits = in_flight.lane.lane.topic, decision.lane_waits
             message = reroute_message(delivery, headers, received_from, target.topic, due, lane_waits=waits)
             last_resort = last_resort or target.state is State.DEAD
             reason = decision.note or headers.reason or ""
         if policy.signer is not None:
-            message = signed(message, policy.signer)
+            message = sign_message(message, policy.signer)
         return PendingReroute(message, in_flight, why, reason, error, last_resort=last_resort)
 
     def send(self, sending: PendingPublish, now: float) -> None:
@@ -158,13 +158,13 @@ class PendingPublishes:
             self._count(sending, -1)
             return Published(sending, receipt.position)
         if isinstance(receipt, Rejected) and isinstance(sending, PendingReroute):  # records are never given up
-            return self._refused(sending, receipt.reason, now)
+            return self._on_refusal(sending, receipt.reason, now)
         self._again_later(sending, receipt.reason, now)
         return None
 
-    def _refused(self, sending: PendingReroute, reason: str, now: float) -> Refused | None:
+    def _on_refusal(self, sending: PendingReroute, reason: str, now: float) -> Refused | None:
         if (smaller := without_error(sending.message)) is not None:  # the broker takes no more bytes, it may be
-            sending.message = self._signed(smaller)
+            sending.message = self._sign(smaller)
             self.send(sending, now)
             return None
         self._count(sending, -1)

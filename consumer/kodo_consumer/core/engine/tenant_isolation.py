@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.state.lookahead import LookaheadBudget
 
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
-_LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
-_LOOK_AFTER_NONE: Final = 1.0  # seconds after a search that found none
+_CHECK_EVERY: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
+_CHECK_AFTER_NONE: Final = 1.0  # seconds after a search that found none
 _PAUSE: Final = 2.0  # seconds without a message leaving that are no end of a flood
 _CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
 _SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
@@ -107,7 +107,7 @@ class TenantIsolation:
         if self._is_full:
             for tenant, size in list(self._noisy()):
                 self._begin(tenant, size, now)
-            self._not_before = now + (_LOOK if self.tenants else _LOOK_AFTER_NONE)
+            self._not_before = now + (_CHECK_EVERY if self.tenants else _CHECK_AFTER_NONE)
         self._is_full = False
         for tenant, noisy in self.tenants.items():
             noisy.pace = self._pace(tenant)
@@ -169,7 +169,7 @@ class TenantIsolation:
     # ---- how fast
 
     def _learn(self, now: float) -> None:
-        if not self._samples or now - self._samples[-1][0] >= _LOOK:
+        if not self._samples or now - self._samples[-1][0] >= _CHECK_EVERY:
             self._samples.append((now, self._context.counts.started))
         while self._samples[0][0] < now - _SAMPLES:
             self._samples.popleft()

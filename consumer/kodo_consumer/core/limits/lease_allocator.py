@@ -145,19 +145,19 @@ class LimitAccount:
     def _grant_quota(self, request: LeaseRequest, terms: QuotaSpec, now: float) -> LeaseGrant:
         width = terms.period / PARTS
         if width != self.width:  # as late as it may have been
-            self.parts = _summed([(floor((part + 1) * self.width / width), n) for part, n in self.parts.items()])
+            self.parts = _sum_by_part([(floor((part + 1) * self.width / width), n) for part, n in self.parts.items()])
             self.width = width
         self.parts = {part: n for part, n in self.parts.items() if (part + PARTS + 1) * width > now + _TINY}
         for mark in request.back:
             if self.parts.get(round(mark), 0) > 0:
                 self.parts[round(mark)] -= 1
         last = floor((now + max(width, _AT_HAND)) / width)
-        self.parts = _summed([*self.parts.items(), (last, request.spent)])
+        self.parts = _sum_by_part([*self.parts.items(), (last, request.spent)])
         room = terms.amount - sum(self.parts.values())
         count = max(0, min(request.wanted, ceil(room / (2 * self._sharers))))
         runs: tuple[TokenRange, ...] = ()
         if count:
-            self.parts = _summed([*self.parts.items(), (last, count)])
+            self.parts = _sum_by_part([*self.parts.items(), (last, count)])
             runs = (TokenRange(float(last), count, 0.0, (last + 1) * width - now),)
         leaving: tuple[tuple[float, int], ...] = ()
         if request.wanted and room <= 0:
@@ -220,7 +220,7 @@ def _level(wants: list[int], limit: int) -> int:
     return wants[-1]
 
 
-def _summed(counts: list[tuple[int, int]]) -> dict[int, int]:
+def _sum_by_part(counts: list[tuple[int, int]]) -> dict[int, int]:
     found: dict[int, int] = {}
     for part, count in counts:
         if count:

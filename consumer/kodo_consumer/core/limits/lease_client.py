@@ -92,7 +92,7 @@ class LeasedLimiter(Limiter):
 
     @property
     @abstractmethod
-    def leased(self) -> int:
+    def lease_size(self) -> int:
         """Tokens or permits of the store that it has."""
 
     @property
@@ -124,7 +124,7 @@ class LeasedLimiter(Limiter):
         """See Limiter."""
         return super().idle(now) and self not in self._leases.active
 
-    def awaited(self, now: float) -> None:
+    def on_wait(self, now: float) -> None:
         """See Limiter."""
         self._leases.active[self] = None
         if not self._leases.down and self.ring_at <= now and self.free_at(now) == NEVER:
@@ -221,14 +221,14 @@ class TokenLimiter(LeasedLimiter):
             self._pool.use(now)
         self._leases.active[self] = None
         if self.waiters and not self._pool:
-            self.awaited(now)
+            self.on_wait(now)
 
     def final_request(self, now: float) -> LeaseRequest:  # noqa: ARG002
         """See LeasedLimiter."""
         return LeaseRequest(self.name, self.terms, 0, 0, self._pool.spent, self._pool.empty())
 
     @property
-    def leased(self) -> int:
+    def lease_size(self) -> int:
         """See LeasedLimiter."""
         return len(self._pool)
 

@@ -15,6 +15,7 @@ from kodo_consumer.core.limits.lease_client import (
     TokenPool,
 )
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.lease_protocol import (
     HOLD,
     ConcurrencySpec,
@@ -23,7 +24,6 @@ from kodo_consumer.core.values.lease_protocol import (
     QuotaSpec,
     RateSpec,
 )
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT
 
 _RENEW: Final = 1.0  # seconds until a quota is asked again that was full: others may give some back
 _RESERVE: Final = 20  # a part of a rate's burst that is borrowed at first
@@ -212,7 +212,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
             self._leases.ring()
 
     @property
-    def leased(self) -> int:
+    def lease_size(self) -> int:
         """See LeasedLimiter."""
         return self._permits
 

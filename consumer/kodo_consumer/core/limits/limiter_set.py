@@ -18,10 +18,11 @@ from kodo_consumer.core.limits.lease_client import LeaseClient, LeasedLimiter
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.limits.limiter_values import MOST, Values
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.lease_protocol import ConcurrencySpec, QuotaSpec, RateSpec
 from kodo_consumer.core.values.limit_policy import NOBODY, Concurrency, Limit, Quota, Rate, kind_of, title_of, value_of
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE
+from kodo_consumer.core.values.policy import MAX_RATE_DUE
 
 Limiters = tuple[Limiter, ...]
 T = TypeVar("T")
@@ -190,7 +191,7 @@ class LimiterSet:
         return _make_leased(limit, value, name, self._workers, self.leases)
 
     @property
-    def crowded(self) -> list[Limit]:
+    def crowded_limits(self) -> list[Limit]:
         """Limits of which there are too many values: those without a limiter of their own share one."""
         return [
             limit for limit, limiters in zip(self._limits, self._limiters, strict=True) if limiters.others is not None
@@ -202,7 +203,7 @@ class LimiterSet:
             limiters.forget(now)
         return [
             f"{title_of(limit)}: more than {MOST:,} values in a window; all further ones share what is allowed to one"
-            for limit in self.crowded
+            for limit in self.crowded_limits
         ]
 
 

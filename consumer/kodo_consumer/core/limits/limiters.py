@@ -20,7 +20,7 @@ EMPTY: Final[Any] = ()
 """A queue of which most limiters never need one of their own: there may be as many limiters as senders choose values."""
 
 
-def queued(queue: deque[T], one: T) -> deque[T]:
+def enqueue(queue: deque[T], one: T) -> deque[T]:
     """The queue with one more, which is another where it was empty."""
     queue = queue or deque()
     queue.append(one)
@@ -65,7 +65,7 @@ class Limiter:
         """Seconds until one more waiter would start."""
         return self.free_at(now) - now
 
-    def awaited(self, now: float) -> None:
+    def on_wait(self, now: float) -> None:
         """A message waits."""
 
     def idle(self, now: float) -> bool:
@@ -85,12 +85,12 @@ class RateLimiter(Limiter):
         self._next_start = self._next_slot = float("-inf")
         self._promised: deque[tuple[float, float]] = EMPTY  # far slots: full-rate stretches of time, in order
 
-    def _saved(self) -> float:
+    def _burst_time(self) -> float:
         return (self.burst - 1) * self.interval
 
     def free_at(self, now: float) -> float:
         """See Limiter."""
-        return max(now, self._next_start - self._saved())
+        return max(now, self._next_start - self._burst_time())
 
     def start(self, now: float) -> None:
         """See Limiter."""
@@ -111,7 +111,7 @@ class RateLimiter(Limiter):
 
     def next_slot(self, earliest: float) -> float:
         """The first moment from `earliest` on that is promised to nobody."""
-        slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._saved())
+        slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._burst_time())
         return next((end for begin, end in self._promised if begin <= slot < end), slot)
 
     def reserve(self, slot: float) -> None:
@@ -129,7 +129,7 @@ class RateLimiter(Limiter):
             begin, end = self._promised.pop()
             self._promised.append((begin, end + self.interval))
         else:
-            self._promised = queued(self._promised, (slot, slot + self.interval))
+            self._promised = enqueue(self._promised, (slot, slot + self.interval))
 
     def reset(self, now: float) -> None:
         """The pace is another: nobody waits for more than it asks for, and no promise of the old one binds it."""
@@ -197,7 +197,7 @@ class QuotaLimiter(Limiter):
 
     def reserve(self, slot: float) -> None:
         """Sets a slot aside."""
-        self._promised = queued(self._promised, slot)
+        self._promised = enqueue(self._promised, slot)
 
     def give_back(self) -> None:
         """See Limiter: the oldest promise, as if its message had started."""

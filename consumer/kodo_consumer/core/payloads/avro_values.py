@@ -54,7 +54,7 @@ class _Types:
         if isinstance(schema, list):
             return self._union(schema)
         if isinstance(schema, str):
-            return _PRIMITIVES[schema] if schema in _PRIMITIVES else self._named(schema)
+            return _PRIMITIVES[schema] if schema in _PRIMITIVES else self._fit_name(schema)
         kind = schema["type"]
         if isinstance(kind, dict | list):
             return self.fit(kind)
@@ -71,11 +71,11 @@ class _Types:
             case "enum":
                 return _enum(frozenset(schema["symbols"]))
             case "fixed":
-                return _fixed(schema["size"])
+                return _fit_fixed(schema["size"])
             case _:
                 return self.fit(kind)
 
-    def _named(self, name: str) -> Fit:
+    def _fit_name(self, name: str) -> Fit:
         def fit(value: Any) -> Any:
             if name not in self._fits:
                 self._fits[name] = self.fit(self._names[name])
@@ -111,7 +111,7 @@ class _Types:
         tags = [tag for tag, _ in fits]
         if "float" in tags and "double" in tags:  # Python's numbers are doubles
             fits.sort(key=lambda one: one[0] == "float")
-        rule = f"none of {', '.join(map(_shown, branches))}"
+        rule = f"none of {', '.join(map(_branch_name, branches))}"
 
         def fit(value: Any) -> Any:
             if isinstance(value, tuple) and len(value) == 2:  # fastavro's own way to name a branch
@@ -136,7 +136,7 @@ def _tag(branch: Any) -> str:
     return branch if isinstance(branch, str) else str(branch.get("name", branch["type"]))
 
 
-def _shown(branch: Any) -> str:
+def _branch_name(branch: Any) -> str:
     return branch if isinstance(branch, str) else str(branch.get("name", branch.get("logicalType", branch["type"])))
 
 
@@ -264,7 +264,7 @@ def _enum(symbols: frozenset[str]) -> Fit:
     return fit
 
 
-def _fixed(size: int) -> Fit:
+def _fit_fixed(size: int) -> Fit:
     def fit(value: Any) -> Any:
         if not isinstance(value, bytes | bytearray) or len(value) != size:
             raise MisfitError(f"fixed of {size} bytes")
@@ -278,7 +278,7 @@ def _fixed(size: int) -> Fit:
 
 def _decimal(schema: Mapping[str, Any]) -> Fit:
     precision, scale = schema["precision"], schema.get("scale", 0)
-    raw = _fixed(schema["size"]) if schema["type"] == "fixed" else _bytes
+    raw = _fit_fixed(schema["size"]) if schema["type"] == "fixed" else _bytes
     most = 10**precision
     if schema["type"] == "fixed":
         most = min(most, 2 ** (8 * schema["size"] - 1))

@@ -146,7 +146,7 @@ class Payloads:
     # ---- Avro
 
     @cached_property
-    def _parsed(self) -> tuple[Any, Fit]:
+    def _parsed_schema(self) -> tuple[Any, Fit]:
         from fastavro import parse_schema
 
         names: dict[str, Any] = {}
@@ -156,11 +156,11 @@ class Payloads:
 
     @property
     def _reader(self) -> Any:
-        return self._parsed[0]
+        return self._parsed_schema[0]
 
     @property
     def _fit(self) -> Fit:
-        return self._parsed[1]
+        return self._parsed_schema[1]
 
     def _record(self, data: bytes, version: str) -> Any:
         """Read with the schema it was written with, as the declared one says."""

@@ -38,7 +38,7 @@ class Adaptive:
         """True if one more handler may run beside those that do."""
         return running < self.limit
 
-    def ended(self, took: float, running: int, now: float, *, bad: bool) -> bool:
+    def on_end(self, took: float, running: int, now: float, *, bad: bool) -> bool:
         """A handler ended, `running` were at work with it. True: the limit has changed."""
         self._began = min(self._began, now)
         self._ends += 1

@@ -85,12 +85,12 @@ class Bulkheads:
         """True if a slot is free that is kept for this lane."""
         return any(group.used < group.kept for group in self._by_lane[lane])
 
-    def started(self, lane: int) -> None:
+    def on_start(self, lane: int) -> None:
         """A message of this lane has taken a slot."""
         self._running[lane] += 1
         self._seat(lane)
 
-    def ended(self, lane: int) -> bool:
+    def on_end(self, lane: int) -> bool:
         """Its slot is returned. True: a lane was refused since the last one, and may start now."""
         self._running[lane] -= 1
         for group in self._by_lane[lane]:

@@ -83,11 +83,11 @@ class Breaker:
             case _:
                 return self.state is BreakerState.CLOSED
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """A handler starts."""
         self._probes += self.state is BreakerState.PROBING
 
-    def ended(self, tenant: str, outcome: Outcome, started: float, now: float) -> bool:
+    def on_end(self, tenant: str, outcome: Outcome, started: float, now: float) -> bool:
         """A handler ended. True: the breaker just opened or closed, or more may start."""
         down = isinstance(outcome, DependencyUnavailable)
         bad = is_systemic(outcome)
@@ -97,13 +97,13 @@ class Breaker:
             case BreakerState.OPEN:
                 return False
             case BreakerState.PROBING:
-                return started >= self._since and self._probed(now, bad=bad)
+                return started >= self._since and self._on_probe_end(now, bad=bad)
             case _:
-                return started >= self._since and self._resumed(now, bad=bad)
+                return started >= self._since and self._on_resumed_end(now, bad=bad)
 
     # ---- closed
 
-    def ended_well(self, tenant: str, now: float) -> None:
+    def on_success(self, tenant: str, now: float) -> None:
         """A handler ended without a failure, and the breaker is closed."""
         if self.wants_all_outcomes:
             self._tally(tenant)
@@ -111,7 +111,7 @@ class Breaker:
 
     def _count(self, tenant: str, outcome: Outcome, now: float, *, bad: bool, down: bool) -> bool:
         if not bad:
-            self.ended_well(tenant, now)
+            self.on_success(tenant, now)
             return False
         if not self.wants_all_outcomes:
             self.wants_all_outcomes, self._began = True, now
@@ -168,7 +168,7 @@ class Breaker:
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
         self._clear()
 
-    def _probed(self, now: float, *, bad: bool) -> bool:
+    def _on_probe_end(self, now: float, *, bad: bool) -> bool:
         self._ended += 1
         if not bad:
             self.state, self.starts, self._well = BreakerState.RESUMING, _FIRST_STARTS, 0
@@ -178,7 +178,7 @@ class Breaker:
             return True
         return False
 
-    def _resumed(self, now: float, *, bad: bool) -> bool:
+    def _on_resumed_end(self, now: float, *, bad: bool) -> bool:
         self._well += -1 if bad else 1
         if self._well < -PROBES:
             self._open(now)

@@ -41,11 +41,11 @@ class ConcurrencyControl:
             return False
         return self.breaker.may_start(running, now)
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """A handler starts."""
-        self.breaker.started()
+        self.breaker.on_start()
 
-    def ended(
+    def on_end(
         self, in_flight: InFlight, outcome: Outcome, started: float, running: int, now: float, *, slow: bool
     ) -> None:
         """A handler ended; `running` were at work with it. `slow`: its tenant is slow, or it was: others go on, whatever
@@ -53,39 +53,39 @@ class ConcurrencyControl:
         """
         before, more = self.breaker.state, False
         if before is _CLOSED and not slow and self.adaptive is None and not is_systemic(outcome):
-            self.breaker.ended_well(in_flight.tenant, now)  # most ends, all of which are reported while something fails
+            self.breaker.on_success(in_flight.tenant, now)  # most ends, all of which are reported while something fails
             if not self.breaker.wants_all_outcomes:
                 self._set_wants()
             return
         if slow and self._slots is not None:
-            more = self._slow_ended(self._slots.breakers, in_flight, outcome, started, now)
+            more = self._on_slow_end(self._slots.breakers, in_flight, outcome, started, now)
         if not slow or before is not BreakerState.CLOSED:
             opened = self.breaker.opened
-            more = self.breaker.ended(in_flight.tenant, outcome, started, now) or more
+            more = self.breaker.on_end(in_flight.tenant, outcome, started, now) or more
             self._say(self.breaker, before, opened, now, "", "handler")
             self._context.counts.paused += self.breaker.opened - opened
         if self.adaptive is not None and before is BreakerState.CLOSED:
             bad = is_systemic(outcome)
             if self._slots is not None and self._slots.slow_wait:
                 running = self.adaptive.limit  # the slots that are kept free are needed as well
-            if self.adaptive.ended(now - started, running, now, bad=bad):
+            if self.adaptive.on_end(now - started, running, now, bad=bad):
                 more = True
         self._set_wants()
         if more:
             self.wake(now)
 
-    def look(self, now: float, wall: int) -> None:
+    def check_slow_tenants(self, now: float, wall: int) -> None:
         """Raises and ends the alarm about slow tenants. Must be called each second; `wall`: ms since the epoch."""
-        found = self._slots.look_at_slow(now, wall) if self._slots is not None else None
+        found = self._slots.check_slow_tenants(now, wall) if self._slots is not None else None
         if found is not None:
             self._context.effects.alarm("outage", found[0], severe=False, good=found[1])
 
-    def _slow_ended(
+    def _on_slow_end(
         self, breakers: SlowBreakers, in_flight: InFlight, outcome: Outcome, started: float, now: float
     ) -> bool:
         breaker = breakers.lanes[in_flight.lane.lane.index].breaker
         before, opened = breaker.state, breaker.opened
-        more = breakers.ended(in_flight, outcome, started, now)
+        more = breakers.on_end(in_flight, outcome, started, now)
         self._say(breaker, before, opened, now, f"{in_flight.lane.lane.name}: ", "handler of a slow tenant")
         return more
 

@@ -32,7 +32,7 @@ class TenantWindow:
     tenants: int = 1
 
     @property
-    def backlogged(self) -> bool:
+    def is_backlogged(self) -> bool:
         """True if it asked for more than it got throughout."""
         return self.waiting > 0 and self.waited_before
 
@@ -72,17 +72,17 @@ def evenness(tallies: Mapping[H, TenantWindow]) -> FairnessIndex | None:
 
     A tenant whose messages came during the window asked for an unknown share of it, and is left out.
     """
-    if not any(tally.backlogged for tally in tallies.values()):
+    if not any(tally.is_backlogged for tally in tallies.values()):
         return EVEN
     shares = fair_shares(tallies)
-    known = {name: tally for name, tally in tallies.items() if tally.backlogged or not tally.waiting}
-    if any(known[name].backlogged and shares[name] < TELLING for name in known):
+    known = {name: tally for name, tally in tallies.items() if tally.is_backlogged or not tally.waiting}
+    if any(known[name].is_backlogged and shares[name] < TELLING for name in known):
         return None
     ratios = {name: tally.served / shares[name] for name, tally in known.items() if shares[name]}
     many = {name: known[name].tenants for name in ratios}
     total = sum(many[name] * ratio for name, ratio in ratios.items())
     squares = sum(many[name] * ratio * ratio for name, ratio in ratios.items())
-    worst = min(ratio for name, ratio in ratios.items() if known[name].backlogged)
+    worst = min(ratio for name, ratio in ratios.items() if known[name].is_backlogged)
     return FairnessIndex(total * total / (sum(many.values()) * squares) if squares else 1.0, worst)
 
 

@@ -41,7 +41,7 @@ class Newcomers:
         """So many slots from now on."""
         self._most = self._load.slots_needed(total + (total < _PROBE_FROM))
 
-    def started(self, in_flight: InFlight) -> None:
+    def add(self, in_flight: InFlight) -> None:
         """One starts as a newcomer."""
         self.running.add(in_flight)
         in_flight.lane.ring.new_running += 1
@@ -54,9 +54,9 @@ class Newcomers:
         in_flight.lane.ring.new_running -= 1
         return True
 
-    def ended_quickly(self, lasted: float) -> None:
+    def on_quick_end(self, lasted: float) -> None:
         """The first handler of a tenant that ends did so quickly."""
-        self._load.ended(lasted)
+        self._load.on_end(lasted)
 
     def slots_left(self, total: int, now: float) -> int:
         """Slots of so many that slow tenants do not leave to newcomers."""

@@ -25,7 +25,7 @@ class QuickLoad:
         self._count = 0
         self._begin: float | None = None  # of the window
 
-    def ended(self, lasted: float) -> None:
+    def on_end(self, lasted: float) -> None:
         """A quick handler ended."""
         self._time += lasted
         self._count += 1

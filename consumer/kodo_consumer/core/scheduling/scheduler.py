@@ -8,17 +8,18 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
-from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
+from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, enqueue
 from kodo_consumer.core.state.in_flight import UNSTARTED, InFlight, Stage
+from kodo_consumer.core.values.delay_schedule import MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import State
 from kodo_consumer.core.values.limit_policy import Quota, Rate
-from kodo_consumer.core.values.policy import MAX_MEMORY_WAIT, Policy
 
 if TYPE_CHECKING:
     from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
     from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
     from kodo_consumer.core.scheduling.turn_queues import TurnQueues
     from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.policy import Policy
 
 _LIMITER_RECHECK: Final = 0.01  # seconds before a limiter is looked at again whose waiter was turned back by another
 
@@ -139,11 +140,11 @@ class Scheduler:
         elif not throttle.may_start(self.running, now):
             return None
         elif (in_flight := self._take(now)) is not None:
-            throttle.started()
+            throttle.on_start()
         if in_flight is not None:
             self.running += 1
             if self.bulkheads.groups:
-                self.bulkheads.started(in_flight.lane.lane.index)
+                self.bulkheads.on_start(in_flight.lane.lane.index)
         return in_flight
 
     def _take(self, now: float) -> InFlight | None:
@@ -154,18 +155,18 @@ class Scheduler:
             self.recent_starts.append(in_flight.tenant)
         return in_flight
 
-    def freed(self, in_flight: InFlight, now: float) -> bool:
+    def on_end(self, in_flight: InFlight, now: float) -> bool:
         """A message that was taken has ended. True: its tenant is slow, or it was."""
         self.running -= 1
         if self.bulkheads.groups:
-            self.queues.version += self.bulkheads.ended(in_flight.lane.lane.index)
+            self.queues.version += self.bulkheads.on_end(in_flight.lane.lane.index)
         if in_flight.limiters is not None:
             in_flight.has_reservation = False
             for limiter in in_flight.limiters:
                 limiter.finish()
                 if limiter.waiters and isinstance(limiter, ConcurrencyLimiter):
                     self.let_through(limiter, now)
-        return self.slots is not None and self.slots.ended(in_flight, now)
+        return self.slots is not None and self.slots.on_end(in_flight, now)
 
     # ---- limiters
 
@@ -199,7 +200,7 @@ class Scheduler:
             if self._leave(in_flight).quota:
                 self.queues.enqueue(in_flight)
             else:
-                limiter.waiters = queued(limiter.waiters, in_flight)
+                limiter.waiters = enqueue(limiter.waiters, in_flight)
         self._set_limiter_timer(limiter, now)
 
     @property
@@ -208,14 +209,14 @@ class Scheduler:
         return bool(self.shut) or (self.slots is not None and self.slots.any_waiting)
 
     @property
-    def limited(self) -> int:
+    def messages_at_limits(self) -> int:
         """Messages that wait at a limiter."""
         return sum(1 for limiter in self.shut for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
         if self.slots is not None:
-            self.slots.look(now)
+            self.slots.check(now)
             self.queues.version += self.slots.any_waiting  # what is kept free changes with time
         for limiter in [limiter for limiter in self.shut if limiter.free(now)]:
             self.let_through(limiter, now)
@@ -264,9 +265,9 @@ class Scheduler:
     def _wait_at(self, limiter: Limiter, in_flight: InFlight, now: float) -> None:
         in_flight.enter(Stage.LIMITED)
         in_flight.lane.count("over", limiter.kind)
-        limiter.waiters = queued(limiter.waiters, in_flight)
+        limiter.waiters = enqueue(limiter.waiters, in_flight)
         self.shut[limiter] = None
-        limiter.awaited(now)
+        limiter.on_wait(now)
         self._set_limiter_timer(limiter, now)
 
     def _set_limiter_timer(self, limiter: Limiter, now: float) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _COST: Final = START_COST / 1000  # seconds that a start costs
 _SLOW: Final = 0.025  # seconds a handler may run for each slot there is
 _SLOW_AT_MOST: Final = 0.4
-_LOOK: Final = 0.01  # seconds between two looks at what runs
+_CHECK_EVERY: Final = 0.01  # seconds between two checks of what runs
 _MANY: Final = 64  # handlers at work, from which the looks are rarer
 _MINUTE: Final = 60.0
 _DOUBT: Final = 4  # quick ends, one after another, until a slow tenant is quick again
@@ -59,7 +59,7 @@ class SlotReservation:
     """
 
     __slots__ = (
-        "_alone_since", "_backlog", "_charged", "_kept_back", "_last", "_load", "_newcomers", "_next_look", "_queues",
+        "_alone_since", "_backlog", "_charged", "_kept_back", "_last", "_load", "_newcomers", "_next_check", "_queues",
         "_running", "breakers", "headroom", "slow_after", "slow_running", "total",
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ class SlotReservation:
         self._backlog = QuickBacklog()
         self._load = QuickLoad()
         self._kept_back = False  # the last time that nobody might start, messages waited
-        self._next_look = float("-inf")
+        self._next_check = float("-inf")
         self.breakers = SlowBreakers(queues.lanes, total)
         self.headroom = 0
         self.resize(total)
@@ -84,7 +84,7 @@ class SlotReservation:
         self.total = total
         self.slow_after = min(_SLOW * total, _SLOW_AT_MOST)
         self._newcomers.resize(total)
-        self.headroom = self._needed()
+        self.headroom = self._headroom_needed()
 
     # ---- who may start
 
@@ -92,8 +92,8 @@ class SlotReservation:
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
         """The next message of all queues, its slot counted; None when nobody may start. See TurnQueues.next."""
-        if now >= self._next_look:
-            self._look(now, passing_over)
+        if now >= self._next_check:
+            self._check_running(now, passing_over)
         queues = self._queues
         in_flight, slow = None, False
         if queues.slow.waiting:
@@ -115,17 +115,17 @@ class SlotReservation:
         if in_flight is None:
             self._kept_back = self.any_waiting
             return None
-        self._started(in_flight, now, slow=slow)
+        self._on_start(in_flight, now, slow=slow)
         if self._kept_back:  # one slot that was returned, or one that proved quick, may be the start of several
             queues.version += 1
         return in_flight
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Marks tenants as slow whose handlers run for too long. Must be called each second: while every slot is taken,
         no message requests one.
         """
-        if now >= self._next_look:
-            self._look(now, frozenset())
+        if now >= self._next_check:
+            self._check_running(now, frozenset())
 
     @property
     def any_waiting(self) -> bool:
@@ -177,7 +177,7 @@ class SlotReservation:
             lane = queues.lanes[index]
             if lane.ring.newcomers and self._may_start_newcomer(lane.ring, now):
                 lane.ring.readmit_newcomer()
-                queues.recovered(lane)
+                queues.on_recovery(lane)
 
     def _fair_share(self, passing_over: AbstractSet[str]) -> float:
         """Slots that are the slow tenants' by weights and tenants. Who is paused needs none."""
@@ -192,27 +192,27 @@ class SlotReservation:
 
     # ---- what runs
 
-    def _started(self, in_flight: InFlight, now: float, *, slow: bool) -> None:
+    def _on_start(self, in_flight: InFlight, now: float, *, slow: bool) -> None:
         self._running[in_flight] = now
         queue = in_flight.queue
         if slow:
             self.slow_running.add(in_flight)
-            self.breakers.started(in_flight.lane.lane.index)
+            self.breakers.on_start(in_flight.lane.lane.index)
         elif queue.slow is None:
-            self._newcomers.started(in_flight)
+            self._newcomers.add(in_flight)
         if self._queues.slow.waiting:
             self._charge_backlog(START_COST, slow=slow)
         if queue is not self._last:
             self._last, self._alone_since = queue, now
 
-    def ended(self, in_flight: InFlight, now: float) -> bool:
+    def on_end(self, in_flight: InFlight, now: float) -> bool:
         """It ended. True: it was of a slow tenant, or slow itself."""
         lasted = now - self._running.pop(in_flight)
         queue = in_flight.queue
         slow = in_flight in self.slow_running
         tried = not slow and in_flight in self._newcomers.running and self._newcomers.remove(in_flight)
         if lasted <= _COST and queue.slow is False and not (slow or queue.relapses):
-            self._load.ended(lasted)  # most of all that end
+            self._load.on_end(lasted)  # most of all that end
             return False
         if lasted > _COST:
             self._charge(in_flight, int(lasted * 1000))
@@ -221,28 +221,28 @@ class SlotReservation:
         if slow:
             self.slow_running.discard(in_flight)
         if not too_long and (not slow or was is None):
-            self._load.ended(lasted)
+            self._load.on_end(lasted)
             queue.add_quick_time(lasted, now)
             if was is None:
-                self._newcomers.ended_quickly(lasted)
+                self._newcomers.on_quick_end(lasted)
         if too_long:
             self._becomes_slow(in_flight, now, tried=tried)
         elif was is not False or queue.relapses:
-            self._ended_quickly(in_flight)
+            self._on_quick_end(in_flight)
         if not too_long and not was and not queue.relapses:
             return slow  # nothing is known of the tenant that a breaker should count
-        self.breakers.lanes[in_flight.lane.lane.index].rate.ended(in_flight.tenant, slow=too_long)
+        self.breakers.lanes[in_flight.lane.lane.index].rate.on_end(in_flight.tenant, slow=too_long)
         return slow or too_long
 
-    def look_at_slow(self, now: float, wall: int) -> tuple[str, bool] | None:
+    def check_slow_tenants(self, now: float, wall: int) -> tuple[str, bool] | None:
         """Alarm text of the breakers of slow tenants, and True if it is good news; None without news. See
-        SlowBreakers.look.
+        SlowBreakers.check.
         """
         overdue = [in_flight for in_flight, started in self._running.items() if now - started >= self.slow_after]
-        return self.breakers.look(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
+        return self.breakers.check(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
 
-    def _look(self, now: float, passing_over: AbstractSet[str]) -> None:
-        self._next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)
+    def _check_running(self, now: float, passing_over: AbstractSet[str]) -> None:
+        self._next_check = now + _CHECK_EVERY * max(1.0, len(self._running) / _MANY)
         slow_after = self.slow_after
         for in_flight, started in self._running.items():
             lasted = now - started
@@ -256,9 +256,9 @@ class SlotReservation:
             self._backlog.divide(self._fair_share(passing_over) / self.total)
         if self._load.measure(now):
             self._newcomers.measure(now, self.total)
-            self.headroom = self._needed()
+            self.headroom = self._headroom_needed()
 
-    def _needed(self) -> int:
+    def _headroom_needed(self) -> int:
         return self._load.slots_needed(self.total) if self.total > 1 else 0
 
     def _charge(self, in_flight: InFlight, lasted: int) -> None:
@@ -279,7 +279,7 @@ class SlotReservation:
         if queue.quick_time:  # it is no demand of quick ones any more: else it would be kept from the slow ones, itself
             self._load.forget(queue.quick_time, queue.quick_since, now)
             queue.quick_time = 0.0
-            self.headroom = self._needed()
+            self.headroom = self._headroom_needed()
         if queue.slow is None:
             if tried or ring.newcomers_slow is None:  # not in a turn of the slow ones, which it might be one of
                 ring.newcomers_slow = True
@@ -289,7 +289,7 @@ class SlotReservation:
         queue.doubt = _DOUBT << queue.relapses
         ring.remember(queue)
 
-    def _ended_quickly(self, in_flight: InFlight) -> None:
+    def _on_quick_end(self, in_flight: InFlight) -> None:
         queue, ring = in_flight.queue, in_flight.lane.ring
         queue.doubt -= 1
         if queue.slow is None:
@@ -302,5 +302,5 @@ class SlotReservation:
             queue.slow, queue.doubt = False, 0
             ring.remember(queue)
             if queue.in_slow:
-                ring.recovered(queue)
-                self._queues.recovered(in_flight.lane)
+                ring.on_recovery(queue)
+                self._queues.on_recovery(in_flight.lane)

@@ -66,7 +66,7 @@ class LaneBreaker:
         self._since: tuple[float, int] | None = None  # by both clocks
         self._calm_since: float | None = None
 
-    def look(self, overdue: Counter[str], now: float, wall: int) -> None:
+    def check(self, overdue: Counter[str], now: float, wall: int) -> None:
         """Notices slow tenants, or that they are quick again. `overdue`: handlers that run for too long, by tenant."""
         tenants = self.rate.slow_tenants(overdue, now)
         ring = self.lane.ring
@@ -132,16 +132,16 @@ class SlowBreakers:
         lane = self.lanes[index]
         return not lane.breaker.may_start(sum(in_flight.lane is lane.lane for in_flight in running), now)
 
-    def started(self, index: int) -> None:
+    def on_start(self, index: int) -> None:
         """A handler of a slow tenant starts."""
         if index in self.not_closed:
-            self.lanes[index].breaker.started()
+            self.lanes[index].breaker.on_start()
 
-    def ended(self, in_flight: InFlight, outcome: Outcome, started: float, now: float) -> bool:
+    def on_end(self, in_flight: InFlight, outcome: Outcome, started: float, now: float) -> bool:
         """A handler of a slow tenant ended. True: the breaker of its lane opened or closed, or more may start."""
         index = in_flight.lane.lane.index
         breaker = self.lanes[index].breaker
-        more = breaker.ended(in_flight.tenant, outcome, started, now)
+        more = breaker.on_end(in_flight.tenant, outcome, started, now)
         if breaker.state is BreakerState.CLOSED:
             self.not_closed.discard(index)
         else:
@@ -149,14 +149,14 @@ class SlowBreakers:
         self.wants_all_outcomes = any(one.breaker.wants_all_outcomes for one in self.lanes)
         return more
 
-    def look(self, overdue: Collection[InFlight], kept: str, now: float, wall: int) -> tuple[str, bool] | None:
+    def check(self, overdue: Collection[InFlight], kept: str, now: float, wall: int) -> tuple[str, bool] | None:
         """Text for the log and True if it is that all is over; None: nothing. To be asked each second. `overdue`: messages
         whose handlers run for too long; `kept`: the slots that others have for certain, in words.
         """
         new = False
         for lane in self.lanes:
             before = lane.noticed
-            lane.look(Counter(in_flight.tenant for in_flight in overdue if in_flight.lane is lane.lane), now, wall)
+            lane.check(Counter(in_flight.tenant for in_flight in overdue if in_flight.lane is lane.lane), now, wall)
             new = new or (before is None and lane.noticed is not None)
         noticed = [lane for lane in self.lanes if lane.noticed is not None]
         if not noticed:

@@ -22,7 +22,7 @@ class SlowCallRate:
         self._slow, self._slow_before = Counter[str](), Counter[str]()
         self._begin = float("-inf")
 
-    def ended(self, tenant: str, *, slow: bool) -> None:
+    def on_end(self, tenant: str, *, slow: bool) -> None:
         """A handler ended."""
         self._all[tenant] += 1
         if slow:

@@ -70,7 +70,7 @@ class TurnQueues:
         for in_flight in left:
             self.enqueue(in_flight)
 
-    def recovered(self, lane: LaneState) -> None:
+    def on_recovery(self, lane: LaneState) -> None:
         """A tenant of the lane that was slow may be among the quick ones now."""
         self._activate(lane)
         if not lane.ring.count(slow=True):

@@ -99,7 +99,7 @@ class Gaps:
             case _:
                 assert_never(read)
 
-    def look(self, now: float) -> list[Hole]:
+    def check(self, now: float) -> list[Hole]:
         """Holes that have been open for longer than GRACE (seconds), each reported once, and those that are too many.
         Runs that are over and complete are forgotten.
         """

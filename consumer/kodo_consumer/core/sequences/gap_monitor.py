@@ -34,7 +34,7 @@ class GapMonitor:
         alone = kind == "exclusive" or (kind == "failover" and policy.expected_workers == 1)
         return cls(since, counts) if alone else None
 
-    def received(self, delivery: Delivery, lane: Lane) -> None:
+    def on_message(self, delivery: Delivery, lane: Lane) -> None:
         """A message, as far as it is believed, that is no repeat of one that is held."""
         if lane.state is not State.READY:
             return
@@ -42,13 +42,13 @@ class GapMonitor:
         if text is not None and HOP not in delivery.properties and RECALL not in delivery.properties:
             self.gaps.see(text)
 
-    def disconnected(self, wall: int) -> None:
+    def on_disconnect(self, wall: int) -> None:
         """Deliveries come again, and another reader may have been active meanwhile."""
         self.gaps.restart(wall)
 
-    def look(self, now: float) -> list[str]:
+    def check(self, now: float) -> list[str]:
         """Alarm texts about numbers that have been missing for too long; `now` is in seconds."""
-        lost = self.gaps.look(now)
+        lost = self.gaps.check(now)
         self._counts.take_gaps(self.gaps.lost, self.gaps.doubled)
         texts = [
             f"{many(hole.size, 'message')} of producer run {hole.run}, partition {hole.partition}, never came: "

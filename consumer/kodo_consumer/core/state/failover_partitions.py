@@ -96,7 +96,7 @@ class ActivePartitions:
 
     # ---- messages
 
-    def handled(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
+    def admit(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
         """Returns the deliveries that may be handled. The others are kept, except those that the broker redelivers in
         any case.
         """
@@ -137,7 +137,9 @@ class ActivePartitions:
         self._recount()
         return lapsed
 
-    def answered(self, named: Mapping[str, str], asked: float, now: float, emptied: Mapping[str, float]) -> Change:
+    def on_active_consumers(
+        self, named: Mapping[str, str], asked: float, now: float, emptied: Mapping[str, float]
+    ) -> Change:
         """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An
         answer that is not late; what had to lapse has. `emptied`: when the client library last held nothing of a
         partition, where it ever did.
@@ -166,7 +168,7 @@ class ActivePartitions:
         untold = [number for number, one in self._partitions.items() if one.lapsed and number not in named]
         return Change(lost, gained, ready, anew, untold)
 
-    def disconnected(self, partition: str | None) -> None:
+    def on_disconnect(self, partition: str | None) -> None:
         """One partition is read anew from now on, or all are: all that comes is new, and what is kept comes again."""
         for number, one in self._partitions.items():
             if partition in (None, number):

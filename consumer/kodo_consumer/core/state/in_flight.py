@@ -129,7 +129,7 @@ class InFlight:
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
 
-    def redelivered(self, delivery: Delivery, now: float) -> None:
+    def on_redelivery(self, delivery: Delivery, now: float) -> None:
         """The broker delivered it once more: this delivery is the one to acknowledge."""
         self.ack_token = delivery.token
         if self.lane.active is not None:  # else the first time counts
@@ -263,7 +263,7 @@ class LaneState:
         del self.key_queues[_order_key(in_flight.delivery)]
         return None
 
-    def unstarted(self, partition: str | None = None) -> list[InFlight]:
+    def take_unstarted(self, partition: str | None = None) -> list[InFlight]:
         """Lists the messages that have not started, of one partition or (`partition` is None) of all, and removes them
         from all key queues.
         """

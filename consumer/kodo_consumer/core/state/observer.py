@@ -21,7 +21,7 @@ OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 class DecisionObserver(Protocol):
     """Is shown decisions before they are carried out. Called with the worker's lock held: quick, and never raises."""
 
-    def decided(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
+    def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
         """Called for each decision, except the one of a message that is simply done; several times for one that waits."""
 
 

@@ -137,7 +137,7 @@ class DeficitRoundRobin(Generic[T]):
     def __len__(self) -> int:
         return self._size
 
-    def _listed(self) -> Iterator[TenantQueue[T]]:
+    def _every_queue(self) -> Iterator[TenantQueue[T]]:
         return chain(self.quick, self.slow, self.newcomers)
 
     def count(self, *, slow: bool) -> int:
@@ -145,7 +145,7 @@ class DeficitRoundRobin(Generic[T]):
         return self.slow.count + len(self.newcomers) if slow else self.quick.count
 
     def __iter__(self) -> Iterator[T]:
-        for queue in self._listed():
+        for queue in self._every_queue():
             yield queue.first
             yield from queue.others or ()
 
@@ -202,7 +202,7 @@ class DeficitRoundRobin(Generic[T]):
 
     def clear(self) -> None:
         """Drops all items. The facts about the tenants stay."""
-        for queue in list(self._listed()):
+        for queue in list(self._every_queue()):
             queue.listed, queue.others = False, None
             del queue.first
         self.quick, self.slow, self._size = _Rounds(self.quick.round), _Rounds(self.slow.round), 0
@@ -215,7 +215,7 @@ class DeficitRoundRobin(Generic[T]):
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Tenants with items and how many each has."""
-        for queue in self._listed():
+        for queue in self._every_queue():
             yield queue.tenant, len(queue)
 
     def sample(self, tenant: str, count: int) -> list[T]:
@@ -324,7 +324,7 @@ class DeficitRoundRobin(Generic[T]):
         if len(queues) > MAX_TENANTS:
             _forget(queues, self._forgotten)
 
-    def recovered(self, queue: TenantQueue[T]) -> None:
+    def on_recovery(self, queue: TenantQueue[T]) -> None:
         """A tenant that was slow is so no more: its items wait among the others'."""
         if queue.listed and queue.in_slow:
             if queue in self.newcomers:

@@ -30,7 +30,7 @@ class TimerQueue(Generic[S]):
         self.first = self._heap[0][0]
         return self._count
 
-    def due(self, now: float) -> Iterator[tuple[int, S]]:
+    def pop_due(self, now: float) -> Iterator[tuple[int, S]]:
         """Timers that are due, taken out one by one; timers set meanwhile are seen too."""
         while self._heap and self._heap[0][0] <= now:
             _, number, target = heapq.heappop(self._heap)

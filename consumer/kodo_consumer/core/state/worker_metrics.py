@@ -52,7 +52,7 @@ class Meter:
         self._until = 1  # messages to the next sample
         self._samples, self._counted_from = 0, float("-inf")
 
-    def ended(self, in_flight: InFlight, started: float, now: float, *, done: bool) -> None:
+    def on_end(self, in_flight: InFlight, started: float, now: float, *, done: bool) -> None:
         """A handler came back."""
         index = in_flight.lane.lane.index
         served, tenant = self.served[index], in_flight.tenant

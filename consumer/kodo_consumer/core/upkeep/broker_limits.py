@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kodo_consumer.core.values.delay_schedule import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.values.envelope import State
-from kodo_consumer.core.values.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Cluster
+    from kodo_consumer.core.values.policy import Policy
     from kodoctl.topology.model.policies import DelayedDelivery
 
 
@@ -36,7 +37,7 @@ def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
         if (found := cluster.delays(topic)) is None:  # no rights: for one topic as for the next
             break
         delays[topic] = found
-    for topic in policy.written:
+    for topic in policy.written_topics:
         if (size := cluster.largest(topic)) is None:
             break
         if size:

@@ -45,17 +45,17 @@ def why_not_followed(order: Override, policy: Policy) -> str:
         return why_not_moved(order, policy)
     if order.what is not OverrideKind.LIMIT:
         return "" if policy.fair_by else "there are no tenants: the ground topic has no fair_by"
-    count = sum(_meant(limit, order) for limit in policy.limits)
+    count = sum(_concerns(limit, order) for limit in policy.limits)
     if count != 1:
         there = ", ".join(map(title_of, policy.limits)) or "none"
         return f"{count or 'no'} limits of this kind and property{order.within and f' in {order.within}'}; there is {there}"
     return "a limit without a property has no values" if order.value and not order.by else ""
 
 
-def steered(policy: Policy, orders: Sequence[Override]) -> Policy:
+def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
     """The policy with weights, limits, bulkheads and moves of tenants as ordered."""
     weights = {order.tenant: int(order.to) for order in orders if order.what is OverrideKind.WEIGHT}
-    limits = tuple(_ordered(limit, orders) for limit in policy.limits)
+    limits = tuple(_apply_orders(limit, orders) for limit in policy.limits)
     return replace(
         policy,
         tenant_weights={**policy.tenant_weights, **weights},
@@ -80,19 +80,19 @@ def _late(order: Override, now: int) -> str:
     return f"it begins at {time_text(order.since)}: orders begin when they are given" if begins_late(order, now) else ""
 
 
-def _meant(limit: Limit, order: Override) -> bool:
+def _concerns(limit: Limit, order: Override) -> bool:
     named = kind_of(limit), limit.by or "", str(limit.within)
     return order.what is OverrideKind.LIMIT and named == (order.limit, order.by, order.within)
 
 
-def _ordered(limit: Limit, orders: Sequence[Override]) -> Limit:
+def _apply_orders(limit: Limit, orders: Sequence[Override]) -> Limit:
     for order in orders:
-        if _meant(limit, order):
-            limit = _changed(limit, order)
+        if _concerns(limit, order):
+            limit = _apply_order(limit, order)
     return limit
 
 
-def _changed(limit: Limit, order: Override) -> Limit:
+def _apply_order(limit: Limit, order: Override) -> Limit:
     if isinstance(limit, Concurrency):
         most = int(order.to)
         if order.value:
@@ -112,7 +112,7 @@ def _changed(limit: Limit, order: Override) -> Limit:
 class OverrideListener:
     """Follows the property: calls `adopt` whenever other orders are in force. A listener of the stats reader.
 
-    Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing.
+    Orders end by the worker's clock, also while nothing can be read (`drop_expired`); what cannot be read changes nothing.
     Which can be followed is asked of each policy. Thread-safe.
     """
 
@@ -152,7 +152,7 @@ class OverrideListener:
             self._policy_before = None
             self._follow()
 
-    def look(self) -> None:
+    def drop_expired(self) -> None:
         """Ends the overrides whose time is over. Reads nothing."""
         if self._given or self._followed:
             with self._lock:

@@ -79,7 +79,7 @@ class StalledDeliveryDetector:
         """A broker that reads the topic anew is at work: what it counts as delayed changes."""
         if not (stats.permits and before.permits):
             return False
-        due = min(_due(before), _due(stats))
+        due = min(_due_entries(before), _due_entries(stats))
         if due > 0 and stats.delayed == before.delayed:
             return True
         return self._dues.any_between(lane.topic, self._since[lane.index] + _SLACK, now - _SLACK)
@@ -107,10 +107,10 @@ def _waits(lane: Lane, stats: LaneStats) -> bool:
     """True if a consumer with room should be sent messages, delays aside. Where order is kept, messages of a key wait for
     others of it.
     """
-    return not lane.ordered and not stats.blocked and _due(stats) > 0
+    return not lane.ordered and not stats.blocked and _due_entries(stats) > 0
 
 
-def _due(stats: LaneStats) -> int:
+def _due_entries(stats: LaneStats) -> int:
     """Entries that are due and that no consumer has. 0 where the broker has lost count of what consumers have: then nothing
     follows from its counts.
     """

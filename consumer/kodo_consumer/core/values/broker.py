@@ -82,7 +82,7 @@ class LaneSink(Protocol):
     def room(self) -> int:
         """Messages that may be delivered now; 0: none until `LaneReader.resume`. A batch more does no harm."""
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         """Everything unacknowledged will be delivered again, perhaps to another worker: of one partition (its number as a text,
         see Delivery.partition), or of all.
         """
@@ -95,13 +95,13 @@ class LaneReader(Protocol):
     """One open lane."""
 
     @property
-    def unconnected(self) -> Sequence[str]:
+    def disconnected_topics(self) -> Sequence[str]:
         """Topics, or partitions of them, of which no messages can come now, each with the reason where that is known."""
 
     def long_connected(self, seconds: float) -> frozenset[str]:
         """Partitions (their numbers as texts) whose connection is as it was so many seconds ago, as far as the client knows."""
 
-    def emptied(self) -> Mapping[str, float]:
+    def seconds_since_empty(self) -> Mapping[str, float]:
         """Seconds since the client last held no message of a partition (its number as a text) that was not delivered;
         without the partitions of which it always held some.
         """

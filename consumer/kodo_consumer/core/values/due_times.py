@@ -20,7 +20,7 @@ class DueTimes:
     def __init__(self) -> None:
         self._of: dict[str, set[int]] = {}
 
-    def sent(self, message: Outgoing) -> None:
+    def add(self, message: Outgoing) -> None:
         """The broker has the message."""
         if message.deliver_at is not None:
             seconds = self._of.setdefault(message.topic, set())

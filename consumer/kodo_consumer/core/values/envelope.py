@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FRESH", "HEADER_NAMES", "ID", "PREFIX", "BrokenHeadersError", "Delivery", "Duration", "Envelope", "Headers", "Level",
     "Outgoing", "State", "UnitError", "effect_key", "meant_for", "message_identity", "position", "read_headers",
-    "reroute_message", "signed", "transfer_message",
+    "reroute_message", "sign_message", "transfer_message",
 ]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
@@ -151,7 +151,7 @@ class Headers:
         return self.hop == 0 and self.recall is None
 
     @property
-    def unmoved(self) -> Headers:
+    def unmoved_part(self) -> Headers:
         """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
         it wait, it has not failed, no route has moved it, and no limit has counted it or set a moment aside.
         """
@@ -389,7 +389,7 @@ def without_error(message: Outgoing) -> Outgoing | None:
     return message._replace(properties={name: text for name, text in message.properties.items() if name not in _ERRORS})
 
 
-def signed(message: Outgoing, signer: Signer) -> Outgoing:
+def sign_message(message: Outgoing, signer: Signer) -> Outgoing:
     """The message with its headers signed for its topic."""
     return message._replace(properties=signer.signed(message.topic, message.payload, message.properties))
 

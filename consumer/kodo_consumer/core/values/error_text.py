@@ -56,9 +56,9 @@ class ErrorTextReader:
             return ""
         return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """A text that is about an error, and of no exception."""
-        return self._kept(text, "").text
+        return self._details(text, "").text
 
     def read(self, problem: BaseException) -> ErrorDetails:
         """Details of an exception, and of those that led to it. Of a request of a handler, such as Retry, only what led
@@ -67,17 +67,17 @@ class ErrorTextReader:
         chain = list(_chain(problem))
         brought = [error for one in chain if isinstance(one, HandlerFailedError) and (error := error_of(one.outcome))]
         if brought:  # from another process, where its exceptions stayed
-            return self._kept(*brought[0])
+            return self._details(*brought[0])
         speaking = [one for one in chain if not isinstance(one, HandlerSignal)]
         text = " <- ".join(_problem_text(one, named=one is not problem) for one in speaking)
-        return self._kept(text, _stack((speaking or [problem])[-1].__traceback__))
+        return self._details(text, _stack((speaking or [problem])[-1].__traceback__))
 
-    def _kept(self, text: str, stack: str) -> ErrorDetails:
+    def _details(self, text: str, stack: str) -> ErrorDetails:
         return ErrorDetails(
-            cut(self._redacted(text), self._policy.keep), cut_front(self._redacted(stack), self._policy.stack)
+            cut(self._redact_line(text), self._policy.keep), cut_front(self._redact_line(stack), self._policy.stack)
         )
 
-    def _redacted(self, text: str) -> str:
+    def _redact_line(self, text: str) -> str:
         """The text on one line with everything redacted, or why it is not kept."""
         if not (text and self.redacts):
             return harmless(text[:WINDOW])
@@ -86,7 +86,7 @@ class ErrorTextReader:
         text = harmless(text)
         for hook in self._hooks:
             try:
-                text = _answered(hook(text))
+                text = _check_answer(hook(text))
             except BaseException as problem:  # noqa: BLE001  # whatever users do there; its text may be what it read
                 return f"(not kept: {_name(hook)} failed with {type(problem).__name__})"
         for pattern in self._policy.patterns:
@@ -115,7 +115,7 @@ def cut_front(stack: str, most: int) -> str:
     return cut(_BETWEEN.join(frames), most)
 
 
-def _answered(answer: object) -> str:
+def _check_answer(answer: object) -> str:
     if not isinstance(answer, str) or len(answer) > WINDOW:
         raise TypeError
     return harmless(answer)

@@ -75,13 +75,13 @@ def fault_of(problem: BaseException) -> Fault | None:
     for _ in range(_MAX_CHAIN):
         if one is None:
             break
-        if (fault := _reported(one)) is not None:
+        if (fault := _known_fault(one)) is not None:
             return fault
         one = one.__cause__
     return None
 
 
-def _reported(problem: BaseException) -> Fault | None:
+def _known_fault(problem: BaseException) -> Fault | None:
     if isinstance(problem, OSError):
         is_machine = problem.errno in _MACHINE
         return Fault(FaultKind.AWAY, "machine", os.strerror(problem.errno or 0)) if is_machine else None

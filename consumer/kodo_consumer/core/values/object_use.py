@@ -12,7 +12,7 @@ import os
 from kodoctl.errors import UsageError, error
 
 
-def misused(detail: str) -> UsageError:
+def misuse_error(detail: str) -> UsageError:
     """Error to raise for a call that cannot work, whatever its arguments are."""
     return UsageError(error("K731", "used where it cannot work", detail))
 
@@ -44,9 +44,9 @@ class ObjectUse:
     def check(self, call: str) -> bool:
         """True; raises UsageError where `call` cannot work."""
         if self.is_elsewhere:
-            raise misused(f"{call}: this {self._name} was made in another process; make one after the fork")
+            raise misuse_error(f"{call}: this {self._name} was made in another process; make one after the fork")
         if self.is_closed:
-            raise misused(f"{call}: this {self._name} is closed")
+            raise misuse_error(f"{call}: this {self._name} is closed")
         return True
 
     def end(self) -> bool:

@@ -76,7 +76,7 @@ class Crashes:
     def __bool__(self) -> bool:
         return bool(self._counts)
 
-    def crashed(self, identity: str) -> Judgement:
+    def on_crash(self, identity: str) -> Judgement:
         """A process ended while it ran this message, which it ran alone."""
         crashes = self._counts.pop(identity, 0) + 1
         self._counts[identity] = crashes
@@ -88,7 +88,7 @@ class Crashes:
         """SUSPECT if the message must run alone, else CLEAR."""
         return PoisonState.SUSPECT if identity in self._counts else PoisonState.CLEAR
 
-    def ended(self, identity: str) -> None:
+    def on_end(self, identity: str) -> None:
         """Its handler came to an end of its own: nothing is held against it any more."""
         self._counts.pop(identity, None)
 
@@ -110,12 +110,12 @@ class SoloRun:
             del self._suspects[identity]  # another worker has it
         return max(0, (1 if self._suspects else self._slots) - out)
 
-    def met(self, identity: str, now: float) -> None:
+    def on_suspect(self, identity: str, now: float) -> None:
         """A suspect is here, or was and will come again."""
         self._suspects.pop(identity, None)
         self._suspects[identity] = now
 
-    def settled(self, identity: str) -> None:
+    def on_end(self, identity: str) -> None:
         """It came to an end, one way or another."""
         self._suspects.pop(identity, None)
 

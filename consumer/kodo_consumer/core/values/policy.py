@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kodo_consumer.core.values.delay_schedule import JITTER, DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.exclusive_levels import EVERYBODY, ExclusiveLevels
 from kodo_consumer.core.values.limit_policy import NOBODY, WAITS_OF, Limit, value_of
@@ -20,12 +21,10 @@ from kodo_consumer.core.values.route_table import MAX_ROUTES, RouteRule, RouteTa
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.lane_set import Bulkhead
-    from kodo_consumer.core.values.outlet import Outlet
+    from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.core.values.tenant_moves import TenantMove
     from kodoctl.protocol.signing import Signer
 
-MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
-JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic
 HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
 _SKEW: Final = 60_000  # ms that the clocks of worker and broker may differ
 MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
@@ -35,18 +34,6 @@ _QUEUE_SHARE: Final = 5  # a fifth of the look-ahead may sit in receiver queues:
 _MAX_QUEUE: Final = 2_000
 
 OnFailure = Literal["park", "block", "leave"]
-
-
-@dataclass(frozen=True, slots=True)
-class DelaySchedule:
-    """Delays (ms) and attempts of a state; the last delay repeats."""
-
-    delays: tuple[int, ...]
-    attempts: int
-
-    def delay(self, attempt: int) -> int:
-        """Delay before attempt number `attempt`, from 1."""
-        return self.delays[min(attempt, len(self.delays)) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +144,9 @@ class Policy:
     lookahead_bytes: int = 128 << 20
     on_failure: OnFailure = "park"
     produces: Mapping[str, str] = field(default_factory=dict)  # as the file names it -> full topic
-    outlets: Mapping[str, Outlet] = field(default_factory=dict)  # those of `produces` that are topics of the same file
+    send_targets: Mapping[str, SendTarget] = field(
+        default_factory=dict
+    )  # those of `produces` that are topics of the same file
     by_key: frozenset[str] = frozenset()  # topics written whose batches must not mix keys
     expected_workers: int = 1
     payload_schema: Mapping[str, Any] | None = None
@@ -231,7 +220,7 @@ class Policy:
         return min(publish_time, received) + self.horizon + JITTER + _SKEW
 
     @property
-    def written(self) -> list[str]:
+    def written_topics(self) -> list[str]:
         """Every topic its worker publishes to."""
         dead = [self.dead_letter.topic] if self.dead_letter else []
         audit = [self.audit.topic] if self.audit else []

@@ -63,7 +63,7 @@ def read(delivery: Delivery, lane: Lane) -> Headers:
     properties = delivery.properties
     if NAMES.isdisjoint(properties):
         return FRESH
-    counted = {state: _reckoned(properties, name) for state, name in _COUNTERS.items()}
+    counted = {state: _counter_part(properties, name) for state, name in _COUNTERS.items()}
     if lane.state in counted:
         counted[lane.state] += 1
     was_moved = ORIGIN_ID in properties or lane.state is not State.READY
@@ -86,7 +86,7 @@ def without(delivery: Delivery) -> Delivery:
     return delivery._replace(properties=kept)
 
 
-def _reckoned(properties: Mapping[str, str], name: str) -> int:
+def _counter_part(properties: Mapping[str, str], name: str) -> int:
     """The part of a counter that is held against a maximum: `publish:consume:reckon`."""
     text = properties.get(name)
     if text is None:

@@ -16,7 +16,7 @@ from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.values.exceptions import Unavailable
 from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.message import Check, Message, parts_of
-from kodo_consumer.runtime.process_pool.wire_format import Frames, framed, packed, unpacked_outcome
+from kodo_consumer.runtime.process_pool.wire_format import Frames, pack_frame, pack_message, unpack_outcome
 from kodo_consumer.runtime.process_pool.worker_process import (
     BEGAN,
     CELLS,
@@ -48,7 +48,7 @@ class Spans(Protocol):
         there.
         """
 
-    def handled(self, message: Message, outcome: Outcome) -> None:
+    def on_outcome(self, message: Message, outcome: Outcome) -> None:
         """The message has this outcome."""
 
     def vain(self, message: Message, why: str) -> None:
@@ -178,7 +178,7 @@ class ProcessChannel:
         """A bundle: handled one after the other."""
         self._bundle += 1
         carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
-        values = [packed(message) for message in messages]
+        values = [pack_message(message) for message in messages]
         self._pipe.send((self._bundle, self._next, values, self._news.of(messages), carriers))
         for message in messages:
             self._in_flight.append((self._next, message))
@@ -212,7 +212,7 @@ class ProcessChannel:
     def read(self, ended: ChannelResults) -> None:
         """Reads results since the last time. The count of finished messages comes first: what it covers has arrived."""
         finished = self._cells[FINISHED]
-        for frame in self._pipe.received():
+        for frame in self._pipe.read_values():
             match frame:
                 case ("ready",):
                     self.ready = True
@@ -224,7 +224,7 @@ class ProcessChannel:
                     self._done_before(sequence, ended)
                     run = None
                     if self._in_flight and self._in_flight[0][0] == sequence:
-                        run = (self._in_flight.popleft()[1], unpacked_outcome(values))
+                        run = (self._in_flight.popleft()[1], unpack_outcome(values))
                         ended.outcomes.append(run)
                     if trace:
                         ended.traces.append((trace, run))
@@ -285,7 +285,7 @@ class ProcessChannel:
 
     def close(self) -> None:
         """Closes the pipe for writing: the process ends when its messages are done."""
-        self._pipe.shut()
+        self._pipe.shut_down()
 
 
 class FramePipe:
@@ -310,7 +310,7 @@ class FramePipe:
 
     def send(self, value: tuple[Any, ...]) -> None:
         """One more value."""
-        self._out += framed(value)
+        self._out += pack_frame(value)
         self.flush()
 
     def flush(self) -> None:
@@ -323,7 +323,7 @@ class FramePipe:
         except OSError:  # it died: its sentinel shows it
             self._out.clear()
 
-    def received(self) -> Iterator[Any]:
+    def read_values(self) -> Iterator[Any]:
         """Values that came since the last time."""
         while True:
             try:
@@ -334,7 +334,7 @@ class FramePipe:
                 return
             yield from self._frames.feed(data)
 
-    def shut(self) -> None:
+    def shut_down(self) -> None:
         """The other end reads that nothing more comes."""
         with suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)

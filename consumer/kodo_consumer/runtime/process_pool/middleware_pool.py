@@ -107,7 +107,7 @@ class HandlerCalls:
         """See Spans."""
         return self._open[message].carrier
 
-    def handled(self, message: Message, outcome: Outcome) -> None:
+    def on_outcome(self, message: Message, outcome: Outcome) -> None:
         """See Spans."""
 
     def vain(self, message: Message, why: str) -> None:
@@ -165,7 +165,7 @@ class _UntilOver:
         self._source.fail(problem)
 
 
-def surrounded(
+def make_middleware_pool(
     job: ProcessTask,
     size: int,
     timeout: float,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler
 _STILL: Final = 0.02  # seconds without progress after which what waits behind a message is taken back
-_LOOK: Final = 1.0  # seconds between two looks at processes while they work, should the system tell nothing
+_POLL: Final = 1.0  # seconds between two polls of processes while they work, should the system tell nothing
 _END_WITHIN: Final = 2.0  # seconds a process has to end by itself
 _PATIENCE: Final = 5  # processes in a row that die before they are ready, before the worker gives up
 _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
@@ -42,7 +42,7 @@ class RestartPause:
     deaths: int = 0
     not_before: float = 0.0
 
-    def died(self, now: float) -> bool:
+    def on_death(self, now: float) -> bool:
         """One more. False: there is no use in another one."""
         self.deaths += 1
         self.not_before = now + _FIRST_PAUSE * 2 ** (self.deaths - 1)
@@ -157,10 +157,10 @@ class ProcessRunner:
         self._log.write(ended)
         if self._crashes:  # identities cost something: they are asked for when there is a reason
             for message, _ in ended.outcomes:
-                self._crashes.ended(message.effect)
+                self._crashes.on_end(message.effect)
         if self._traces is not None:
             for message, outcome in ended.outcomes:
-                self._traces.handled(message, outcome)
+                self._traces.on_outcome(message, outcome)
         room = max(0, sum(line.room for line in self._lines) - len(self._backlog))
         if not room and not ended.outcomes:
             return False
@@ -191,7 +191,7 @@ class ProcessRunner:
 
     def _sleep(self, source: WorkSource, seen: int, *, more: bool) -> None:
         self._waker.asleep = True
-        wait = self._next_look()
+        wait = self._next_check()
         if (more and source.version != seen) or self._ended.outcomes or self._stopping:
             wait = 0.0
         for key, events in self._selector.select(wait):
@@ -204,25 +204,25 @@ class ProcessRunner:
             if line.busy or not line.ready:
                 line.read(self._ended)
             if line.process.exitcode is not None or line.broken:
-                self._gone(line)
+                self._on_exit(line)
             else:
-                self._look_at(line)
+                self._check_time(line)
                 self._watch(line)
         if len(self._lines) < self._size and time.monotonic() >= self._restarts.not_before and not self._stopping:
             self._add()
 
-    def _next_look(self) -> float | None:
+    def _next_check(self) -> float | None:
         """Seconds until something is to be looked at; None: when something comes."""
         now = time.monotonic()
         nearest = self._restarts.not_before - now if len(self._lines) < self._size else float("inf")
         for line in self._lines:
             if line.busy and not line.timed_out:
                 began = line.at_work_since
-                nearest = min(nearest, _LOOK, _STILL if line.busy > 1 else _LOOK)
-                nearest = min(nearest, began + self._timeout - now if began is not None else _LOOK)
+                nearest = min(nearest, _POLL, _STILL if line.busy > 1 else _POLL)
+                nearest = min(nearest, began + self._timeout - now if began is not None else _POLL)
         return None if nearest == float("inf") else max(0.0, nearest)
 
-    def _look_at(self, line: ProcessChannel) -> None:
+    def _check_time(self, line: ProcessChannel) -> None:
         """A message that hangs costs its process; one that takes its time gives up those that wait behind it."""
         began = line.at_work_since
         if began is None or not line.busy or line.timed_out:
@@ -235,7 +235,7 @@ class ProcessRunner:
         elif took > _STILL and line.busy > 1:
             self._backlog.extendleft(reversed(line.take_back()))
 
-    def _gone(self, line: ProcessChannel) -> None:
+    def _on_exit(self, line: ProcessChannel) -> None:
         """A process died: only the message that was at work is affected."""
         self._lines.remove(line)
         self._selector.unregister(line)
@@ -250,7 +250,7 @@ class ProcessRunner:
         if self._stopping:
             return
         if not line.ready:
-            self._died_early(line)
+            self._on_early_death(line)
             return
         self._restarts.deaths = 0
         if culprit is None:
@@ -258,10 +258,10 @@ class ProcessRunner:
         elif line.timed_out:
             self._ended.outcomes.append((culprit, TOOK_TOO_LONG))
         else:
-            self._crashed(culprit, line.end)
+            self._on_crash(culprit, line.end)
 
-    def _crashed(self, message: Message, end: str) -> None:
-        judged = self._crashes.crashed(message.effect)
+    def _on_crash(self, message: Message, end: str) -> None:
+        judged = self._crashes.on_crash(message.effect)
         log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
         if judged.standing is PoisonState.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"
@@ -275,8 +275,8 @@ class ProcessRunner:
         """True if nothing may be sent to a process behind it."""
         return bool(self._crashes) and self._crashes.standing(message.effect) is PoisonState.SUSPECT
 
-    def _died_early(self, line: ProcessChannel) -> None:
-        if not self._restarts.died(time.monotonic()) or line.broken:
+    def _on_early_death(self, line: ProcessChannel) -> None:
+        if not self._restarts.on_death(time.monotonic()) or line.broken:
             raise _cannot_start(self._job, line)
 
     def _add(self) -> None:

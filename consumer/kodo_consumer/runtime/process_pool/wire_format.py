@@ -47,7 +47,7 @@ _KINDS: Final[dict[str, Callable[..., Outcome]]] = {
 }
 
 
-def _packed_error(error: ErrorDetails | None) -> tuple[str, ...] | None:
+def _pack_error(error: ErrorDetails | None) -> tuple[str, ...] | None:
     return None if error is None else tuple(error)
 
 
@@ -55,7 +55,7 @@ def _error(values: tuple[str, str] | None) -> ErrorDetails | None:
     return None if values is None else ErrorDetails(*values)
 
 
-def framed(value: Any) -> bytes:
+def pack_frame(value: Any) -> bytes:
     """A value with its length before it."""
     data = marshal.dumps(value)
     return _LENGTH.pack(len(data)) + data
@@ -92,7 +92,7 @@ class Frames:
         del pending[:begin]
 
 
-def packed(message: Message) -> tuple[Any, ...]:
+def pack_message(message: Message) -> tuple[Any, ...]:
     """A message as plain values. `position` is what names it when no producer did."""
     delivery, lane, headers = parts_of(message)
     position = "" if headers.origin_id else delivery.position
@@ -111,7 +111,7 @@ def packed(message: Message) -> tuple[Any, ...]:
     )
 
 
-def unpacked(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | None) -> Message:
+def unpack_message(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | None) -> Message:
     """The message again, as a handler sees it; it has no place in any worker."""
     index, payload, properties, key, ordering_key, event_time, publish_time, position, tenant, headers, schema = values
     times = event_time, publish_time
@@ -119,17 +119,17 @@ def unpacked(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | No
     return Message(delivery, lanes[index], FRESH if headers is None else Headers(*headers), tenant, check)
 
 
-def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
+def pack_outcome(outcome: Outcome) -> tuple[Any, ...]:
     """Outcome that a handler asked for, as plain values. Only outcomes of handlers: others never come from there."""
     match outcome:
         case Failed(reason, error):
-            return "failed", reason, _packed_error(error)
+            return "failed", reason, _pack_error(error)
         case RetryAsked(after, reason, code, error):
-            return "retry", after, reason, code, _packed_error(error)
+            return "retry", after, reason, code, _pack_error(error)
         case StateAsked(state, reason, error):
-            return "state", state.value, reason, _packed_error(error)
+            return "state", state.value, reason, _pack_error(error)
         case DeadLettered(reason, error):
-            return "died", reason, _packed_error(error)
+            return "died", reason, _pack_error(error)
         case Discarded(reason):
             return "discarded", reason
         case MoveAsked(level):
@@ -144,6 +144,6 @@ def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
             raise AssertionError(outcome)
 
 
-def unpacked_outcome(values: tuple[Any, ...]) -> Outcome:
+def unpack_outcome(values: tuple[Any, ...]) -> Outcome:
     """The outcome again."""
     return _KINDS[values[0]](*values[1:])

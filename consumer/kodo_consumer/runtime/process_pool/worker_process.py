@@ -28,8 +28,8 @@ from kodo_consumer.core.values.exceptions import Unavailable
 from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_import import import_failure
-from kodo_consumer.runtime.handler_results import SingleResult, checked
-from kodo_consumer.runtime.process_pool.wire_format import framed, packed_outcome, read_frame, unpacked
+from kodo_consumer.runtime.handler_results import SingleResult, check_results
+from kodo_consumer.runtime.process_pool.wire_format import pack_frame, pack_outcome, read_frame, unpack_message
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.threads import begin
 from kodoctl.host.programs import imports_as_before
@@ -76,21 +76,21 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     begin(_end_with_parent, "kodo-parent", lambda _: os._exit(1))
     try:
-        handler = _found(job)
+        handler = _find_handler(job)
     except BaseException as problem:  # noqa: BLE001  # whatever a module does when it is imported
-        line.sendall(framed(("broken", import_failure(problem))))
+        line.sendall(pack_frame(("broken", import_failure(problem))))
         return
     known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
         job = replace(job, check=job.check.with_model(model_of(handler), partial(_definition, known)))
     with suppress(OSError):  # the worker has closed its end
-        line.sendall(framed(("ready",)))
-        warn: Callable[[str], None] = lambda text: line.sendall(framed(("warning", text)))  # noqa: E731
-        handler = checked(handler, SingleResult(f"{job.module}:{job.function}", warn))
+        line.sendall(pack_frame(("ready",)))
+        warn: Callable[[str], None] = lambda text: line.sendall(pack_frame(("warning", text)))  # noqa: E731
+        handler = check_results(handler, SingleResult(f"{job.module}:{job.function}", warn))
         _Work(job, handler, known, line, cells, lock).run()
 
 
-def _found(job: ProcessTask) -> Callable[[Message], object]:
+def _find_handler(job: ProcessTask) -> Callable[[Message], object]:
     module = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
     handler: Callable[[Message], object] = attrgetter(job.function)(module)
     return handler
@@ -152,30 +152,34 @@ class _Work:
                     break
                 cells[BEGAN] = began
                 cells[STARTED] = sequence + 1
-            message = unpacked(values, job.lanes, job.check)
-            outcome = self._handled(message) if carriers is None else self._traced(message, carriers[sequence - first])
+            message = unpack_message(values, job.lanes, job.check)
+            outcome = (
+                self._handle(message)
+                if carriers is None
+                else self._handle_in_trace(message, carriers[sequence - first])
+            )
             if outcome is not DONE:
-                self._line.sendall(framed(("outcome", sequence, _carried(outcome), self._trace)))
+                self._line.sendall(pack_frame(("outcome", sequence, _pack_or_fail(outcome), self._trace)))
                 self._trace = ""
             ended = now()
             cells[SPENT] += ended - began
             cells[FINISHED] = sequence + 1
             began = ended
             if began - reported > _REPORT_EVERY:
-                self._line.sendall(framed(("finished",)))
+                self._line.sendall(pack_frame(("finished",)))
                 reported = began
-        self._line.sendall(framed(("finished",)))
+        self._line.sendall(pack_frame(("finished",)))
         for version in [one for one, definition in schemas.items() if definition is None]:
             del self._schemas[version]  # senders choose versions: none that there is not is kept
 
-    def _traced(self, message: Message, carrier: dict[str, str]) -> Outcome:
+    def _handle_in_trace(self, message: Message, carrier: dict[str, str]) -> Outcome:
         """Handles a message in the trace of the worker's span."""
         from kodo_consumer.adapters.tracing.propagation import within
 
         with within(carrier):
-            return self._handled(message)
+            return self._handle(message)
 
-    def _handled(self, message: Message) -> Outcome:
+    def _handle(self, message: Message) -> Outcome:
         try:
             copy_context().run(self._handler, message)  # what it leaves there is not for the next message
         except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
@@ -187,10 +191,10 @@ class _Work:
         self._trace = "\n".join([text, *("".join(trace).splitlines())])
 
 
-def _carried(outcome: Outcome) -> tuple[Any, ...]:
+def _pack_or_fail(outcome: Outcome) -> tuple[Any, ...]:
     try:
-        values = packed_outcome(outcome)
-        framed(values)
+        values = pack_outcome(outcome)
+        pack_frame(values)
     except ValueError:  # a verdict with values of the user's own kinds
-        return packed_outcome(Failed(f"{type(outcome).__name__} of values that are not plain"))
+        return pack_outcome(Failed(f"{type(outcome).__name__} of values that are not plain"))
     return values

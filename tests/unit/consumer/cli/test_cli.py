@@ -11,7 +11,7 @@ from kodo_consumer import Consumer
 from kodo_consumer.cli.consumer_loading import load_consumers, ready_consumers
 from kodo_consumer.cli.main import main
 from kodo_consumer.cli.worker_commands import _subscriptions
-from kodo_consumer.consumer import _scheduled
+from kodo_consumer.consumer import _policy_for_handler
 from kodo_consumer.policy_builder import load
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import Harness
@@ -110,7 +110,7 @@ def test_each_worker_of_several_has_ports_of_its_own_and_expects_the_others(tmp_
     assert [one.settings.port for one in (*first, *last)] == [9464, 9465, 9466, 9467]
     assert {one.settings.workers for one in (*first, *last)} == {2}
     assert [one.settings.port for one in ready_consumers(path, wanted, {"environ": {}}, (), 0, worker=1)] == [0, 0]
-    policies = [_scheduled(one.handling, Hooks(), 2, one.policy) for one in last]
+    policies = [_policy_for_handler(one.handling, Hooks(), 2, one.policy) for one in last]
     assert [policy.expected_workers for policy in policies] == [3, 2], "more than the file says only where it says less"
 
 

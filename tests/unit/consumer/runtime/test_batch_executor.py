@@ -186,9 +186,11 @@ def test_a_batch_that_cannot_be_is_refused(most: int, wait: float) -> None:
 def test_a_batch_that_waits_as_long_as_handlers_may_run_is_refused() -> None:
     handling = HandlerSpec(lambda messages: None, batching=Batching(2, 16.0)).check()
     with pytest.raises(KodoctlError, match="K754"):
-        handling.scheduled(policy(), Hooks())
+        handling.policy_for_worker(policy(), Hooks())
     slots = (Bulkhead(LaneSet((State.RETRYING,)), 3, 1),)
-    found = HandlerSpec(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4, bulkheads=slots), Hooks())
+    found = HandlerSpec(print, batching=Batching(50, 1.0)).policy_for_worker(
+        policy(concurrency=4, bulkheads=slots), Hooks()
+    )
     assert found.concurrency == 200
     assert found.bulkheads == (Bulkhead(LaneSet((State.RETRYING,)), 150, 50),), "a message takes a slot"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
-from kodo_consumer.core.values.outlet import Outlet
+from kodo_consumer.core.values.send_target import SendTarget
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 
 from kodoctl.errors import ClusterError, KodoctlError, error
@@ -54,9 +54,9 @@ def _open_producer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise ClusterError(error("K710", "topic not found", "orders"))
 
-    monkeypatch.setattr("kodo_consumer.producer.reach_outlet", fail)
-    outlet: Any = Outlet.__new__(Outlet)
-    Producer.to(outlet, object())  # type: ignore[arg-type]  # nobody gets as far as the connection
+    monkeypatch.setattr("kodo_consumer.producer.reach_send_target", fail)
+    send_target: Any = SendTarget.__new__(SendTarget)
+    Producer.to(send_target, object())  # type: ignore[arg-type]  # nobody gets as far as the connection
 
 
 @pytest.mark.parametrize("start", [_start_worker, _open_producer])

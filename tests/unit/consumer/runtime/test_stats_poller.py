@@ -44,7 +44,7 @@ def test_the_ground_topics_lane_is_read_at_every_look_and_each_other_one_once_a_
     of = policy()
     said = Said(of)
     for _ in range(ROUND):
-        said.reader.look()
+        said.reader.read_due_lanes()
     asked = Counter(said.asked)
     assert asked.pop(of.ground_lane.topic) == ROUND
     assert set(asked) == {lane.topic for lane in of.lanes if lane is not of.ground_lane}
@@ -58,23 +58,23 @@ def test_a_lane_that_is_watched_closely_is_read_at_every_look() -> None:
     said = Said(of)
     said.reader.closely.add(3)
     for _ in range(ROUND):
-        said.reader.look()
+        said.reader.read_due_lanes()
     assert Counter(said.asked)[of.lanes[3].topic] == ROUND
 
 
 def test_a_single_lane_is_enough() -> None:
     said = Said(policy(levels=(L1,), states=()))
-    said.reader.look()
-    said.reader.look()
+    said.reader.read_due_lanes()
+    said.reader.read_due_lanes()
     assert len(said.asked) == 2
 
 
 def test_a_lane_that_cannot_be_read_is_told_as_unknown_and_not_remembered() -> None:
     of = policy(levels=(L1,), states=())
     said = Said(of)
-    said.reader.look()
+    said.reader.read_due_lanes()
     said.broken.add(of.lanes[0].topic)
-    said.reader.look()
+    said.reader.read_due_lanes()
     assert said.reader.last == {}
     assert said.heard == [(of.lanes[0], LaneStats(backlog=1)), (of.lanes[0], None)]
 
@@ -86,7 +86,7 @@ def _fail(*_: object) -> None:
 def test_one_who_fails_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
     said = Said(policy(levels=(L1,), states=()))
     said.reader.listeners.insert(0, _fail)
-    said.reader.look()
+    said.reader.read_due_lanes()
     assert len(said.heard) == 1
     assert "ZeroDivisionError" in caplog.text
 

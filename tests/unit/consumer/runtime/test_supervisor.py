@@ -12,7 +12,8 @@ from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.limit_policy import Concurrency
 from kodo_consumer.runtime import supervisor
-from kodo_consumer.runtime.supervisor import missing_resources, summary
+from kodo_consumer.runtime.start_checks import missing_resources
+from kodo_consumer.runtime.supervisor import summary
 from kodo_consumer.runtime.threads import EndedError
 
 from kodoctl.errors import ClusterError, KodoctlError
@@ -74,8 +75,8 @@ def test_what_runs_too_long_at_the_end_is_let_go(caplog: pytest.LogCaptureFixtur
 def test_an_admin_api_that_gives_no_answer_keeps_nobody_from_leaving(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("kodo_consumer.runtime.drain._LEAVE", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.05)
     place.service.start()
     place.cluster.answers.clear()
     before = place.cluster.asked
@@ -113,8 +114,8 @@ def test_of_a_failover_topic_nothing_starts_until_the_broker_names_this_worker()
 def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("kodo_consumer.runtime.drain._LEAVE", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.01)
     monkeypatch.setattr("kodo_consumer.runtime.supervisor._LONGEST_NAP", 0.02)
     now = SystemClock().wall()
     until = now + 1_500
@@ -182,7 +183,7 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
 def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot_be_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.02)
     monkeypatch.setattr("kodo_consumer.core.limits.live_workers._KEPT", 0.1)
     limiters = place.worker.engine.scheduler.limits.limiters_of({}, "")
     assert limiters[0].limit == 2  # type: ignore[attr-defined]
@@ -303,5 +304,5 @@ def test_a_worker_says_that_messages_come_in_chunks_before_one_of_them_fails(
 ) -> None:
     monkeypatch.setattr(place.cluster, "stats", lambda *_: LaneStats(chunks=True))
     assert place.service.stats is not None
-    place.service.stats.look()
+    place.service.stats.read_due_lanes()
     assert "a producer sends it messages in chunks" in caplog.text

@@ -34,7 +34,7 @@ def test_a_lane_without_a_worker_is_an_alarm_of_a_worker_of_other_lanes(monkeypa
         place.service.start()
         assert place.service.stats is not None
         for _ in range(7):
-            place.service.stats.look()
+            place.service.stats.read_due_lanes()
         assert place.worker.alarms.counts["unread"] >= 1
     finally:
         place.service.stop()
@@ -58,7 +58,7 @@ def test_a_worker_with_lanes_of_its_own_connects_those_and_needs_all_others_in_t
         eventually(lambda: len(place.broker.messages(retrying)) == 1)
         assert place.service.stats is not None
         for _ in range(6):
-            place.service.stats.look()  # also of lanes whose reader is another worker
+            place.service.stats.read_due_lanes()  # also of lanes whose reader is another worker
         assert set(place.service.stats.last) == {0, 1, 2, 3}
         assert place.worker.reader(0) is not None
         assert place.worker.reader(1) is None
@@ -88,7 +88,7 @@ def test_a_worker_takes_nothing_of_a_lane_that_was_paused_before_it_started(plac
 def test_a_worker_starts_though_its_orders_cannot_be_read_and_leaves_waiting_lanes_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.05)
     place.cluster.live = None
     retrying = topic(Level.L1, State.RETRYING)
     place.broker.send(Outgoing(retrying, b"later", {}))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.policy import Policy
-from kodo_consumer.policy_builder import judged, load, policy_of
+from kodo_consumer.policy_builder import lint_warnings, load, policy_of
 from kodo_consumer.runtime.topology_reload import Reloader, contents, structural
 
 from kodoctl.protocol.signing import Signer
@@ -39,7 +39,7 @@ class World:
 
     def read(self) -> Policy:
         loaded = load(str(self.folder / "t.yaml"), "base")
-        judged(loaded)
+        lint_warnings(loaded)
         return policy_of(loaded, "orders", "billing")
 
 
@@ -61,10 +61,10 @@ def world(tmp_path: Path) -> World:
 )
 def test_weights_limits_delays_and_routes_are_followed(world: World, settings: str) -> None:
     world.write(settings)
-    world.reloader.look()
+    world.reloader.reload()
     assert world.followed == [world.reloader._present]
     assert world.followed[0].limits == world.read().limits
-    world.reloader.look()
+    world.reloader.reload()
     assert len(world.followed) == 1, "once"
 
 
@@ -72,7 +72,7 @@ def test_tenants_of_exclusive_levels_are_followed(world: World) -> None:
     world.file.write_text(
         world.file.read_text().replace("levels: double", "levels: double\n    exclusive_levels: {L2: [u7]}")
     )
-    world.reloader.look()
+    world.reloader.reload()
     assert [policy.exclusive_levels for policy in world.followed] == [{Level.L2: frozenset({"u7"})}]
 
 
@@ -94,7 +94,7 @@ def test_structure_says_restart_and_counts_in_no_part(
     world: World, settings: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.write(settings)
-    world.reloader.look()
+    world.reloader.reload()
     assert world.followed == []
     assert "reload: restart for" in caplog.text
     assert said in caplog.text
@@ -104,16 +104,16 @@ def test_a_broken_file_is_refused_with_every_finding_and_the_next_good_one_is_fo
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.write("limits: [{kind: rate, limit: fast}], tenant_weigths: {u1: 3}")
-    world.reloader.look()
+    world.reloader.reload()
     assert world.followed == []
     assert "K005" in caplog.text
     assert "K003" in caplog.text
     assert "is refused, everything stays as it was" in caplog.text
     world.file.unlink()
-    world.reloader.look()
+    world.reloader.reload()
     assert world.followed == [], "between two steps of an editor"
     world.write("tenant_weights: {u1: 3}")
-    world.reloader.look()
+    world.reloader.reload()
     assert len(world.followed) == 1
 
 
@@ -131,14 +131,14 @@ def test_a_wait_as_long_as_at_the_start_may_come_back(world: World) -> None:
     long, short = world.read().horizon, "10s"
     for delay in (short, f"{long}ms", f"{long + 1}ms"):
         world.write(f"limits: [], retrying: {{delays: [{delay}], attempts: 3}}")
-        world.reloader.look()
+        world.reloader.reload()
     assert [found.waits[State.RETRYING].delays for found in world.followed] == [(10_000,), (long,)]
 
 
 def test_a_hangup_reads_the_file_although_it_did_not_change(world: World) -> None:
-    world.reloader.look()
+    world.reloader.reload()
     assert world.followed == []
-    world.reloader.look(always=True)
+    world.reloader.reload(always=True)
     assert len(world.followed) == 1
 
 

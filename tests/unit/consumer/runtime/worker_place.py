@@ -25,7 +25,7 @@ class MemoryCluster:
     """What a test says the cluster has."""
 
     def __init__(self, of: Policy) -> None:
-        self.topics = {lane.topic for lane in of.every_lane} | set(of.written)
+        self.topics = {lane.topic for lane in of.every_lane} | set(of.written_topics)
         self.subscribed = {lane.topic for lane in of.every_lane}
         self.live: int | None = 1
         self.blocked: frozenset[str] = frozenset()

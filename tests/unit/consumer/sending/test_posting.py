@@ -12,8 +12,8 @@ from kodo_consumer import producer as module
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import Level
-from kodo_consumer.core.values.outlet import Outlet
 from kodo_consumer.core.values.route_table import DispatchTable, RouteRule, RouteTable
+from kodo_consumer.core.values.send_target import SendTarget
 from kodo_consumer.producer import Producer
 from kodo_consumer.sending import numbered_publisher
 from kodo_consumer.sending.level_senders import LevelSender, LevelSenders
@@ -205,8 +205,8 @@ def test_a_message_is_sent_straight_to_the_level_that_routes_choose(broker: Memo
         return LevelSender(other, broker, MessageValidator(), None, numbered=True, traces="off")
 
     rule = RouteRule(lambda facts: facts.tenant == "vip" and facts.identity == "m" and facts.size == 1, Level.L2)
-    outlet = Outlet(TOPIC, None, {}, by_key=False, ordered=False, fair_by="uid")
-    routes = LevelSenders(outlet, DispatchTable((RouteTable((rule,)),)), open_level)
+    send_target = SendTarget(TOPIC, None, {}, by_key=False, ordered=False, fair_by="uid")
+    routes = LevelSenders(send_target, DispatchTable((RouteTable((rule,)),)), open_level)
     with Producer(TOPIC, broker, routes=routes) as producer:
         for _ in range(2):
             producer.send(b"1", properties={"uid": "vip"}, id="m")

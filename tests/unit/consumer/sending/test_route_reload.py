@@ -44,7 +44,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBroker]:
     for topic in (TOPIC, f"{TOPIC}-L2"):
         found.create(topic)
     monkeypatch.setattr(
-        "kodo_consumer.producer.reach_outlet", lambda _connection, _outlet, *, native: (found, MessageValidator())
+        "kodo_consumer.producer.reach_send_target",
+        lambda _connection, _send_target, *, native: (found, MessageValidator()),
     )
     monkeypatch.setattr(found, "close", lambda: None)
     pump = Pump(found)
@@ -142,10 +143,10 @@ def test_the_relay_follows_routes_with_the_producers_that_are_open(tmp_path: Pat
     topics = OutboxTopics(loaded)
     senders = Senders(
         topics,
-        lambda outlet: Producer.to(outlet, None, siblings=lambda level: topics.sibling(outlet, level)),  # type: ignore[arg-type]
+        lambda send_target: Producer.to(send_target, None, siblings=lambda level: topics.sibling(send_target, level)),  # type: ignore[arg-type]
     )
     reloader = route_reloader(
-        file, surroundings, (loaded, text), lambda found: OutboxTopics(found).outlets, senders.follow
+        file, surroundings, (loaded, text), lambda found: OutboxTopics(found).send_targets, senders.follow
     )
 
     def post(payload: bytes) -> None:
@@ -157,18 +158,18 @@ def test_the_relay_follows_routes_with_the_producers_that_are_open(tmp_path: Pat
     post(b"1")
     _write(tmp_path, TO_L2)
     with reloader.watching():
-        eventually(lambda: topics.outlet("orders").dispatch is not None)
+        eventually(lambda: topics.send_target("orders").dispatch is not None)
     post(b"2")
     assert _sent(broker) == {"": [b"1"], "-L2": [b"2"]}
     senders.close()
     with pytest.raises(UsageError):
-        topics.outlet("nowhere")
+        topics.send_target("nowhere")
 
 
 def test_what_needs_a_restart_is_named_in_words_of_the_file(tmp_path: Path) -> None:
     surroundings = Environment.of(environ={})
-    old = OutboxTopics(surroundings.topology(_write(tmp_path))).outlets
-    new = OutboxTopics(surroundings.topology(_write(tmp_path, "type: key_shared", "[L1]"))).outlets
+    old = OutboxTopics(surroundings.topology(_write(tmp_path))).send_targets
+    new = OutboxTopics(surroundings.topology(_write(tmp_path, "type: key_shared", "[L1]"))).send_targets
     assert sorted(old) == ["orders", "orders-L2"]
     assert restart_reasons(old, old) == []
     assert set(restart_reasons(old, new)) == {"topics or levels", "subscription types"}

@@ -35,15 +35,15 @@ class Watched(Simulation):
         self.most = Counter()
         super().__init__(*given, **more)
 
-    def started(self, message):
-        seconds, outcome = super().started(message)
+    def on_start(self, message):
+        seconds, outcome = super().on_start(message)
         self.runs.append((self._clock.now(), message.tenant, message._lane.name))
         self.at_once[message.tenant] += 1
         self.most[message.tenant] = max(self.most[message.tenant], self.at_once[message.tenant])
         return seconds, outcome
 
-    def ended(self, message, outcome):
-        super().ended(message, outcome)
+    def on_end(self, message, outcome):
+        super().on_end(message, outcome)
         self.at_once[message.tenant] -= 1
         self.done[message.data.arrival] += outcome is DONE
 

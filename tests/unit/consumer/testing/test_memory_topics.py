@@ -39,7 +39,7 @@ class _Sink:
         self.free -= len(deliveries)
         self.received += [int(str(one.entry)) for one in deliveries]
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         raise AssertionError(partition)
 
     def fail(self, problem: BaseException) -> None:

@@ -94,7 +94,7 @@ def test_a_worker_with_lanes_of_its_own_shows_which_and_who_reads_the_others() -
         assert place.value("kodo_consumer_lane_ready", level="L1", state="ready") == 1
         assert place.value("kodo_consumer_lane_ready", state="pending") is None
         for _ in range(6):
-            stats.look()
+            stats.read_due_lanes()
         stats.last[0] = LaneStats(frozenset({"w0"}), backlog=3)
         stats.last[1] = LaneStats(frozenset({"w0"}), backlog=4)
         stats.last[2] = LaneStats(frozenset({"other"}), backlog=50)
@@ -143,7 +143,7 @@ def test_ready_means_connected_and_neither_draining_nor_blocked() -> None:
         place.worker.engine.lanes[0].blocked = False
         place.cluster.blocked = frozenset({"w0"})
         assert place.service.stats is not None
-        place.service.stats.look()
+        place.service.stats.read_due_lanes()
         assert place.health("/readyz")[0] == 503
         assert place.value("kodo_consumer_held_back") >= 1  # type: ignore[operator]
         assert place.service.still is not None

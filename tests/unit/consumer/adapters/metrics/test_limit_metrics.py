@@ -144,8 +144,8 @@ def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
         grant = LeaseGrant("", (TokenRange(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
         for limiter in limits.limiters_of({}, ""):
             assert isinstance(limiter, LeasedLimiter)
-            limiter.awaited(0.0)
-            assert limiter.leased == 0
+            limiter.on_wait(0.0)
+            assert limiter.lease_size == 0
             limiter.accept(grant, 0.0, 0.0)
         found = {kind: place.value("kodo_consumer_limits_lent", kind=kind) for kind in ("rate", "quota", "concurrency")}
         assert found == {"rate": 3, "quota": 3, "concurrency": 2}
@@ -157,14 +157,14 @@ def test_bulkheads_are_told_by_the_lanes_they_are_about() -> None:
     with watched(policy(levels=(L2, L1), concurrency=16, bulkheads=slots)) as place:
         bulkheads = place.worker.engine.scheduler.bulkheads
         lane = lane_of(place.worker.policy, L2, State.RETRYING)
-        bulkheads.started(lane)
+        bulkheads.on_start(lane)
         names = ("running", "max", "min")
         found = {
             lanes: [place.value(f"kodo_consumer_bulkhead_{name}", lanes=lanes) for name in names]
             for lanes in ("retrying", "L2/retrying")
         }
         assert found == {"retrying": [1, 8, 0], "L2/retrying": [1, None, 2]}
-        bulkheads.ended(lane)
+        bulkheads.on_end(lane)
     with watched(policy(levels=(L1,))) as place:
         assert place.value("kodo_consumer_bulkhead_running", lanes="retrying") is None
 

@@ -11,7 +11,7 @@ import pytest
 from kodo_consumer.adapters.metrics import outbox_metrics
 from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS, RELAYS, RelaySight
-from kodo_consumer.cli.outbox_commands import _seen
+from kodo_consumer.cli.outbox_commands import _serve_metrics
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
 from kodo_consumer.runtime.settings import Settings
 from prometheus_client import REGISTRY
@@ -99,8 +99,8 @@ def test_the_table_is_not_asked_at_every_scrape(setting: Setting, monkeypatch: p
 
 def test_the_command_shows_its_relay_where_a_port_is_named(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
     relay, store = setting.relay(), setting.store()
-    with caplog.at_level("INFO"), _seen(relay, store, Settings(), 0):
+    with caplog.at_level("INFO"), _serve_metrics(relay, store, Settings(), 0):
         address = caplog.text.partition("http://")[2].split()[0]
         assert "kodo_outbox_sent_total 0.0" in get(address, "/metrics")[1]
-    with _seen(relay, store, Settings(), None):
+    with _serve_metrics(relay, store, Settings(), None):
         assert RELAYS.sights == []

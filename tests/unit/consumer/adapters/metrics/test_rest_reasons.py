@@ -55,7 +55,7 @@ class Standing:
     def watch(self, seconds: float) -> None:
         """As the probe looks, each second."""
         for _ in range(int(seconds)):
-            self.sight.rest_watch.look(self.clock.now())
+            self.sight.rest_watch.check(self.clock.now())
             self.clock.advance(1.0)
 
     def reasons(self) -> set[RestKind]:
@@ -90,7 +90,7 @@ def _partition() -> Standing:
     at = Standing(subscription_type="failover", ordered=True)
     active = at.engine.lanes[0].active = ActivePartitions(at.policy, "w0")
     for name in ("w0", "other", "w0"):
-        active.answered({"0": name}, at.clock.now(), at.clock.now(), {})
+        active.on_active_consumers({"0": name}, at.clock.now(), at.clock.now(), {})
     assert at.reasons() == set(), "a hand-over is none"
     at.clock.advance(RESTS_AT_MOST)
     return at
@@ -288,7 +288,7 @@ def test_a_partition_that_no_answer_names_is_not_ready() -> None:
     at.clock.advance(2.0)
     (problem,) = at.sight.not_ready()
     assert problem.endswith("partition any: the admin API does not name the active consumers")
-    active.answered({"0": "w0"}, at.clock.now(), at.clock.now(), {})
+    active.on_active_consumers({"0": "w0"}, at.clock.now(), at.clock.now(), {})
     assert at.sight.not_ready() == []
     at.clock.advance(2.0)
     assert active.lapse(at.clock.now()) == ["0"]
@@ -305,7 +305,7 @@ def test_reasons_are_looked_at_while_nobody_changes_the_engine() -> None:
         begun.set()
         assert go.wait(10)
 
-    holder = threading.Thread(target=at.worker.undisturbed, args=(hold,))
+    holder = threading.Thread(target=at.worker.call_locked, args=(hold,))
     asker = threading.Thread(target=at.reasons)
     holder.start()
     assert begun.wait(10)

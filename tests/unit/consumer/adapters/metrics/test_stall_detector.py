@@ -97,10 +97,10 @@ def test_whose_fault_it_is_shows_in_what_was_computed_and_in_standing_in_line(la
 
 def test_threads_that_are_kept_waiting_by_other_processes_know_it() -> None:
     clock = ThreadClock()
-    mine = clock.spent(threading.get_native_id())
+    mine = clock.times(threading.get_native_id())
     assert mine is not None
     assert mine.computed > 0
-    assert clock.spent(2**31 - 1) is None
+    assert clock.times(2**31 - 1) is None
     assert load() >= 0
 
 
@@ -115,12 +115,12 @@ def test_a_thread_that_has_ended_has_no_times_and_no_open_file() -> None:
     thread = threading.Thread(target=run)
     thread.start()
     eventually(lambda: ids)
-    assert clock.spent(ids[0]) is not None
+    assert clock.times(ids[0]) is not None
     over.set()
     thread.join()
-    eventually(lambda: clock.spent(ids[0]) is None)
+    eventually(lambda: clock.times(ids[0]) is None)
     assert not clock._files
-    clock.spent(threading.get_native_id())
+    clock.times(threading.get_native_id())
     clock.close()
     assert not clock._files
 

@@ -164,7 +164,7 @@ class Sink:
     def room(self) -> int:
         return self.free
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         self.lost.append(partition)
 
     def fail(self, problem: BaseException) -> None:

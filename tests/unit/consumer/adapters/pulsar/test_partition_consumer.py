@@ -19,7 +19,7 @@ def test_a_partition_that_no_broker_serves_is_read_once_one_does_and_the_others_
 ) -> None:
     stand.client.problems[1] = pulsar.Timeout("no broker")
     lane = stand.open(0.05)
-    assert lane.unconnected == [f"{TOPIC}-partition-1"]
+    assert lane.disconnected_topics == [f"{TOPIC}-partition-1"]
     assert "partition-1: no broker serves it yet: the others are read meanwhile" in caplog.text
     stand.client.of(0).come(5)
     eventually(lambda: stand.sink.numbers(0) == [5])
@@ -132,13 +132,13 @@ def test_when_the_client_last_held_nothing_is_known_of_each_partition(stand: Sta
     """While a lane has no room, a message of one partition stays in the client; the others go on being empty."""
     stand.sink.free = 0
     lane = stand.open()
-    eventually(lambda: max(lane.emptied().values()) < 60)
+    eventually(lambda: max(lane.seconds_since_empty().values()) < 60)
     stand.client.of(1).come(5)
-    eventually(lambda: lane.emptied()["1"] > 0.3)
+    eventually(lambda: lane.seconds_since_empty()["1"] > 0.3)
     stand.sink.free = 100
     lane.resume()
     eventually(lambda: stand.sink.numbers(1) == [5])
-    eventually(lambda: lane.emptied()["1"] < 0.3, every=0.01)
+    eventually(lambda: lane.seconds_since_empty()["1"] < 0.3, every=0.01)
     stand.client.of(1).come_silently(6)
     eventually(lambda: stand.sink.numbers(1) == [5, 6])
 

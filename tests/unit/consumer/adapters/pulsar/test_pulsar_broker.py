@@ -71,7 +71,7 @@ class Sink:
     def room(self) -> int:
         return 1
 
-    def disconnected(self, partition: str | None = None) -> None:
+    def on_disconnect(self, partition: str | None = None) -> None:
         self.lost += 1
         self.lost_partitions.append(partition)
 

@@ -46,7 +46,7 @@ def test_the_start_does_not_wait_for_it_and_it_is_read_once_it_is_free(
     lane: Lane, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert lane.took < 20, "nobody waits for it"
-    assert lane.reader.unconnected == [
+    assert lane.reader.disconnected_topics == [
         f"{PART}: another reader has it alone, such as `kodoctl waiting apply`, or `max_consumers` of it are connected"
     ]
     lane.client.of(0).come(5)

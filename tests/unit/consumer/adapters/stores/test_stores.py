@@ -20,7 +20,7 @@ from kodo_consumer.core.values.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.values.poison import CrashMark
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.core.values.store import Exchange, StoreDownError
-from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor, _open, guarded
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor, _open, guard_executor
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.harness import InlineExecutor
@@ -93,7 +93,7 @@ def test_an_address_is_shown_without_its_secrets(text: str, said: str) -> None:
 
 def test_a_store_that_cannot_be_asked_is_told_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
     place = StorePlace(parse_store(f"postgresql://kodo:{CANARY}@127.0.0.1:1/shop"))
-    runner = guarded(InlineExecutor(print), policy(), Settings(store=place), ManualClock())
+    runner = guard_executor(InlineExecutor(print), policy(), Settings(store=place), ManualClock())
     assert isinstance(runner, IdempotentExecutor)
     with caplog.at_level(logging.DEBUG), pytest.raises(KodoctlError, match="K741") as refused:
         runner.start(None)  # type: ignore[arg-type]
@@ -105,8 +105,8 @@ def test_a_store_that_cannot_be_asked_is_told_without_its_password(caplog: pytes
 def test_memory_is_a_store_and_without_any_there_is_no_guard(tmp_path: Path) -> None:
     assert isinstance(StorePlace(parse_store("memory")).open("p/n/t:s"), MemoryStore)
     inner = InlineExecutor(print)
-    assert guarded(inner, policy(), Settings(), ManualClock()) is inner
-    marked = guarded(inner, policy(), Settings(crash_marks=tmp_path / "marks"), ManualClock())
+    assert guard_executor(inner, policy(), Settings(), ManualClock()) is inner
+    marked = guard_executor(inner, policy(), Settings(crash_marks=tmp_path / "marks"), ManualClock())
     assert isinstance(marked, IdempotentExecutor)
     marked.stop()
 

@@ -34,7 +34,7 @@ def working(folder: Path, *hooks: Callable[..., object]) -> Iterator[tuple[Memor
         consumer.handler(process=1)(traced_handlers.handle)
         for hook in hooks:
             consumer.middleware(hook)
-        policy = consumer.handling.scheduled(consumer.policy, consumer._hooks)
+        policy = consumer.handling.policy_for_worker(consumer.policy, consumer._hooks)
         clock = SystemClock()
         broker = MemoryBroker(clock)
         broker.create_for(policy)

@@ -135,12 +135,12 @@ def test_a_row_of_the_outbox_keeps_the_span_it_was_written_in(tmp_path: Path, sp
 
 
 def test_a_trace_may_go_with_any_message_whatever_properties_are_declared() -> None:
-    assert MessageValidator(None, {"uid": "required"}).allowed({"uid": "u", "traceparent": MINE}) == {
+    assert MessageValidator(None, {"uid": "required"}).check_properties({"uid": "u", "traceparent": MINE}) == {
         "uid": "u",
         "traceparent": MINE,
     }
     with pytest.raises(UsageError, match="not declared: trace"):
-        MessageValidator(None, {"uid": "required"}).allowed({"uid": "u", "trace": MINE})
+        MessageValidator(None, {"uid": "required"}).check_properties({"uid": "u", "trace": MINE})
 
 
 # ---- whether there are traces

@@ -35,7 +35,7 @@ def test_a_handler_that_takes_too_long_ends_its_span_when_it_is_given_up(tmp_pat
     (span,) = spans.all
     assert facts(span)["error.type"] == "timeout"
     assert facts(span)["kodo.outcome"] == "retrying"
-    traces._returned(run, message)  # it comes back after all
+    traces._on_return(run, message)  # it comes back after all
     assert len(spans.all) == 1
 
 

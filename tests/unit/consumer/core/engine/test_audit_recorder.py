@@ -108,7 +108,7 @@ def test_a_copy_that_comes_while_the_record_is_on_its_way_is_dropped() -> None:
     on = bench()
     on.give(delivery(0))
     finish_all(on)
-    on.engine.disconnected(0)
+    on.engine.on_disconnect(0)
     on.give(delivery(0))
     assert on.take_all() == []
     assert on.acknowledged() == []

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kodo_consumer.core.values.delay_schedule import JITTER
 from kodo_consumer.core.values.envelope import Delivery, Level, State
 from kodo_consumer.core.values.limit_policy import Quota
 from kodo_consumer.core.values.outcomes import DONE
-from kodo_consumer.core.values.policy import JITTER
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
 
@@ -115,7 +115,7 @@ def test_what_is_let_go_gives_its_share_back() -> None:
         bench.give(*(forged(number, FAR - 1, kodo_hop=1) for number in range(200)), level=B1)
         assert waiting_early(bench) == 200
         assert bench.engine.counts.hurried == 0
-        bench.engine.disconnected(lane_of(POLICY, B1, State.READY))
+        bench.engine.on_disconnect(lane_of(POLICY, B1, State.READY))
     assert waiting_early(bench) == 0
 
 

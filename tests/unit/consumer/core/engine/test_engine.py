@@ -281,7 +281,7 @@ def test_a_lost_connection_keeps_the_running_message_of_a_key_and_the_order_behi
     bench.give(delivery(1, key="a"), delivery(2, key="a"), delivery(3, key="b"))
     one, three = bench.take_all()
     bench.engine.finish(three, RetryAsked(4_000, "later"))
-    bench.engine.disconnected(4)
+    bench.engine.on_disconnect(4)
     assert bench.engine.check_invariants() == []
     bench.give(delivery(1, key="a"), delivery(2, key="a"), delivery(3, key="b"))
     (three_again,) = bench.take_all()
@@ -308,7 +308,7 @@ def test_on_a_lost_connection_what_has_not_started_is_let_go() -> None:
     bench.give(*(delivery(number, uid="a") for number in range(3)), delivery(9, uid="b"))
     running, failing = bench.take_all()
     bench.engine.finish(failing, FAILED)
-    bench.engine.disconnected(4)
+    bench.engine.on_disconnect(4)
     assert bench.engine.counts.released == 3
     assert bench.engine.check_invariants() == []
     bench.engine.finish(running, DONE)
@@ -322,7 +322,7 @@ def test_of_a_partition_whose_connection_is_lost_what_has_not_started_is_let_go_
     bench.give(*(delivery(number)._replace(entry=(7, number, number % 4)) for number in range(8)))
     running = bench.engine.take()
     assert running is not None
-    bench.engine.disconnected(4, "0")
+    bench.engine.on_disconnect(4, "0")
     assert bench.engine.counts.released == 1, "one of its two runs"
     assert len(bench.take_all()) == 6
     bench.give(*(delivery(number)._replace(entry=(7, number, 0)) for number in (0, 4)))
@@ -370,7 +370,7 @@ def test_a_timer_outlived_by_its_message_wakes_nobody() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
     bench.engine.finish(bench.take_one(), FAILED)
-    bench.engine.disconnected(4)
+    bench.engine.on_disconnect(4)
     bench.later(10)
     assert bench.take_all() == []
     assert bench.engine.check_invariants() == []

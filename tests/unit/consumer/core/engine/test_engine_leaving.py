@@ -232,7 +232,7 @@ def test_a_message_that_has_nowhere_to_go_is_told_and_holds_neither_payload_nor_
 def test_a_copy_of_a_message_that_is_parked_is_not_handled_again() -> None:
     bench = Bench(policy(in_place=()))
     refused_everywhere(bench, delivery(1))
-    bench.engine.disconnected(4)
+    bench.engine.on_disconnect(4)
     bench.give(delivery(1), delivery(2))
     (message,) = bench.take_all()
     assert message.id == "7:2:0:-1"

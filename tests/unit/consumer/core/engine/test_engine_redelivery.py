@@ -36,7 +36,7 @@ def test_a_batch_with_one_message_held_is_remembered_however_long_and_however_ma
         bench.engine.finish(message, DONE)
     bench.later(20)
     _numbers(bench)
-    bench.engine.disconnected(lane := third._in_flight.lane.lane.index)  # type: ignore[attr-defined]
+    bench.engine.on_disconnect(lane := third._in_flight.lane.lane.index)  # type: ignore[attr-defined]
     bench.give(*batch)
     assert bench.take_all() == []
     assert (_numbers(bench), bench.engine.counts.redelivered) == ([1_000, 1_001], 3)
@@ -56,7 +56,7 @@ def test_a_message_of_a_batch_that_was_let_go_is_handled_when_it_comes_again_and
     bench.engine.finish(second, DONE)
     bench.engine.finish(third, DependencyUnavailable("psp"))
     assert _numbers(bench) == [1_000, 1_001]
-    bench.engine.disconnected(second._in_flight.lane.lane.index)  # type: ignore[attr-defined]
+    bench.engine.on_disconnect(second._in_flight.lane.lane.index)  # type: ignore[attr-defined]
     assert bench.engine.check_invariants() == []
     bench.give(*batch)
     (again,) = bench.take_all()
@@ -95,7 +95,7 @@ def test_what_a_quota_set_aside_for_messages_that_a_lost_connection_takes_is_the
     bench.give(*messages)
     first = bench.engine.take()
     assert first is not None
-    bench.engine.disconnected(first._in_flight.lane.lane.index)  # type: ignore[attr-defined]
+    bench.engine.on_disconnect(first._in_flight.lane.lane.index)  # type: ignore[attr-defined]
     bench.engine.finish(first, DONE)
     bench.give(*messages[1:])
     handled = 1

@@ -237,7 +237,7 @@ def test_a_limiter_whose_signal_got_lost_is_looked_at_again() -> None:
     bench.give(delivery(3), state=State.PENDING)
     assert bench.take_all() == []
     bench.engine.finish(running, DONE)
-    bench.engine.disconnected(4)
+    bench.engine.on_disconnect(4)
     assert bench.take_all() == []
     bench.later(1)
     (message,) = bench.take_all()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kodo_consumer.core.values.delay_schedule import DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.limit_policy import Pace, Rate
-from kodo_consumer.core.values.policy import DelaySchedule, Policy
+from kodo_consumer.core.values.policy import Policy
 
 from tests.native.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.engine_bench import WAITS, Bench, delivery, policy

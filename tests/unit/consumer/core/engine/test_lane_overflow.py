@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from kodo_consumer.core.state_machine import ISOLATED_REASON, PUT_BACK_REASON
 from kodo_consumer.core.values.broker import Confirmed
+from kodo_consumer.core.values.delay_schedule import JITTER
 from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.values.outcomes import DONE
-from kodo_consumer.core.values.policy import JITTER, IsolationPolicy
+from kodo_consumer.core.values.policy import IsolationPolicy
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
@@ -195,7 +196,7 @@ def test_what_waits_to_be_put_back_is_released_with_its_lane() -> None:
     bench.engine.isolation.on_full(bench.clock.now())
     bench.later(0)
     bench.give(*(aside(number, 900) for number in range(bench.policy.max_early + 10)), level=B1)
-    bench.engine.disconnected(lane_of(bench.policy, B1, READY))
+    bench.engine.on_disconnect(lane_of(bench.policy, B1, READY))
     assert bench.engine.check_invariants() == []
     for _ in range(5):
         assert PUT_BACK_REASON not in reasons_of(bench)

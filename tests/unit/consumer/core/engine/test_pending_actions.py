@@ -37,8 +37,8 @@ class Stand:
         found = self.actions.collect(flush=flush)
         if found is None:
             return 0
-        assert self.actions.uncommitted
-        self.actions.done()
+        assert self.actions.has_uncommitted
+        self.actions.end_commit()
         return sum(len(tokens) for _, tokens in found.acks)
 
 
@@ -53,7 +53,7 @@ def test_while_work_goes_on_acknowledgements_are_gathered_up_to_a_number() -> No
     assert stand.collect() == 0
     stand.end(1)
     assert stand.collect() == 64
-    assert not stand.actions.uncommitted
+    assert not stand.actions.has_uncommitted
     stand.end(1)
     assert stand.collect(flush=True) == 1, "and go at once where there is nothing more to do"
 

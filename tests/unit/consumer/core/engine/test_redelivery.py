@@ -49,7 +49,7 @@ class Failover(Bench):
 
     def answer(self, named: Mapping[str, str] | None, *, ago: float = 0.0) -> None:
         """What the broker says, asked for some seconds ago."""
-        self.engine.answered(self.lane.lane.index, named, self.clock.now() - ago, self.emptied)
+        self.engine.on_active_consumers(self.lane.lane.index, named, self.clock.now() - ago, self.emptied)
 
     def answers(self, named: Mapping[str, str], seconds: float) -> None:
         """The same answer again and again."""
@@ -82,7 +82,7 @@ def test_nothing_starts_before_the_broker_has_named_the_worker_for_the_time_of_a
     bench.later(ASK_EVERY)
     bench.answer(BOTH)
     assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
-    bench.engine.disconnected(0)  # from one of the partitions, for less than a moment
+    bench.engine.on_disconnect(0)  # from one of the partitions, for less than a moment
     bench.give(at(0, 3))
     assert bench.handled() == ["7:3:0:-1"], "what comes later starts at once"
 
@@ -219,7 +219,7 @@ def test_a_partition_that_is_left_out_for_good_is_read_anew_should_it_come_back(
     assert bench.engine.context.effects.anew == []
     bench.answers(BOTH, HAND_OVER)
     assert bench.engine.context.effects.anew == [(0, "0")]
-    bench.engine.disconnected(0, "0")
+    bench.engine.on_disconnect(0, "0")
     bench.give(at(0, 3))
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:3:0:-1"]
@@ -323,7 +323,7 @@ def test_a_partition_whose_leftovers_do_not_come_out_is_read_anew_once_and_handl
     assert bench.engine.context.effects.anew == [(0, "0")]
     bench.give(at(0, 1))  # from before: it comes again
     bench.answers(BOTH, ASK_EVERY)
-    bench.engine.disconnected(0, "0")
+    bench.engine.on_disconnect(0, "0")
     bench.answer({"0": OTHER, "1": WE})  # while its consumer is a new one
     bench.give(at(0, 1), at(0, 2))
     bench.answers(BOTH, HAND_OVER)

@@ -210,7 +210,7 @@ def test_a_lane_whose_connection_breaks_lets_go_of_those_who_were_to_leave() -> 
     bench = _flooded(_policy(lookahead_messages=8_000))
     _full(bench)
     out = bench.published()
-    bench.engine.disconnected(0)
+    bench.engine.on_disconnect(0)
     for ticket, _ in out:
         bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.published() == []
@@ -259,7 +259,7 @@ def test_those_who_wait_at_a_limit_leave_as_well() -> None:
     assert len(bench.take_all()) == 2
     for _ in range(10):
         assert bench.take_all() == []
-    assert bench.engine.scheduler.limited > 400
+    assert bench.engine.scheduler.messages_at_limits > 400
     _full(bench)
     left = len(bench.published())
     assert left >= 600

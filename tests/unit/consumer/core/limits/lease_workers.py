@@ -94,7 +94,7 @@ class Borrowing:
             self.world.passed.append(self.world.now)
             self.world.at(self.world.now + takes, self._finish)
         if self.queue:
-            limiter.awaited(now)
+            limiter.on_wait(now)
             if (free := limiter.free_at(now)) < NEVER and free != self._set:
                 self._set = free
                 self.world.at(max(free - self.skew, self.world.now) + 0.001, self._woken)

@@ -77,10 +77,10 @@ def test_a_limiter_that_has_nothing_rings_when_somebody_waits_and_asks_for_all_w
     desk, limiter = _rate()
     assert limiter.free_at(0.0) == NEVER
     limiter.waiters = deque("xyz")
-    limiter.awaited(0.0)
+    limiter.on_wait(0.0)
     assert desk.rings == 1
     assert desk.leases.collect(0.0) == [LeaseRequest(limiter.name, RateSpec(0.1, 20), 4)]
-    limiter.awaited(0.01)
+    limiter.on_wait(0.01)
     assert desk.rings == 1, "it has just asked"
     assert desk.leases.accept([_tokens(limiter, 4)], 0.0, 0.02) == [limiter]
     assert desk.leases.due == pytest.approx(0.1)
@@ -97,7 +97,7 @@ def test_a_limiter_that_has_nothing_rings_when_somebody_waits_and_asks_for_all_w
 def test_tokens_are_used_in_time_or_never() -> None:
     desk, limiter = _rate()
     limiter.waiters = deque("x")
-    limiter.awaited(0.0)
+    limiter.on_wait(0.0)
     desk.grant(_tokens(limiter, 3, after=0.5, until=0.55))
     assert limiter.free_at(0.0) == 0.5
     assert not limiter.free(0.4)
@@ -110,7 +110,7 @@ def test_tokens_are_used_in_time_or_never() -> None:
 def test_tokens_that_nobody_uses_are_given_back() -> None:
     desk, limiter = _rate()
     limiter.waiters = deque("x")
-    limiter.awaited(0.0)
+    limiter.on_wait(0.0)
     desk.grant(_tokens(limiter, 3, until=9.0))
     limiter.waiters.clear()
     assert desk.leases.collect(0.3) == []
@@ -125,7 +125,7 @@ def test_tokens_that_nobody_uses_are_given_back() -> None:
 def test_who_would_wait_long_at_a_rate_is_told_a_moment_behind_all_who_wait() -> None:
     desk, limiter = _rate()
     limiter.waiters = deque("x")
-    limiter.awaited(0.0)
+    limiter.on_wait(0.0)
     desk.grant(LeaseGrant(limiter.name, sharers=5))
     assert (limiter.interval, limiter.burst) == (0.5, 4)
     leave = RerouteOptions(rate_after=10.0)
@@ -143,7 +143,7 @@ def test_a_full_quota_knows_when_it_has_room() -> None:
     desk, limiter = _quota()
     assert (limiter.slot(0.0), limiter.wait(0.0)) == (0.0, 0.0), "nobody knows yet"
     limiter.waiters = deque("x")
-    limiter.awaited(0.0)
+    limiter.on_wait(0.0)
     desk.grant(LeaseGrant(limiter.name, sharers=2, leaving=((20.0, 2), (40.0, 4))))
     assert (limiter.free_at(0.0), limiter.wait(0.0)) == (20.0, 20.0)
     slots = [desk.limits.reserve((limiter,), 0.0, RerouteOptions(quota=True), quota_taken=False) for _ in range(4)]
@@ -162,7 +162,7 @@ def test_a_full_quota_knows_when_it_has_room() -> None:
 def test_a_cap_opens_while_its_permits_last() -> None:
     desk, limiter = _cap()
     limiter.waiters = deque("xy")
-    limiter.awaited(0.0)
+    limiter.on_wait(0.0)
     assert desk.leases.collect(0.0) == [LeaseRequest(limiter.name, ConcurrencySpec(4), 2)]
     desk.leases.accept([LeaseGrant(limiter.name, permits=2, fair=2)], 0.0, 0.1)
     assert limiter.room(0.1) == 2
@@ -185,7 +185,7 @@ def test_a_cap_opens_while_its_permits_last() -> None:
 def test_an_idle_cap_gives_its_permits_back_and_is_forgotten() -> None:
     desk, limiter = _cap()
     limiter.waiters = deque("x")
-    limiter.awaited(0.0)
+    limiter.on_wait(0.0)
     desk.grant(LeaseGrant(limiter.name, permits=1, fair=1))
     limiter.waiters.clear()
     limiter.start(0.0)
@@ -207,7 +207,7 @@ def test_without_the_store_each_takes_its_part_and_says_so_later() -> None:
     assert isinstance(quota, LeasedQuota)
     for limiter in (rate, quota, cap):
         limiter.waiters = deque("x")
-        limiter.awaited(0.0)
+        limiter.on_wait(0.0)
     requests = desk.leases.collect(0.0)
     grants = [_tokens(rate, 5), _tokens(quota, 5), LeaseGrant(requests[2].name, permits=4, fair=4)]
     desk.leases.accept(grants, 0.0, 0.0)
@@ -225,7 +225,7 @@ def test_without_the_store_each_takes_its_part_and_says_so_later() -> None:
     assert desk.limits.reserve(desk.limiters, 1.0, RerouteOptions(rate_after=60.0), quota_taken=False).at == 1.0
     assert desk.limits.reserve(desk.limiters, 1.0, RerouteOptions(rate_after=60.0), quota_taken=False).at >= 61.0
     cap.finish()
-    cap.awaited(1.0)
+    cap.on_wait(1.0)
     rings = desk.rings
     assert desk.leases.come_back(2.0) == []
     assert desk.rings == rings
@@ -248,7 +248,7 @@ def test_other_limits_are_borrowed_of_from_then_on() -> None:
     assert isinstance(quota, LeasedQuota)
     assert isinstance(cap, LeasedCap)
     quota.waiters = deque("x")
-    quota.awaited(0.0)
+    quota.on_wait(0.0)
     desk.grant(LeaseGrant(quota.name, sharers=2, leaving=((20.0, 2),)))
     desk.limits.share_out(4)
     assert (rate.interval, rate.divided, quota.amount, cap.limit) == (0.1, (0.4, 5), 1, 1)

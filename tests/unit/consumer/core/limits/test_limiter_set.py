@@ -200,7 +200,7 @@ def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> Non
     assert [limits.limiters_of({"bucket": name}, "")[0] for name in "abc"] == own
     for properties in ({"bucket": "big"}, {}):  # named by the file; without the property
         assert limits.start(limits.limiters_of(properties, ""), 0.0, quota_taken=False) is None
-    assert (_kept(limits), limits.crowded) == (6, [QUOTA])
+    assert (_kept(limits), limits.crowded_limits) == (6, [QUOTA])
     (told,) = limits.prune(0.0)
     assert told == (
         "quota by bucket: more than 100,000 values in a window; all further ones share what is allowed to one"

@@ -92,7 +92,7 @@ def test_slots_kept_for_others_are_a_part_of_what_there_is() -> None:
 def test_it_never_falls_below_one() -> None:
     adaptive = Adaptive(4)
     for number in range(100):
-        adaptive.ended(0.1, 1, number, bad=True)
+        adaptive.on_end(0.1, 1, number, bad=True)
     assert adaptive.limit == 1
     assert adaptive.may_start(0)
     assert not adaptive.may_start(1)

@@ -36,7 +36,7 @@ def take(of: Bulkheads, lane: int, most: int = 100) -> int:
     """Starts as many of a lane as it may, and answers how many."""
     count = 0
     while count < most and of.may_start(lane):
-        of.started(lane)
+        of.on_start(lane)
         count += 1
     return count
 
@@ -57,7 +57,7 @@ def test_without_bulkheads_the_total_alone_counts() -> None:
     of = slots(2)
     assert not of.groups, "nobody asks it then"
     assert take(of, READY) == 2
-    assert of.ended(READY)
+    assert of.on_end(READY)
     assert take(of, FAILING) == 1
 
 
@@ -67,16 +67,16 @@ def test_a_maximum_holds_over_all_lanes_of_a_state() -> None:
     assert take(of, FAILING_2) == 3
     assert not of.may_start(FAILING)
     assert take(of, READY) == 24
-    assert of.ended(FAILING_2), "a lane was refused: it may start now"
+    assert of.on_end(FAILING_2), "a lane was refused: it may start now"
     assert of.may_start(FAILING)
-    assert not of.ended(READY), "nobody was refused since"
+    assert not of.on_end(READY), "nobody was refused since"
 
 
 def test_kept_slots_are_used_by_nobody_else_and_are_there_at_once() -> None:
     of = slots(8, Bulkhead(OF_L2, least=3))
     assert take(of, READY) == 5
     assert take(of, READY_2) == 3
-    of.ended(READY_2)
+    of.on_end(READY_2)
     assert not of.may_start(READY)
     assert of.may_start(FAILING_2)
 
@@ -84,7 +84,7 @@ def test_kept_slots_are_used_by_nobody_else_and_are_there_at_once() -> None:
 def test_a_state_with_more_than_its_minimum_gives_back_what_others_may_use_first() -> None:
     of = slots(4, Bulkhead(OF_L2, least=2))
     assert take(of, READY_2, 4) == 4
-    of.ended(READY_2)  # three run, two in slots that are kept
+    of.on_end(READY_2)  # three run, two in slots that are kept
     assert take(of, READY) == 1
 
 
@@ -92,7 +92,7 @@ def test_a_slot_kept_for_a_level_takes_over_a_run_of_its_other_lane() -> None:
     of = slots(4, Bulkhead(OF_L2, least=2))
     assert take(of, READY_2, 2) == 2
     assert take(of, FAILING_2, 2) == 2  # these have slots of all
-    of.ended(READY_2)
+    of.on_end(READY_2)
     assert take(of, READY, 4) == 1, "three of L2 run: one of them has a slot of all"
 
 
@@ -100,7 +100,7 @@ def test_a_lane_in_two_bulkheads_that_keep_slots_uses_those_of_both() -> None:
     of = slots(4, Bulkhead(RETRYING, least=2), Bulkhead(OF_L2, least=2))
     assert take(of, FAILING_2) == 4
     assert not of.may_start(READY)
-    of.ended(FAILING_2)
+    of.on_end(FAILING_2)
     assert not of.may_start(READY), "no slot is for all"
 
 
@@ -120,7 +120,7 @@ def test_other_bulkheads_count_at_once_for_what_runs() -> None:
     assert take(of, READY) == 0, "six of six slots that are for all are taken"
     assert take(of, READY_2) == 2
     for _ in range(3):
-        of.ended(FAILING)
+        of.on_end(FAILING)
     assert take(of, FAILING) == 1
 
 

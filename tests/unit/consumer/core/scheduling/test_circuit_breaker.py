@@ -138,43 +138,43 @@ def test_pauses_grow_to_half_a_minute() -> None:
 
 def test_what_started_before_the_pause_tells_nothing() -> None:
     breaker = _open()
-    assert not breaker.ended("u1", DONE, 0.4, 0.9)
+    assert not breaker.on_end("u1", DONE, 0.4, 0.9)
     assert breaker.may_start(0, 2.0)
-    assert not breaker.ended("u1", DONE, 0.4, 2.1)
-    breaker.started()
-    assert breaker.ended("u1", DONE, 2.0, 2.2)
+    assert not breaker.on_end("u1", DONE, 0.4, 2.1)
+    breaker.on_start()
+    assert breaker.on_end("u1", DONE, 2.0, 2.2)
     assert breaker.state is BreakerState.RESUMING
-    assert not breaker.ended("u2", FAILED, 0.4, 2.3)
+    assert not breaker.on_end("u2", FAILED, 0.4, 2.3)
 
 
 def test_a_few_start_at_once_when_it_resumes_and_more_failures_than_successes_open_it_again() -> None:
     breaker = _open()
     assert not breaker.may_start(0, 1.0)
     assert breaker.may_start(0, 2.0)
-    breaker.started()
-    breaker.ended("u1", DONE, 2.0, 2.1)
+    breaker.on_start()
+    breaker.on_end("u1", DONE, 2.0, 2.1)
     assert [breaker.may_start(running, 2.1) for running in (0, 1, 2)] == [True, True, False]
-    breaker.ended("u1", DONE, 2.1, 2.2)
+    breaker.on_end("u1", DONE, 2.1, 2.2)
     assert breaker.may_start(2, 2.2)
     for number in range(4):
         assert breaker.state is BreakerState.RESUMING
-        breaker.ended(f"u{number}", FAILED, 2.2, 2.3)
-    breaker.ended("u9", FAILED, 2.2, 2.3)
+        breaker.on_end(f"u{number}", FAILED, 2.2, 2.3)
+    breaker.on_end("u9", FAILED, 2.2, 2.3)
     assert breaker.state is BreakerState.OPEN
 
 
 def _open() -> Breaker:
     breaker = Breaker(4)
     for number in range(3):
-        assert not breaker.ended(NOBODY, PSP, 0.0, 0.1 * number)
-    assert breaker.ended(NOBODY, PSP, 0.0, 0.6)
+        assert not breaker.on_end(NOBODY, PSP, 0.0, 0.1 * number)
+    assert breaker.on_end(NOBODY, PSP, 0.0, 0.6)
     assert breaker.state is BreakerState.OPEN
     return breaker
 
 
 def test_counting_ends_after_a_minute_however_little_came() -> None:
     breaker = Breaker(4)
-    breaker.ended("u1", FAILED, 0.0, 0.0)
+    breaker.on_end("u1", FAILED, 0.0, 0.0)
     assert breaker.wants_all_outcomes
-    breaker.ended("u1", DONE, 60.0, 61.0)
+    breaker.on_end("u1", DONE, 60.0, 61.0)
     assert not breaker.wants_all_outcomes

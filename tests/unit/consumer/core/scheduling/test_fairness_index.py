@@ -158,7 +158,7 @@ def test_labels_are_for_the_busiest_and_no_count_goes_back() -> None:
 
 def _watch(bench: Bench, meter: Meter) -> TenantWatch:
     watch = TenantWatch(bench.policy, bench.engine.lanes, meter, bench.clock, 5)
-    watch.look(Counter())
+    watch.step(Counter())
     return watch
 
 
@@ -169,7 +169,7 @@ def test_a_window_tells_quiet_tenants_from_noisy_ones() -> None:
     quiet = [delivery(1_000 + n, uid=f"q{n % 9}")._replace(publish_time=START_WALL) for n in range(9)]
     bench.give(*flood, *quiet, level=L1)
     bench.clock.advance(2.0)
-    watch.look(Counter())
+    watch.step(Counter())
     assert watch.fairness.noisy == 1
     assert watch.fairness.oldest_quiet == 2.0
     assert watch.waiting["flood"] == 600
@@ -178,7 +178,7 @@ def test_a_window_tells_quiet_tenants_from_noisy_ones() -> None:
         assert message is not None
         bench.engine.finish(message, DONE)
     bench.clock.advance(2.0)
-    watch.look(Counter())
+    watch.step(Counter())
     assert watch.fairness.oldest_quiet == 0.0  # all nine had their turn
     assert watch.fairness.even.worst == pytest.approx(1.0)
     assert watch.labels.totals["flood"] == 291
@@ -188,13 +188,13 @@ def test_looks_are_not_taken_more_often_than_once_a_second_nor_without_a_tenant_
     bench, meter = _metered()
     watch = _watch(bench, meter)
     bench.give(delivery(1, uid="a"), level=L1)
-    watch.look(Counter())
+    watch.step(Counter())
     assert not watch.waiting
     nobody = Bench(policy())
     meter = Meter(nobody.policy, ManualClock(), Random(0))
     plain = TenantWatch(nobody.policy, nobody.engine.lanes, meter, nobody.clock, 5)
     nobody.give(delivery(1), level=L1)
-    plain.look(Counter())
+    plain.step(Counter())
     assert not plain.waiting
 
 
@@ -204,7 +204,7 @@ def test_a_window_that_says_nothing_for_a_minute_is_begun_anew() -> None:
     bench.give(*(delivery(number, uid=f"u{number}") for number in range(50)), level=L1)
     for _ in range(70):
         bench.clock.advance(1.0)
-        watch.look(Counter())
+        watch.step(Counter())
     assert watch.fairness.even == EVEN
     assert watch._before[4].keys() == {f"u{number}" for number in range(50)}
 
@@ -222,10 +222,10 @@ def test_reasons_beyond_so_many_are_counted_as_one() -> None:
 def _looks(watch: TenantWatch, running: dict[str, int]) -> int:
     """Until the pass is over."""
     looks = 1
-    watch.look(Counter(running))
+    watch.step(Counter(running))
     while watch.under_way:
         looks += 1
-        watch.look(Counter(running))
+        watch.step(Counter(running))
     return looks
 
 
@@ -267,7 +267,7 @@ def test_a_pass_that_is_under_way_keeps_the_figures_of_the_one_before(monkeypatc
     watch = _watch(bench, meter)
     bench.give(*(delivery(number, uid=f"u{number}") for number in range(25)))
     bench.clock.advance(1.0)
-    watch.look(Counter())
+    watch.step(Counter())
     assert (watch.under_way, watch.waiting.total()) == (True, 0)
     _looks(watch, {})
     assert watch.waiting.total() == 25
@@ -286,6 +286,6 @@ def test_tenants_that_are_alike_may_be_told_as_one(rows: list[tuple[int, int, bo
     if one is not None and other is not None:
         assert one.jain == pytest.approx(other.jain)
         assert one.worst == pytest.approx(other.worst)
-    backlogged = sum(tally.backlogged for tally in single.values())
+    backlogged = sum(tally.is_backlogged for tally in single.values())
     if backlogged and says_nothing(sum(tally.served for tally in single.values()), backlogged):
         assert one is None

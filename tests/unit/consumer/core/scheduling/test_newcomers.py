@@ -169,7 +169,7 @@ def test_a_newcomer_whose_first_handler_shows_it_quick_waits_among_the_quick_one
     ring.push("other", 2)
     assert ring.waiting(frozenset({"other", "nobody"})) == (0, 1)
     queue.slow = False
-    ring.recovered(queue)
+    ring.on_recovery(queue)
     assert (ring.quick.count, len(ring.newcomers)) == (1, 1)
     ring.clear()
     assert (len(ring), len(ring.newcomers)) == (0, 0)

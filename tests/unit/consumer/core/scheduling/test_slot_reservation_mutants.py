@@ -32,10 +32,10 @@ def _outage(customers: int = 50, place: tuple[Level, State] = RETRYING, **change
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
-    "no head-room": (SlotReservation, "_needed", lambda _self: 0, _outage()),
-    "head-room of every slot": (SlotReservation, "_needed", lambda self: self.total - 1, _outage()),
+    "no head-room": (SlotReservation, "_headroom_needed", lambda _self: 0, _outage()),
+    "head-room of every slot": (SlotReservation, "_headroom_needed", lambda self: self.total - 1, _outage()),
     "head-room of one slot whatever the load": (QuickLoad, "slots_needed", lambda _self, _total: 1, _outage()),
-    "a load that is never measured": (QuickLoad, "ended", lambda _self, _lasted: None, _outage()),
+    "a load that is never measured": (QuickLoad, "on_end", lambda _self, _lasted: None, _outage()),
     "ten times the slots needed": (quick_load, "_WAIT", 0.001, _outage()),
     "slow ones never barred": (SlotReservation, "_may_start_slow", lambda *_, **__: True, _outage()),
     "newcomers never barred": (SlotReservation, "_may_start_newcomer", lambda *_: True, _outage()),

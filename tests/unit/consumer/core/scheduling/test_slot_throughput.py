@@ -53,8 +53,8 @@ def test_the_load_without_a_tenant_is_that_of_the_others() -> None:
     load.measure(0.0)
     for second in range(6):
         for _ in range(10):
-            load.ended(0.1)  # one slot of the others
-            load.ended(0.2)  # two of the tenant
+            load.on_end(0.1)  # one slot of the others
+            load.on_end(0.2)  # two of the tenant
         assert load.measure(second + 1.0)
     before = load.slots_needed(64)
     load.forget(12.0, since=0.0, now=6.0)
@@ -67,7 +67,7 @@ def test_what_a_tenant_brought_in_the_present_window_does_not_count_either() -> 
     load = QuickLoad()
     load.forget(1.0, since=-1.0, now=0.0)  # nothing was measured yet
     load.measure(0.0)
-    load.ended(0.9)
+    load.on_end(0.9)
     load.forget(0.9, since=0.0, now=0.9)
     load.measure(1.0)
     assert load.slots_needed(64) == 1

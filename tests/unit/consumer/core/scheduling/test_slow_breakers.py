@@ -199,9 +199,9 @@ def test_the_rate_counts_what_ended_lately_and_what_runs() -> None:
     rate = SlowCallRate()
     assert rate.slow_tenants({}, 0.0) == []
     for slow in (True, False):
-        rate.ended("half", slow=slow)
-        rate.ended("mostly", slow=True)
-    rate.ended("seldom", slow=False)
+        rate.on_end("half", slow=slow)
+        rate.on_end("mostly", slow=True)
+    rate.on_end("seldom", slow=False)
     assert rate.slow_tenants({}, 1.0) == ["mostly"]
     assert rate.slow_tenants({"half": 1, "hangs": 3}, 2.0) == ["hangs", "half", "mostly"]
     assert rate.slow_tenants({}, 12.0) == ["mostly"], "in the window before"

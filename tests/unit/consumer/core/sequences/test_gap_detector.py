@@ -69,12 +69,12 @@ def test_a_hole_is_told_once_when_it_has_been_open_long_enough() -> None:
     gaps = Gaps(BEFORE)
     for number in (1, 2, 5, 6, 9):
         assert gaps.see(str(Number(RUN, 0, number))) is NumberCheck.NEW
-    assert gaps.look(0.0) == []
+    assert gaps.check(0.0) == []
     gaps.see(str(Number(RUN, 0, 4)))
-    assert gaps.look(GRACE - 1) == []
-    assert gaps.look(GRACE) == [Hole(RUN, 0, 3, 3), Hole(RUN, 0, 7, 8)]
+    assert gaps.check(GRACE - 1) == []
+    assert gaps.check(GRACE) == [Hole(RUN, 0, 3, 3), Hole(RUN, 0, 7, 8)]
     assert (gaps.lost, _missing(gaps)) == (3, 0)
-    assert gaps.look(GRACE * 3) == []
+    assert gaps.check(GRACE * 3) == []
     assert gaps.see(str(Number(RUN, 0, 7))) is NumberCheck.NEW, "late is not doubled"
     assert gaps.see(str(Number(RUN, 0, 5))) is NumberCheck.DOUBLED
 
@@ -84,8 +84,8 @@ def test_the_end_of_a_run_shows_by_its_mark() -> None:
     gaps.see(str(Number(RUN, 0, 1)))
     assert gaps.see(str(ProducerWatermark(RUN, 0, 4, ((2, 2),), end=True))) is NumberCheck.MARK
     assert _holes(gaps) == [Hole(RUN, 0, 3, 4)]
-    gaps.look(0.0)
-    assert [hole.size for hole in gaps.look(GRACE)] == [2]
+    gaps.check(0.0)
+    assert [hole.size for hole in gaps.check(GRACE)] == [2]
     assert gaps._counts == {}, "a run that is over is forgotten"
 
 
@@ -136,10 +136,10 @@ def test_a_producer_that_uses_every_second_number_fills_no_memory_and_every_hole
     for number in range(2, 40_001, 2):
         assert gaps.see(str(Number(RUN, 0, number))) is NumberCheck.NEW
         if number % 2_000 == 0:
-            lost += gaps.look(float(number / 2_000))
+            lost += gaps.check(float(number / 2_000))
             assert _ranges(gaps) <= 2_100
     assert gaps.see(str(Number(RUN, 0, 40_000))) is NumberCheck.DOUBLED
-    lost += gaps.look(GRACE * 3)
+    lost += gaps.check(GRACE * 3)
     assert gaps.lost == sum(hole.size for hole in lost) == 20_000
     assert (lost[0], lost[-1], _missing(gaps)) == (Hole(RUN, 0, 1, 1), Hole(RUN, 0, 39_999, 39_999), 0)
 
@@ -150,7 +150,7 @@ def test_many_runs_with_holes_fill_no_memory_together(monkeypatch: pytest.Monkey
     for number in range(2, 200, 2):
         for partition in range(50):
             gaps.see(str(Number(RUN, partition, number)))
-    gaps.look(0.0)
+    gaps.check(0.0)
     assert _ranges(gaps) <= 50 * (2 + 3)
 
 
@@ -160,7 +160,7 @@ def test_numbers_that_are_not_due_fill_no_memory() -> None:
     for number in range(4_998, 0, -2):  # of before the reader came
         gaps.see(str(Number(RUN, 0, number)))
     gaps.see(str(ProducerWatermark(RUN, 0, 5_000, tuple((number, number) for number in range(1, 9_000, 2)))))
-    gaps.look(0.0)
+    gaps.check(0.0)
     assert (_ranges(gaps), _missing(gaps)) == (1_001, 0)
 
 
@@ -227,16 +227,16 @@ def test_only_first_hops_count() -> None:
     counts = Counts()
     sole = GapMonitor(BEFORE, counts)
     ready, retrying = (lane for lane in policy().lanes if lane.name in ("L1/ready", "L1/retrying"))
-    sole.received(delivery(1), ready)
-    sole.received(delivery(1, **{"kodo-hop": "1"}), ready)
-    sole.received(delivery(1, **{"kodo-recall": "r"}), ready)
-    sole.received(delivery(2), retrying)
-    sole.received(delivery(3), ready)
-    sole.received(Delivery(9, "(1,9,-1,-1)", b"x", {}, "", "", 0, 0), ready)
-    assert sole.look(0.0) == []
-    assert sole.look(GRACE) == [f"1 message of producer run {RUN}, partition 0, never came: numbers 2 to 2"]
+    sole.on_message(delivery(1), ready)
+    sole.on_message(delivery(1, **{"kodo-hop": "1"}), ready)
+    sole.on_message(delivery(1, **{"kodo-recall": "r"}), ready)
+    sole.on_message(delivery(2), retrying)
+    sole.on_message(delivery(3), ready)
+    sole.on_message(Delivery(9, "(1,9,-1,-1)", b"x", {}, "", "", 0, 0), ready)
+    assert sole.check(0.0) == []
+    assert sole.check(GRACE) == [f"1 message of producer run {RUN}, partition 0, never came: numbers 2 to 2"]
     assert (counts.missing, counts.duplicated) == (1, 0)
-    sole.disconnected(BEFORE)
+    sole.on_disconnect(BEFORE)
     assert _missing(sole.gaps) == 0
 
 
@@ -244,9 +244,9 @@ def test_of_many_holes_the_first_are_told_one_by_one() -> None:
     sole = GapMonitor(BEFORE, Counts())
     (ready, *_) = (lane for lane in policy().lanes if lane.name == "L1/ready")
     for number in range(2, 61, 2):
-        sole.received(delivery(number), ready)
-    sole.look(0.0)
-    told = sole.look(GRACE)
+        sole.on_message(delivery(number), ready)
+    sole.check(0.0)
+    told = sole.check(GRACE)
     assert len(told) == 11
     assert told[9].endswith("never came: numbers 19 to 19")
     assert told[10] == "20 other messages never came, in 20 places"
@@ -265,6 +265,6 @@ def test_a_sequence_of_losses_is_counted_over_many_runs() -> None:
                 gaps.see(text)
         for mark in numbering.marks(end=True):
             gaps.see(str(mark))
-    gaps.look(0.0)
-    assert sum(hole.size for hole in gaps.look(GRACE)) == lost == gaps.lost
+    gaps.check(0.0)
+    assert sum(hole.size for hole in gaps.check(GRACE)) == lost == gaps.lost
     assert gaps._counts == {}

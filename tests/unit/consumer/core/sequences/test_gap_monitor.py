@@ -17,7 +17,7 @@ def test_a_sole_reader_raises_an_alarm_for_a_number_that_never_came() -> None:
     bench.later(1.0)
     bench.later(600.0)
     assert bench.engine.gap_monitor is not None
-    bench.engine.disconnected(0)
+    bench.engine.on_disconnect(0)
     assert "missing" in bench.alarms()
 
 

@@ -25,7 +25,7 @@ def test_without_a_valid_answer_nothing_starts_with_an_alarm_and_then_a_hand_ove
     assert bench.alarms() == ["active"]
     assert bench.take_all() == []
     bench.answer(BOTH)
-    bench.engine.disconnected(0)
+    bench.engine.on_disconnect(0)
     bench.give(*(at(0, number) for number in range(1, 3)))
     bench.answers(BOTH, HAND_OVER - ASK_EVERY)
     assert bench.take_all() == []
@@ -64,7 +64,7 @@ def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all
     bench.answers({"0": WE}, HAND_OVER + ASK_EVERY)
     assert bench.take_all() == []
     assert bench.engine.context.effects.anew == [(0, "0")], "once"
-    bench.engine.disconnected(0, "0")
+    bench.engine.on_disconnect(0, "0")
     bench.give(at(0, 0), *(at(0, number) for number in range(15, 20)))  # what the other one left
     bench.engine.finish(running, DONE)
     bench.answers({"0": WE}, ASK_EVERY)
@@ -92,7 +92,7 @@ def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> No
     bench = Failover()
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1), at(1, 2))
-    bench.engine.disconnected(0, "0")
+    bench.engine.on_disconnect(0, "0")
     assert bench.handled() == ["7:2:1:-1"]
     for number in range(3, 60):
         bench.later(ASK_EVERY)
@@ -100,7 +100,7 @@ def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> No
         bench.give(at(1, number))
         assert bench.handled() == [f"7:{number}:1:-1"], "at each moment"
     assert bench.alarms() == ["active"] * 54, "told while it lasts"
-    bench.engine.disconnected(0, "0")  # its consumer is a new one
+    bench.engine.on_disconnect(0, "0")  # its consumer is a new one
     bench.give(at(0, 1))
     bench.answers({"0": WE, "1": WE}, HAND_OVER)
     assert bench.handled() == ["7:1:0:-1"]

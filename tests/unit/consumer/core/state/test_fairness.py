@@ -195,7 +195,7 @@ def test_whatever_happens_to_a_ring_everybody_who_waits_has_a_turn_in_it(seed: i
                 ring.remember(queue)
             case 7 if queue is not None and queue.slow:
                 queue.slow = False
-                ring.recovered(queue)
+                ring.on_recovery(queue)
             case 8:
                 ring.take_excess(tenant, 1)
                 ring.reweigh({tenant: 2})

@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from kodo_consumer.core.engine.publishing import jittered
+from kodo_consumer.core.engine.publishing import add_jitter
 from kodo_consumer.core.upkeep.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
+from kodo_consumer.core.values.delay_schedule import JITTER, DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
-from kodo_consumer.core.values.policy import JITTER, DelaySchedule, Policy
+from kodo_consumer.core.values.policy import Policy
 
 from kodoctl.topology.model.policies import DelayedDelivery
 from tests.unit.consumer.engine_bench import L1, policy, topic
@@ -48,11 +49,11 @@ def test_waits_and_their_jitter_stay_within_what_the_broker_keeps(longest: int, 
 
 def test_a_wait_of_up_to_five_seconds_has_no_jitter_and_a_longer_one_up_to_three_seconds() -> None:
     rng = Random(1)
-    assert {jittered(due, 1_000, rng) for due in [6_000] * 50} == {6_000}
-    late = [jittered(6_001, 1_000, rng) or 0 for _ in range(50)]
+    assert {add_jitter(due, 1_000, rng) for due in [6_000] * 50} == {6_000}
+    late = [add_jitter(6_001, 1_000, rng) or 0 for _ in range(50)]
     assert len(set(late)) > 10
     assert 6_001 <= min(late) <= max(late) < 6_001 + JITTER
-    assert jittered(None, 1_000, rng) is None
+    assert add_jitter(None, 1_000, rng) is None
 
 
 def test_waits_that_are_cut_are_told_once_for_all_topics() -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from kodo_consumer.core.upkeep.override_state import (
     OverrideListener,
+    apply_overrides,
     paused_lanes,
     paused_tenants,
-    steered,
     why_not_followed,
 )
 from kodo_consumer.core.values.broker import LaneStats
@@ -166,20 +166,22 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
         order(OverrideKind.LIMIT, limit="quota", by="uid", to="9/d"),
     ]
     assert [why_not_followed(one, FAIR) for one in orders] == [""] * 6
-    found = steered(FAIR, orders)
+    found = apply_overrides(FAIR, orders)
     assert found.tenant_weights == {"u1": 3}
     rate, cap, quota = found.limits
     assert rate == replace(RATE, pace=Pace(5, 1_000, 5), overrides={"u1": Pace(10, 1_000, 10)})
     assert cap == replace(CAP, limit=8)
     assert quota == replace(QUOTA, amount=9, period=86_400_000, overrides={"u2": (7, 3_600_000)})
     by_uid = replace(FAIR, limits=(Concurrency("uid", 2, shared=False),))
-    [cap] = steered(by_uid, [order(OverrideKind.LIMIT, limit="concurrency", by="uid", value="u1", to="1")]).limits
+    [cap] = apply_overrides(
+        by_uid, [order(OverrideKind.LIMIT, limit="concurrency", by="uid", value="u1", to="1")]
+    ).limits
     assert cap == Concurrency("uid", 2, shared=False, overrides={"u1": 1})
     lanes = LaneSet((State.RETRYING,), (L2,))
     several = replace(FAIR, limits=(CAP, replace(CAP, within=lanes)))
     within = order(OverrideKind.LIMIT, limit="concurrency", within="L2/retrying", to="8")
     assert why_not_followed(within, several) == ""
-    assert steered(several, [within]).limits == (CAP, replace(CAP, within=lanes, limit=8))
+    assert apply_overrides(several, [within]).limits == (CAP, replace(CAP, within=lanes, limit=8))
     assert why_not_followed(within, FAIR) == (
         "no limits of this kind and property in L2/retrying; there is rate by uid, concurrency by none, quota by uid"
     )
@@ -278,13 +280,13 @@ def test_an_order_is_followed_as_soon_as_the_file_has_what_it_names_and_no_longe
     desk = Desk(replace(FAIR, limits=()))
     cap = order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s")
     desk.read(printed([cap]))
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told == []
     desk.of = replace(FAIR, limits=(RATE,))
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told == [(cap,)]
     desk.of = replace(FAIR, limits=(RATE, RATE))
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told == [(cap,), ()]
 
 
@@ -297,10 +299,10 @@ def test_waiting_lanes_rest_until_orders_are_read_once_for_half_a_minute_at_most
     assert paused_lanes(of, desk.told[-1]) == waiting
     desk.orders(of.ground_lane, None)
     desk.clock.advance(29.9)
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert len(desk.told) == 1, "they were not read since"
     desk.clock.advance(0.1)
-    desk.orders.look()
+    desk.orders.drop_expired()
     assert desk.told[-1] == ()
     for value in (None, printed([order(OverrideKind.PAUSE, lane="L1/retrying")])):
         desk = Desk(of)

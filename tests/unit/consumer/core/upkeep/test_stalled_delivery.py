@@ -44,7 +44,7 @@ class Watch:
     def sent(self, due_in: float) -> None:
         """This worker sends a message to the lane's topic."""
         due = self.clock.wall() + round(due_in * 1000)
-        self.dues.sent(Outgoing(self.lane.topic, b"", {}, deliver_at=due))
+        self.dues.add(Outgoing(self.lane.topic, b"", {}, deliver_at=due))
 
 
 @pytest.fixture
@@ -157,11 +157,11 @@ def test_what_cannot_be_read_is_no_sign_of_anything(watch: Watch) -> None:
 
 def test_dues_are_remembered_by_the_second_forgotten_when_past_and_bounded() -> None:
     dues = DueTimes()
-    dues.sent(Outgoing("t", b"", {}))
+    dues.add(Outgoing("t", b"", {}))
     assert not dues.any_between("t", 0, 1e12)
     start = START_WALL // 1000
     for second in range(10_000):
-        dues.sent(Outgoing("t", b"", {}, deliver_at=START_WALL + 1000 * second))
+        dues.add(Outgoing("t", b"", {}, deliver_at=START_WALL + 1000 * second))
     assert len(dues._of["t"]) == 4_096
     assert dues.any_between("t", start + 5, start + 6)
     assert not dues.any_between("t", start - 9, start)

@@ -50,8 +50,8 @@ def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_
     plain = headers.replace(
         due=None, reserved=None, quota_taken=False, error=None, error_stack=None, routes=0, backup=0
     )
-    assert headers.replace(hop=0).unmoved == plain.replace(hop=0)
-    assert headers.replace(hop=headers.hop + 1).unmoved == headers.replace(hop=headers.hop + 1)
+    assert headers.replace(hop=0).unmoved_part == plain.replace(hop=0)
+    assert headers.replace(hop=headers.hop + 1).unmoved_part == headers.replace(hop=headers.hop + 1)
 
 
 def test_a_message_without_control_properties_is_fresh() -> None:

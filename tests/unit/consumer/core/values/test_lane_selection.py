@@ -49,7 +49,9 @@ def test_levels_states_and_lanes_are_selected_and_left_out(text: str, read: list
     assert sum(lane.share for lane in found.lanes) == pytest.approx(1)
     assert {(lane.weight, lane.share) for lane in found.unread} <= {(0, 0.0)}
     assert found.ground_lane.name == "L1/ready"
-    assert (found.targets, found.written) == (policy().targets, policy().written), "messages still go everywhere"
+    assert (found.targets, found.written_topics) == (policy().targets, policy().written_topics), (
+        "messages still go everywhere"
+    )
 
 
 def test_without_a_selection_nothing_changes() -> None:

@@ -47,19 +47,19 @@ def test_the_reason_says_how_often() -> None:
 def test_a_pool_counts_crashes_until_the_handler_comes_to_an_end() -> None:
     crashes = Crashes()
     assert crashes.standing("a") is PoisonState.CLEAR
-    assert [crashes.crashed("a").standing for _ in range(2)] == [PoisonState.SUSPECT] * 2
+    assert [crashes.on_crash("a").standing for _ in range(2)] == [PoisonState.SUSPECT] * 2
     assert crashes.standing("a") is PoisonState.SUSPECT
-    assert crashes.crashed("a") == Judgement(PoisonState.POISON, 3)
-    crashes.ended("a")
-    crashes.ended("a")
+    assert crashes.on_crash("a") == Judgement(PoisonState.POISON, 3)
+    crashes.on_end("a")
+    crashes.on_end("a")
     assert crashes.standing("a") is PoisonState.CLEAR
-    assert crashes.crashed("a") == Judgement(PoisonState.SUSPECT, 1)
+    assert crashes.on_crash("a") == Judgement(PoisonState.SUSPECT, 1)
 
 
 def test_of_very_many_the_oldest_are_forgotten() -> None:
     crashes = Crashes()
     for number in range(10_001):
-        crashes.crashed(str(number))
+        crashes.on_crash(str(number))
     assert crashes.standing("0") is PoisonState.CLEAR
     assert crashes.standing("1") is PoisonState.SUSPECT
 
@@ -67,20 +67,20 @@ def test_of_very_many_the_oldest_are_forgotten() -> None:
 def test_while_suspects_are_expected_messages_are_taken_one_by_one() -> None:
     solitude = SoloRun(4)
     assert [solitude.room(out, 0.0) for out in (0, 3, 4, 5)] == [4, 1, 0, 0]
-    solitude.met("a", 0.0)
-    solitude.met("b", 0.0)
+    solitude.on_suspect("a", 0.0)
+    solitude.on_suspect("b", 0.0)
     assert [solitude.room(out, 0.0) for out in (0, 1, 4)] == [1, 0, 0]
-    solitude.settled("a")
-    solitude.settled("a")
+    solitude.on_end("a")
+    solitude.on_end("a")
     assert solitude.room(0, 0.0) == 1
-    solitude.settled("b")
+    solitude.on_end("b")
     assert solitude.room(0, 0.0) == 4
 
 
 def test_a_suspect_that_does_not_come_again_is_somebody_elses() -> None:
     solitude = SoloRun(4)
-    solitude.met("a", 0.0)
-    solitude.met("a", 20.0)
+    solitude.on_suspect("a", 0.0)
+    solitude.on_suspect("a", 20.0)
     assert solitude.room(0, 50.0) == 1
     assert solitude.room(0, 50.1) == 4
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kodo_consumer.core.values.delay_schedule import JITTER, MAX_MEMORY_WAIT, DelaySchedule
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
-from kodo_consumer.core.values.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, DelaySchedule
+from kodo_consumer.core.values.policy import MAX_RATE_DUE
 
 from kodoctl.topology import defaults
 from tests.unit.consumer.engine_bench import policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kodo_consumer.core.upkeep.override_state import steered, why_not_followed
+from kodo_consumer.core.upkeep.override_state import apply_overrides, why_not_followed
 from kodo_consumer.core.values.envelope import Level, State
 from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.values.slot_overrides import bulkheads_with
@@ -47,23 +47,23 @@ def test_a_minimum_that_the_file_has_since_an_order_for_fewer_slots_keeps_none_t
     bench = Bench(policy(concurrency=8, reserves_slots=False, bulkheads=(Bulkhead(LaneSet((), (L2,)), 8, 5),)))
     bench.give(*(delivery(number) for number in range(20)))
     bench.give(*(delivery(100 + number) for number in range(20)), level=L2)
-    bench.engine.apply_policy(steered(bench.policy, [order("L2", "max 2")]))
+    bench.engine.apply_policy(apply_overrides(bench.policy, [order("L2", "max 2")]))
     assert len(bench.take_all()) == 8
 
 
 def test_other_orders_change_no_bulkhead_and_later_ones_count_on_top() -> None:
     pause = Override(OverrideKind.PAUSE, 1, 2, "ann@desk", tenant="u1")
-    assert steered(MADE, [pause]).bulkheads == MADE.bulkheads
+    assert apply_overrides(MADE, [pause]).bulkheads == MADE.bulkheads
     both = [order("retrying", "max 2"), order("L2", "min 1")]
-    assert [str(one) for one in steered(MADE, both).bulkheads] == ["retrying max 2 min 1", "L2 min 1"]
+    assert [str(one) for one in apply_overrides(MADE, both).bulkheads] == ["retrying max 2 min 1", "L2 min 1"]
 
 
 def test_a_worker_with_other_slots_takes_an_order_in_proportion() -> None:
-    processes = HandlerSpec(print, processes=4).scheduled(MADE, Hooks())
+    processes = HandlerSpec(print, processes=4).policy_for_worker(MADE, Hooks())
     assert [str(one) for one in bulkheads_with(processes, [order("retrying", "max 16 min 8")])] == [
         "retrying max 2 min 1"
     ]
-    batches = HandlerSpec(print, batching=Batching(10, 0.001)).scheduled(MADE, Hooks())
+    batches = HandlerSpec(print, batching=Batching(10, 0.001)).policy_for_worker(MADE, Hooks())
     assert [str(one) for one in bulkheads_with(batches, [order("retrying", "max 2")])] == ["retrying max 20 min 10"]
 
 
@@ -77,7 +77,7 @@ def test_lanes_that_are_not_there_are_named_with_those_that_are() -> None:
 def test_an_order_counts_from_the_next_start_on() -> None:
     bench = Bench(policy(concurrency=8, reserves_slots=False))
     bench.give(*(delivery(number) for number in range(20)), level=L2)
-    bench.engine.apply_policy(steered(bench.policy, [order("L2", "max 3")]))
+    bench.engine.apply_policy(apply_overrides(bench.policy, [order("L2", "max 3")]))
     assert len(bench.take_all()) == 3
     bench.engine.apply_policy(bench.policy)
     assert len(bench.take_all()) == 17

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.upkeep.move_orders import share_lines
-from kodo_consumer.core.upkeep.override_state import steered, why_not_followed
+from kodo_consumer.core.upkeep.override_state import apply_overrides, why_not_followed
 from kodo_consumer.core.values.broker import Confirmed
 from kodo_consumer.core.values.envelope import FRESH, Level, State
 from kodo_consumer.core.values.limit_policy import Concurrency, Quota
@@ -35,7 +35,7 @@ def order(to: str = "L2", tenant: str = "u1", waiting: str = "", why: str = "psp
 
 def moved(*orders: Override, of: Policy = FAIR) -> Bench:
     bench = Bench(of)
-    bench.engine.apply_policy(steered(of, orders))
+    bench.engine.apply_policy(apply_overrides(of, orders))
     return bench
 
 
@@ -60,11 +60,11 @@ def test_a_first_receipt_goes_to_the_level_and_is_handled_there() -> None:
 
 
 def test_the_record_names_who_ordered_it_and_why() -> None:
-    move = steered(FAIR, [order()]).moves["u1"]
+    move = apply_overrides(FAIR, [order()]).moves["u1"]
     assert move == TenantMove(L2, START_WALL, waiting=True, name=move.name)
     assert move.name.startswith("moved by hand by ann@desk until 20")
     assert move.name.endswith(": psp is down")
-    assert not steered(FAIR, [order(why="")]).moves["u1"].name.endswith(": ")
+    assert not apply_overrides(FAIR, [order(why="")]).moves["u1"].name.endswith(": ")
 
 
 @pytest.mark.parametrize("state", [State.RETRYING, State.PENDING, State.BLOCKING])
@@ -145,7 +145,7 @@ def test_what_is_queued_or_waits_at_a_limit_goes_at_once_and_nothing_is_lost() -
     running = bench.take_all()
     assert Counter(message.tenant for message in running) == {"u1": 1, "u2": 1}
     assert any(lane.lane.state is State.READY for lane in bench.engine.lanes)
-    bench.engine.apply_policy(steered(of, [order()]))
+    bench.engine.apply_policy(apply_overrides(of, [order()]))
     assert bench.engine.check_invariants() == []
     assert len(store_all(bench)) == 19
     assert bench.engine.check_invariants() == []
@@ -164,10 +164,10 @@ def test_what_is_queued_or_waits_at_a_limit_goes_at_once_and_nothing_is_lost() -
 def test_a_flood_leaves_in_parts_and_what_was_released_meanwhile_does_not() -> None:
     bench = Bench(FAIR)
     bench.give(*(delivery(number, uid="u1") for number in range(4_100)))
-    bench.engine.apply_policy(steered(FAIR, [order()]))
+    bench.engine.apply_policy(apply_overrides(FAIR, [order()]))
     assert len(bench.engine.queued_moves) == 100
     assert bench.engine.check_invariants() == []
-    bench.engine.apply_policy(steered(FAIR, [order(), order(tenant="u2")]))
+    bench.engine.apply_policy(apply_overrides(FAIR, [order(), order(tenant="u2")]))
     bench.engine.drain()
     assert len(bench.engine.queued_moves) == 0
     assert len(store_all(bench)) == 4_000
@@ -210,12 +210,14 @@ def test_orders_that_can_be_followed_are_and_others_change_nothing() -> None:
     assert why_not_followed(order("S1"), replace(FAIR, **own)) == ""
     assert why_not_followed(order("L2"), replace(FAIR, **own)) == "", "out of its own level a tenant may be moved"
     assert [why_not_followed(order(to), FAIR) for to in ("S1", "L1", "B1")] == ["", "", ""]
-    assert steered(FAIR, [order("L8")]).moves == {}
-    assert steered(replace(FAIR, exclusive_levels={S1: frozenset({"u7"})}), [order("S1")]).moves == {}, "since a reload"
-    assert steered(FAIR, []).moves == {}
+    assert apply_overrides(FAIR, [order("L8")]).moves == {}
+    assert apply_overrides(replace(FAIR, exclusive_levels={S1: frozenset({"u7"})}), [order("S1")]).moves == {}, (
+        "since a reload"
+    )
+    assert apply_overrides(FAIR, []).moves == {}
     assert FAIR.is_plain
-    assert not steered(FAIR, [order()]).is_plain
-    assert steered(FAIR, [order()]).max_hops == FAIR.max_hops + 8
+    assert not apply_overrides(FAIR, [order()]).is_plain
+    assert apply_overrides(FAIR, [order()]).max_hops == FAIR.max_hops + 8
 
 
 def test_what_a_quota_set_aside_for_queued_messages_is_theirs_on_the_other_level() -> None:
@@ -223,7 +225,7 @@ def test_what_a_quota_set_aside_for_queued_messages_is_theirs_on_the_other_level
     bench = Bench(of)
     bench.give(*(delivery(number, uid="u1") for number in range(10)))
     assert all(held.has_reservation for lane in bench.engine.lanes for held in lane)
-    bench.engine.apply_policy(steered(of, [order()]))
+    bench.engine.apply_policy(apply_overrides(of, [order()]))
     out = bench.published()
     for ticket, _ in out:
         bench.engine.receipt(ticket, Confirmed("x"))

@@ -150,9 +150,9 @@ def test_a_handler_is_called_with_its_message_once_at_a_time() -> None:
 def test_the_worker_gives_up_hooks_that_hang_longer_than_any_run_takes() -> None:
     hooks, handling = Hooks(), HandlerSpec(pool_handlers.handle, 2)
     of = policy(handler_timeout=30_000)
-    assert handling.scheduled(of, hooks).handler_timeout > 10**9
+    assert handling.policy_for_worker(of, hooks).handler_timeout > 10**9
     hooks.add("decide", lambda message, raised: None)
-    assert handling.scheduled(of, hooks).handler_timeout == 3 * (30_000 + 60_000)
+    assert handling.policy_for_worker(of, hooks).handler_timeout == 3 * (30_000 + 60_000)
 
 
 def _calls(message: Message, handle: Any) -> None:

@@ -325,12 +325,12 @@ def test_what_cannot_run_in_a_process_is_refused_with_everything_that_is_wrong()
 def test_a_declared_handler_becomes_a_pool() -> None:
     of = policy()
     handling = HandlerSpec(pool_handlers.handle, 2).check()
-    assert handling.scheduled(of, Hooks()).concurrency == 2
+    assert handling.policy_for_worker(of, Hooks()).concurrency == 2
     slots = (Bulkhead(LaneSet((State.RETRYING,)), 8, 4),)
-    fewer = handling.scheduled(policy(concurrency=32, bulkheads=slots), Hooks())
+    fewer = handling.policy_for_worker(policy(concurrency=32, bulkheads=slots), Hooks())
     assert fewer.bulkheads == (Bulkhead(LaneSet((State.RETRYING,)), 1, 0),), "in proportion to processes"
     adaptive = policy(concurrency=128, adaptive=True, bulkheads=slots)
-    assert handling.scheduled(adaptive, Hooks()).bulkheads == slots, "there is no total to be in proportion to"
+    assert handling.policy_for_worker(adaptive, Hooks()).bulkheads == slots, "there is no total to be in proportion to"
     runner = handling.runner(of, None, Hooks())
     assert isinstance(runner, ProcessRunner)
     runner.stop()

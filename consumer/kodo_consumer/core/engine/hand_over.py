@@ -1,7 +1,7 @@
-"""Redelivery: messages come again, here or to another worker. Unstarted ones are released, running ones recognised.
+"""Hand-over: messages that have not started are released, because they come again, here or to another worker.
 
 Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
-ordered topic.
+ordered topic. The engine drops the redelivery of a message that runs.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class HandOver:
         self._context, self._flow, self._scheduler, self._gap_monitor = context, flow, scheduler, gap_monitor
         self._clock, self._set_timer = clock, set_timer
 
-    def disconnected(self, lane: LaneState, partition: str | None = None) -> None:
-        """The lane's messages will come again: of one partition, or of all. What runs or is being published goes on, and is
-        recognised if it comes to this worker.
+    def on_disconnect(self, lane: LaneState, partition: str | None = None) -> None:
+        """Releases the unstarted messages of a lane, of one partition or of all, since the broker delivers them again. What
+        runs or is being published goes on: Engine.deliver drops its redelivery.
         """
         self._others_read()
         if lane.active is not None:
-            lane.active.disconnected(partition)
+            lane.active.on_disconnect(partition)
         self.drop_unstarted(lane, partition)
 
     def drop_unstarted(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
         """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
-        unstarted = lane.unstarted(partition)
+        unstarted = lane.take_unstarted(partition)
         for in_flight in unstarted:
             in_flight.give_back()
             self._flow.release(in_flight)
@@ -62,7 +62,7 @@ class HandOver:
                 self._flow.check_due(key_queue[0], self._clock.now())
         return unstarted
 
-    def answered(
+    def on_active_consumers(
         self, lane: LaneState, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
     ) -> Sequence[Delivery]:
         """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since
@@ -78,11 +78,11 @@ class HandOver:
                 text = f"{topic}: the admin API does not name the active consumer: nothing of it starts until it does"
                 self._context.effects.alarm("active", text)
             return ()
-        change = active.answered(named, asked, now, emptied)
+        change = active.on_active_consumers(named, asked, now, emptied)
         if active.starts_until < float("inf"):
             self._set_timer(active.starts_until, partial(self._lapse, lane))
         if change.untold:
-            what = f"{topic}: the admin API does not name the active consumer of {_named(change.untold)}"
+            what = f"{topic}: the admin API does not name the active consumer of {_partitions_text(change.untold)}"
             self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
         for partition in change.anew:
             text = "%s: partition %s is read anew: what came of it cannot be told from what another worker has handled"
@@ -109,18 +109,20 @@ class HandOver:
 
     def _others_read(self) -> None:
         if self._gap_monitor is not None:
-            self._gap_monitor.disconnected(self._clock.wall())
+            self._gap_monitor.on_disconnect(self._clock.wall())
 
     @staticmethod
     def _tell(topic: str, change: Change) -> None:
         if change.lost:
             log.info(
-                "%s: another worker is active for %s: what has not started is released", topic, _named(change.lost)
+                "%s: another worker is active for %s: what has not started is released",
+                topic,
+                _partitions_text(change.lost),
             )
         if change.gained:
-            log.info("%s: active for %s", topic, _named(change.gained))
+            log.info("%s: active for %s", topic, _partitions_text(change.gained))
 
 
-def _named(partitions: Sequence[str]) -> str:
+def _partitions_text(partitions: Sequence[str]) -> str:
     in_order = sorted(partitions, key=lambda number: (len(number), number))
     return f"partition{'s' if len(partitions) > 1 else ''} {', '.join(in_order)}"

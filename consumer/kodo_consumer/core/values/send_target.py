@@ -1,4 +1,4 @@
-"""Outlet: a ready topic as those who send to it see it, made by kodo_consumer.policy_builder from a topology."""
+"""Send target: a ready topic as those who send to it see it, made by kodo_consumer.policy_builder from a topology."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class SendTarget:
     """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers
     share it by key, so that batches must not mix keys.
     """

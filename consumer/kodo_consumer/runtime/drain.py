@@ -1,0 +1,38 @@
+"""Drain: the orderly end of a worker, such as at SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kodo_consumer.runtime.worker import Worker
+
+log = logging.getLogger("kodo.consumer")
+_LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside, such as an admin API: then without them
+
+
+def drain(worker: Worker, seconds: float) -> None:
+    """Starts no more messages, and waits at most `seconds` for running handlers and for receipts."""
+    deadline = time.monotonic() + seconds
+    worker.drain()
+    while worker.busy and time.monotonic() < deadline and worker.problem is None:
+        time.sleep(0.01)
+    if worker.problem is not None:
+        log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
+    elif worker.busy:
+        log.warning("drain time-out: what still runs is released and will be delivered again")
+
+
+def join(threads: Sequence[Thread]) -> None:
+    """Waits at most `_LEAVE` seconds for the threads. A thread that still waits for an answer from elsewhere is left
+    behind, because it does nothing any more.
+    """
+    latest = time.monotonic() + _LEAVE
+    for thread in threads:
+        thread.join(max(0.0, latest - time.monotonic()))
+    if late := [thread.name for thread in threads if thread.is_alive()]:
+        log.warning("left behind, still waiting for an answer: %s", ", ".join(late))
