@@ -30,11 +30,11 @@ class GroundLevels:
         self._topology, self.topic = topology, topic
 
     def follow(self, topology: LoadedTopology) -> None:
-        """Follows this file from now on."""
+        """Replaces the topology file."""
         self._topology = topology
 
     def outlet(self, level: str) -> Outlet:
-        """Raises UsageError for a level that takes no messages."""
+        """Returns the outlet of a level. Raises UsageError if the level takes no messages."""
         return outlet_of(self._topology, self.topic, level)
 
 
@@ -45,8 +45,9 @@ def route_reloader(
     outlets: Callable[[LoadedTopology], Mapping[str, Outlet]],
     adopt: Callable[[LoadedTopology], None],
 ) -> FileReloader[LoadedTopology]:
-    """Reader of the file of one sender, not started. `present`: what the sender was made from, and the file's text.
-    `outlets`: what it sends to, by name; raises KodoctlError.
+    """Returns the reader of one sender's topology file, not started. `present`: the topology that the sender was made
+    from, and the text of its file; `outlets`: function from a topology to the sender's outlets by name, which may raise
+    KodoctlError; `adopt`: function that makes the sender use a new topology.
     """
 
     def read() -> LoadedTopology:
@@ -65,7 +66,9 @@ def level_reloader(
     level: str,
     routes: LevelSenders,
 ) -> FileReloader[LoadedTopology]:
-    """Reader of the routes of a sender to one level, not started."""
+    """Returns the reader of the topology file of a producer for one level, not started. A changed file gives `routes`
+    its new routes.
+    """
 
     def adopt(found: LoadedTopology) -> None:
         levels.follow(found)
@@ -75,7 +78,9 @@ def level_reloader(
 
 
 def restart_reasons(old: Mapping[str, Outlet], new: Mapping[str, Outlet]) -> list[str]:
-    """Differences, but for routes, that only a restart brings about, in words of the file."""
+    """Returns the names of the settings, as the file calls them, that differ between old and new outlets and need a
+    restart. Routes are left out, because they can change while a sender runs.
+    """
     found = ["topics or levels"] if old.keys() != new.keys() else []
     for name in old.keys() & new.keys():
         pairs = [

@@ -34,7 +34,9 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
 
 
 def show_report(report: ApplyReport) -> None:
-    """Done, failed, not started: in that order, with reasons."""
+    """Prints the report of an apply: failed, skipped and not started changes with their reasons, then notes, then
+    counts.
+    """
     from kodoctl.apply.report import ChangeStatus
     from kodoctl.escaping import one_line
 

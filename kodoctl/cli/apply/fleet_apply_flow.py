@@ -40,7 +40,9 @@ def apply_several(
     given: PlanFlags,
     approval: Approval,
 ) -> None:
-    """`apply` where flags or a plan file name several clusters. `read`: the plan file; None: files are planned."""
+    """Carries out the command `apply` for several clusters. `read`: the plan that was read from a file; None: plan the
+    files in `paths`. Raises UsageError if `read` is the plan of one cluster.
+    """
     from kodoctl.plan.plan import Plan
 
     if read is None:

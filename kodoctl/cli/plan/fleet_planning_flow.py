@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FleetRun:
-    """The plan of several clusters, and the live side of those that could be read."""
+    """The plan of several clusters. `prepared`: context -> plan and live objects, of each cluster that was read."""
 
     fleet: FleetPlan
     prepared: Mapping[str, PlannedRun]
@@ -32,7 +32,9 @@ class FleetRun:
 
 @contextlib.contextmanager
 def open_all(targets: Sequence[TargetOptions]) -> Iterator[dict[str, Session]]:
-    """Context -> its session. Raises UsageError where two contexts name one address."""
+    """Context with the open sessions of several clusters: name of the context -> session. Raises UsageError if two
+    contexts have an address in common.
+    """
     with contextlib.ExitStack() as stack:
         sessions = {str(target.context): stack.enter_context(target.session()) for target in targets}
         seen: dict[str, str] = {}
@@ -47,8 +49,8 @@ def open_all(targets: Sequence[TargetOptions]) -> Iterator[dict[str, Session]]:
 def plan_all(
     sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: PlanFlags, *, verbose: bool
 ) -> FleetRun:
-    """Plans all clusters side by side. A cluster that cannot be read is reported in the plan. Errors of files
-    or flags raise.
+    """Plans all clusters at the same time. A cluster that cannot be read is a member of the plan, with its problems.
+    Raises the errors of files and flags, and UsageError if two contexts are the same cluster.
     """
     from kodoctl.plan.fleet import FleetPlan, Member, same_cluster
 
@@ -78,12 +80,14 @@ def plan_all(
 
 
 def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
-    """Context -> how its cluster is reached, for the heads of plans."""
+    """Returns the text that names each cluster at the head of a plan: context -> text."""
     return {name: command_target.shown_target(session.connection) for name, session in sessions.items()}
 
 
 def end_of_plan(fleet: FleetPlan, *, detailed: bool) -> None:
-    """The exit code of a plan: refused, not all reached, changes."""
+    """Ends the command with the exit code of a plan: 4 if it is refused, 1 if a cluster could not be read, and 2 if
+    `detailed` and there are changes. Returns if none of these is the case.
+    """
     if fleet.refused:
         finish(ExitCode.REFUSED)
     if fleet.unreached:
@@ -101,7 +105,9 @@ def drift_several(
     json_output: bool,
     verbose: bool,
 ) -> None:
-    """Each cluster's drift under its name. Exit codes: not comparable, drift, not all reached."""
+    """Prints the drift of each cluster. Ends the command with exit code 4 if a cluster has something that cannot be
+    compared, 3 if a cluster drifted, and 1 if a cluster could not be read.
+    """
     from kodoctl.plan.drift import split, to_json
     from kodoctl.plan.serialization import diagnostic_to_json
 

@@ -63,7 +63,7 @@ def show(
 
 
 def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Any view of a plan, drawn from its JSON form; `target` says where it comes from."""
+    """Prints a plan in one of its formats. `target`: text that says where the plan comes from."""
     from kodoctl.plan import plan_file
     from kodoctl.render.plan_github import plan_github
     from kodoctl.render.plan_html import plan_html
@@ -75,7 +75,9 @@ def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> 
 
 
 def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Any view of a plan over several clusters; `targets`: context -> where its plan comes from."""
+    """Prints a plan over several clusters in one of its formats. `targets`: context -> text that says where its plan
+    comes from.
+    """
     from kodoctl.plan import fleet as fleets
     from kodoctl.render.fleet_text import fleet_github, fleet_html, fleet_lines, fleet_markdown
 
@@ -100,7 +102,9 @@ def _show(
 
 
 def read_plan(file: str) -> Plan:
-    """A plan file's plan. Raises UsageError for a file that cannot be read; see kodoctl.plan.plan_file.loads for the rest."""
+    """Returns the plan of one cluster from a plan file. Raises UsageError if the file cannot be read or is a plan over
+    several clusters, and the errors of `kodoctl.plan.plan_file.loads`.
+    """
     from kodoctl.plan.plan import Plan
 
     found = read_any_plan(file)
@@ -111,7 +115,9 @@ def read_plan(file: str) -> Plan:
 
 
 def read_any_plan(file: str) -> Plan | FleetPlan:
-    """The plan of one cluster or of several, as `read_plan` does."""
+    """Returns the plan, of one cluster or over several, from a plan file. Raises UsageError if the file cannot be read,
+    and the errors of `loads` in `kodoctl.plan.plan_file` and `kodoctl.plan.fleet`.
+    """
     from kodoctl.plan import fleet, plan_file
 
     text = read_plan_text(file, "kodoctl plan")
@@ -119,7 +125,7 @@ def read_any_plan(file: str) -> Plan | FleetPlan:
 
 
 def write_plan(plan: Plan | FleetPlan, out: str) -> None:
-    """The plan file, complete or not at all. Raises UsageError."""
+    """Writes a plan file, completely or not at all. Raises UsageError if the file cannot be written."""
     from kodoctl.plan import fleet, plan_file
 
     write_plan_text(fleet.dumps(plan) if isinstance(plan, fleet.FleetPlan) else plan_file.dumps(plan), out)

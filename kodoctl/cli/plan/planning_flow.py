@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags:
-    """Flags of a command that plans: their allowances, the revision to compare with, and the selected part of
-    the objects.
+    """Flags of a command that plans: allowances, `against` (the git revision to compare with), and `targets` and
+    `excludes`, which select a part of the objects.
     """
 
     adopt: list[str] | None = None
@@ -35,7 +35,9 @@ class PlanFlags:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFiles:
-    """The files in one environment: their declared objects, now and at an earlier revision."""
+    """The files in one environment: the objects that they declare now, and at an earlier git revision (`earlier`; None:
+    no revision was named).
+    """
 
     paths: list[str]
     desired: Desired
@@ -43,7 +45,9 @@ class LoadedFiles:
 
 
 def load(paths: list[str] | None, environment: str | None, given: PlanFlags) -> LoadedFiles:
-    """The files, once for all the clusters that share an environment. Raises InvalidFileError with every error."""
+    """Reads the files in one environment; clusters of the same environment share the result. Raises InvalidFileError
+    with all errors.
+    """
     named = paths_or_default(paths)
     desired = command_target.load_desired(paths, environment)
     if given.against is None:
@@ -61,7 +65,9 @@ def prepare_loaded(
     tell: Callable[[str], None] | None,
     may_reduce: bool = False,
 ) -> PlannedRun:
-    """The plan against one cluster; `tell` prints requests and time; `may_reduce`: it will not be applied as it is."""
+    """Reads one cluster, and returns the plan that makes it equal to the files. `tell`: takes a line about requests and
+    time; None: no line. `may_reduce`: the plan may leave out what could not be read, because it will only be shown.
+    """
     from kodoctl.plan.targeting import TargetFlags
     from kodoctl.planning.planner import plan_live
 
@@ -88,7 +94,9 @@ def prepare_files(
     verbose: bool,
     may_reduce: bool = False,
 ) -> PlannedRun:
-    """The plan of a command that asks one cluster; `may_reduce` as above."""
+    """Reads the files and one cluster, and returns the plan. `env`: the value of --env; `may_reduce`: as in
+    `prepare_loaded`.
+    """
     from kodoctl.console import tell
 
     loaded = load(paths, command_target.environment_of(session.connection, env), given)

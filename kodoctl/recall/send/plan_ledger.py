@@ -53,8 +53,8 @@ class PlanLedger:
         self.read()
 
     def read(self) -> None:
-        """Reads all ledger entries of the selected letters again, and replaces `statuses` by what they say: other
-        processes append entries too. Before the first `select` it reads the entries of every letter of the source.
+        """Reads all ledger entries of the selected letters again, and replaces `statuses` accordingly, because other
+        processes append entries too. Before the first `select`, reads the entries of every letter of the source.
         """
         entries = self._ledger.entries(self._plan.ledger_key, self._among)
         self.statuses = latest_status(entries)
