@@ -70,7 +70,7 @@ class PendingMessages:
         return self._by_partition[partition]
 
     def has_room(self, partitions: Collection[str], among: int) -> bool:
-        """True if each of these partitions, of a topic with `among` of them, may be sent one more message."""
+        """True if one more message may be sent to each of the partitions. `among`: number of the topic's partitions."""
         most = -(-MOST // among)  # rounded up
         return all(self._by_partition[partition] < most for partition in partitions)
 
