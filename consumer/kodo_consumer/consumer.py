@@ -183,9 +183,10 @@ class Consumer:
         return take
 
     def take_handler(self, function: Callable[..., Any]) -> None:
-        """A function that was declared elsewhere: as it was declared there, with the middleware and settings of the consumer
-        that it was declared on, and its lanes where this one names none; else as a plain handler. Raises UsageError,
-        also where that consumer is of another subscription.
+        """Takes a function that may have been declared by `handler` or `batch_handler` of another consumer of the same
+        subscription: it then keeps that declaration with the middleware and settings of the other consumer, and its
+        lanes if this consumer names none. Any other function becomes a plain handler. Raises UsageError, also if the
+        other consumer is of another subscription.
         """
         check_idle(self._running, "take_handler")
         declared = _declaration_of(function)
@@ -200,7 +201,7 @@ class Consumer:
 
     @property
     def handling(self) -> HandlerSpec:
-        """The handler as declared. Raises UsageError without one."""
+        """Returns the handler as it was declared. Raises UsageError if there is none."""
         if self._handling is None:
             detail = "decorate one with @consumer.handler before the consumer starts"
             raise UsageError(error("K707", "no handler", detail))
@@ -244,11 +245,15 @@ class Consumer:
         return function
 
     def lanes(self) -> list[str]:
-        """The topics of its lanes, one line each: share of slot time and slots they may take, or left to other workers."""
+        """Returns a line of text for each lane of the subscription: its topic, its share of slot time and the slots
+        that it may take, or that other workers read it.
+        """
         return lane_lines(self.policy)
 
     def start(self) -> None:
-        """Connects, begins, returns. Raises KodoctlError: no cluster, a topic is missing, processes cannot import a handler."""
+        """Connects, starts the worker and returns. Raises KodoctlError, for example if no cluster answers, a topic is
+        missing, or the processes for handlers cannot import the handler.
+        """
         check_idle(self._running, "start")
         handling, check, traces = self.handling, self.payload_check, self._traces
         enable_loggers()
@@ -285,25 +290,31 @@ class Consumer:
             self._running.reload()
 
     def stop(self) -> None:
-        """Drains and leaves, once. Raises what broke the worker, if anything did."""
+        """Drains the worker and disconnects; further calls do nothing. Raises the error that broke the worker, if there
+        is one.
+        """
         started_worker(self._running, "stop").stop()
 
     @property
     def counts(self) -> Counts:
-        """Counts since the start, as they are now; all 0 before it. A copy: read it again for the next look."""
+        """A copy of the counts since the start, which does not change; all 0 before the start."""
         return self._running.counts if self._running else Counts()
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """Messages received and not acknowledged yet, by lane (`L1/ready`) of those that it reads; empty before the start."""
+        """Number of messages that are received and not acknowledged yet, by lane (`L1/ready`), for each lane that the
+        worker reads. Empty before the start.
+        """
         return self._running.in_flight if self._running else {}
 
     def summary(self) -> list[str]:
-        """Counts since the start, for people."""
+        """Returns lines of text with the counts since the start."""
         return list(summary(self._running.worker)) if self._running else []
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Blocks until the worker broke or was stopped; False when the time ran out first."""
+        """Blocks until the worker was stopped or broke, at most `seconds` (None: without limit). Returns False if the
+        time ran out first.
+        """
         return started_worker(self._running, "wait").wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:

@@ -43,8 +43,8 @@ _ADVICE: Final = "call kodo_consumer.dedup.create_tables(engine) for the tables 
 
 
 class AsyncWork(Coroutine[Any, Any, T]):
-    """Work on an async session, which begins when it is awaited. It is no test: unawaited, nothing has been done, and a
-    coroutine would count as true.
+    """Work on an async session, which begins when it is awaited. To use it as a condition raises TypeError: without
+    `await` nothing has been done, although a coroutine counts as true.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
@@ -70,8 +70,8 @@ class AsyncWork(Coroutine[Any, Any, T]):
 
 
 def create_tables(engine: Engine | Connection) -> None:
-    """Makes the tables of this module where they are missing. Migration tools find them in
-    kodo_consumer.adapters.stores.sql_tables.metadata.
+    """Creates those tables of this module that the database lacks. Migration tools find the tables in
+    `kodo_consumer.adapters.stores.sql_tables.metadata`.
     """
     from kodo_consumer.adapters.stores.sql_tables import create_missing
 
@@ -83,12 +83,12 @@ def once(session: Sync, subscription: str, identity: str, effect: str | None = .
 @overload
 def once(session: Async, subscription: str, identity: str, effect: str | None = ...) -> AsyncWork[Literal[True]]: ...
 def once(session: Any, subscription: str, identity: str, effect: str | None = None) -> Any:
-    """Remembers, in the session's transaction, that this message is done for this subscription. True: its work is to be
-    done now. See Message.once.
+    """Records, in the session's transaction, that this message is done for this subscription, and returns True: the
+    caller does the work now. See Message.once.
 
-    `effect`: name that a repeat is recognised by, if it is not the identity, which is remembered all the same.
-    Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot
-    be asked, lacks the table, or would keep the row when the transaction is rolled back.
+    `effect`: name by which a repeat is recognised; None: `identity`, which is recorded in any case. Raises Repeat if
+    the message was done before; the transaction is then rolled back. Raises Unavailable if the database does not
+    answer, lacks the table, or would keep the row when the transaction is rolled back.
     """
 
     def remember(sync: Any) -> Literal[True]:
@@ -143,12 +143,12 @@ def advance(
     values: Mapping[str, Any],
     column: str = "version",
 ) -> Any:
-    """Changes one row that has this version, and counts the version up. True: this message's change was made.
+    """Changes one row if it has this version, adds one to the version, and returns True.
 
-    `table`: a Table or a mapped class; `where`: its key, by column names; `values`: new values, SQL expressions
-    allowed. Raises Repeat when the row is further on: this change was made, or another has overtaken it. Raises Retry
-    when the row is missing or not yet so far: what comes before is still on its way. Raises Unavailable when the
-    database cannot be asked.
+    `table`: a Table or a mapped class; `where`: the key of the row, by column names; `values`: new values, which may be
+    SQL expressions; `column`: the column of the version. Raises Repeat if the row has a later version: this or another
+    change was made before. Raises Retry if the row is missing or has an earlier version: an earlier change is still to
+    come. Raises Unavailable if the database does not answer. Repeat and Retry roll the transaction back.
     """
 
     def change(sync: Any) -> Literal[True]:
@@ -178,7 +178,9 @@ def issue_token(session: Sync, token: str | None = ...) -> str: ...
 @overload
 def issue_token(session: Async, token: str | None = ...) -> AsyncWork[str]: ...
 def issue_token(session: Any, token: str | None = None) -> Any:
-    """A one-time token, random unless given, to be sent with a message once the session's transaction is committed."""
+    """Stores a one-time token (random if `token` is None) in the session's transaction, and returns the token. Send it
+    with a message after the commit.
+    """
     issued = token or secrets.token_urlsafe(16)
 
     def issue(sync: Any) -> str:
@@ -198,8 +200,9 @@ def take_token(session: Sync, token: str) -> Literal[True]: ...
 @overload
 def take_token(session: Async, token: str) -> AsyncWork[Literal[True]]: ...
 def take_token(session: Any, token: str) -> Any:
-    """Takes a token, which nobody can do twice. True: it is taken, and its work is to be done. Raises Repeat when it is
-    gone, or was never issued: nobody can tell.
+    """Deletes a token in the session's transaction, and returns True: the caller does the work now. A token can be
+    taken only once. Raises Repeat, and rolls back, if there is no such token: taken before and never issued look the
+    same.
     """
 
     def take(sync: Any) -> Literal[True]:

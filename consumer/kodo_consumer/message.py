@@ -27,7 +27,7 @@ else:
 
 
 def json_value(data: bytes) -> Any:
-    """A JSON payload as plain values. Raises InvalidPayloadError."""
+    """Returns the value of a JSON payload. Raises InvalidPayloadError if the payload is not JSON."""
     try:
         return read_json(data)
     except JsonPayloadError as problem:

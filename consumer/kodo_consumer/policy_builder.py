@@ -41,9 +41,11 @@ _OF_SEVERAL: Final = frozenset({"K302"})  # lint rules that need all files at on
 
 
 def load(path: str, environment: str | None) -> LoadedTopology:
-    """One topology file as one environment sees it (`base`: the file without overlay).
+    """Returns one topology file in one environment (`base`: the file without overlay; None: allowed only if the file
+    has no environments).
 
-    Raises InvalidFileError with every finding, UsageError when the environment must be named.
+    Raises InvalidFileError with all findings, and UsageError if the environment must be named or the path has several
+    files.
     """
     files = read_files([path])
     if len(files) != 1:
@@ -57,9 +59,10 @@ def load(path: str, environment: str | None) -> LoadedTopology:
 
 
 def lint_warnings(topology: LoadedTopology) -> list[Diagnostic]:
-    """Warnings of `kodoctl lint` in this environment. Raises InvalidFileError with every error that is not allowed.
+    """Returns the warnings of `kodoctl lint` for this environment. Raises InvalidFileError with all errors that no
+    comment allows.
 
-    Without those about several files: one file does not show what others declare.
+    Warnings of rules about several files are left out: one file does not show what the others declare.
     """
     found = [finding for finding in check_loaded(topology) if finding.allowed_because is None]
     if errors := [finding for finding in found if finding.severity is Severity.ERROR]:
@@ -68,7 +71,7 @@ def lint_warnings(topology: LoadedTopology) -> list[Diagnostic]:
 
 
 def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
-    """The ground topic by its name in the file. Raises UsageError, which names those there are."""
+    """Returns the ground topic of this name. Raises UsageError, which lists the names of the file, if there is none."""
     ground = topology.spec.topics.get(topic)
     if ground is None:
         detail = f"{topology.source.name} has {_list_names(topology.spec.topics)}, not {topic!r}"
@@ -77,8 +80,8 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
 
 
 def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:
-    """Everything a worker of one subscription needs. Raises UsageError for unknown names, KodoctlError for a
-    payload schema that cannot be read.
+    """Returns the policy of one subscription: everything that its workers need. Raises UsageError for an unknown topic
+    or subscription, and KodoctlError for a payload schema or encrypted payloads that a worker cannot read.
     """
     ground = ground_of(topology, topic)
     spec = ground.subscriptions.get(subscription)

@@ -168,11 +168,12 @@ class Producer:
         event_time: int = 0,
         id: str | None = None,  # noqa: A002  # the word of the message property
     ) -> str:
-        """Sends and awaits the receipt; answers the message's identity. A payload that is no bytes is sent as JSON; values of
-        properties that are true, false or numbers are sent as JSON writes them. `event_time`: ms since the epoch.
+        """Sends a message, waits for the receipt, and returns the identity of the message (`kodo-id`). A payload that
+        is not bytes is sent as JSON; values of properties that are true, false or numbers are sent as JSON writes them.
+        `event_time`: ms since the epoch; `id`: the identity; None: a new one.
 
-        Raises UsageError for what the topology does not allow, ClusterError when there is no receipt: the message may
-        have been stored all the same. To be sure, send it again with the same `id`.
+        Raises UsageError for anything that the topology does not allow, and ClusterError if there is no receipt. The
+        message may then be stored nevertheless; to be sure, send it again with the same `id`.
         """
         self._check_waiting("send")
         arrived = threading.Event()

@@ -63,7 +63,9 @@ def listens(process: Process, port: int) -> bool:
 
 
 def send(process: Process, number: signal.Signals) -> bool:
-    """Sends a signal to this very process; whether it was there."""
+    """Sends a signal to `process`, and never to another process with the same number. Returns False if `process` no
+    longer runs.
+    """
     if not alive(process):
         return False
     with suppress(ProcessLookupError):

@@ -48,7 +48,9 @@ HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is h
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """Allowances by flags and by lists in the files."""
+    """Permissions for refused changes, from flags and from lists in the files: the addresses that may be adopted,
+    destroyed or forgotten. `take_over`: objects of other topologies may be taken over.
+    """
 
     adopt: frozenset[Address] = frozenset()
     destroy: frozenset[Address] = frozenset()
@@ -59,7 +61,9 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All changes, their conflicts, and the live objects that the files do not manage."""
+    """Result of a comparison: the changes, the conflicts, the number of `unchanged` objects, and the live objects that
+    no topology manages.
+    """
 
     changes: tuple[Change, ...]
     conflicts: tuple[Diagnostic, ...]
@@ -72,8 +76,8 @@ class Difference:
 def diff(
     desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
-    """The changes that make the live objects equal to the declared ones, with conflicts and the objects of other owners.
-    `chosen`: a part; the rest is not compared.
+    """Compares declared with live objects, and returns the changes that make the live ones equal, with conflicts and
+    unmanaged objects. `allowances`: None: none; `chosen`: the part to compare; None: everything.
     """
     return _Diff(desired, live, allowances or Allowances(), chosen).run()
 
@@ -271,7 +275,9 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
 
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
-    """The changes of a destroy with the namespaces that we created and no other topology uses; never the Pulsar tenant."""
+    """Adds to the changes of a destroy the deletion of each namespace that one of the topologies `names` created, if no
+    other topology uses the namespace and no topic is left. Pulsar tenants are never deleted.
+    """
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
     for namespace, ledgers in live.ledgers.items():

@@ -40,8 +40,8 @@ ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_a
 
 
 class FieldDiff:
-    """Fields by which live objects differ from declared ones. `set_by_us`: policies of a namespace that an apply of
-    these topologies set earlier; `includes`: whether an object is compared at all.
+    """Compares the fields of live with those of declared objects. `set_by_us`: names of a namespace's policies that an
+    earlier apply of these topologies set; `includes`: true for the addresses that are compared.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FieldDiff:
         self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
-        """The fields of an object that a topology owns: a topic, a namespace, a subscription."""
+        """Returns the changed fields of a topic, a namespace or a subscription."""
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)
@@ -65,14 +65,16 @@ class FieldDiff:
                 return subscription_fields(found.resource)
 
     def supported(self, resource: Resource) -> Resource:
-        """A resource without the policies that this broker has no place for on a topic."""
+        """Returns the resource without the topic policies that this broker does not support."""
         if not isinstance(resource, TopicResource) or not self._live.unsupported & resource.policies.keys():
             return resource
         kept = {name: value for name, value in resource.policies.items() if name not in self._live.unsupported}
         return replace(resource, policies=kept)
 
     def unsupported(self) -> Iterator[Diagnostic]:
-        """Policies that this broker has no place for on a topic, where something else counts than the file says."""
+        """Yields a warning for each topic policy that this broker does not support, if another value than the declared
+        one is effective on some topic.
+        """
         for policy in sorted(self._live.unsupported):
             unsaid = []
             for address, wanted in self._desired.objects.items():
@@ -110,7 +112,9 @@ class FieldDiff:
 def topic_fields(
     wanted: DesiredObject, found: LiveObject, levels: PolicyLevels, unsupported: frozenset[str]
 ) -> tuple[FieldUpdate, ...]:
-    """Partitions that grow, policies that differ (every policy of the table, unless ignored), a stalling value."""
+    """Returns the changed fields of a topic: a larger number of partitions, missing partitions, policies that differ
+    (all but ignored and unsupported ones), and a setting that stalls delayed delivery.
+    """
     after, before = wanted.resource, found.resource
     assert isinstance(after, TopicResource)
     assert isinstance(before, TopicResource)
@@ -139,7 +143,9 @@ def topic_fields(
 
 
 def unsupported_changes(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]:
-    """Errors for changes that Pulsar cannot make: fewer partitions, a plain topic turned into a partitioned one."""
+    """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, or a plain topic that
+    becomes partitioned.
+    """
     after, before = wanted.resource, found.resource
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
@@ -182,34 +188,42 @@ def _on_namespace(name: str, value: PolicyValue | None, broker: Policies) -> Eff
 
 
 def subscription_fields(before: SubscriptionResource) -> tuple[FieldChange, ...]:
-    """A subscription that some partitions lack: putting it again heals them."""
+    """Returns the field of partitions that lack the subscription; () if none lacks it. An update creates the
+    subscription there.
+    """
     return (FieldChange("missing_on", before.missing_on, ()),) if before.missing_on else ()
 
 
 def grant_fields(
     after: GrantResource, before: GrantResource, granted_by_us: frozenset[str], granted_by_others: frozenset[str]
 ) -> tuple[FieldChange, ...]:
-    """Actions to add, and actions to revoke: those of our own ledger alone that the file no longer asks for."""
+    """Returns the changed actions of a grant; () if none changes. Actions are revoked only if our ledger gave them, no
+    other ledger did, and the file no longer names them.
+    """
     revoked = granted_by_us - after.actions - granted_by_others
     actions = (before.actions | after.actions) - revoked
     return (FieldChange("actions", before.actions, actions),) if actions != before.actions else ()
 
 
 def schema_fields(after: SchemaResource, before: SchemaResource) -> tuple[FieldChange, ...]:
-    """A new version to upload."""
+    """Returns the change to a new version of the schema; () if definition and type are equal."""
     same = after.definition == before.definition and after.type == before.type
     return () if same else (FieldChange("definition", before.definition, after.definition),)
 
 
 def is_equal(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -> bool:
-    """True if the broker shows the wanted value; a value that cannot be unset counts as unset at its default."""
+    """True if the broker shows the wanted value. If no value is wanted, the default of a policy that cannot be unset
+    counts as equal.
+    """
     return normalize(shown) == normalize(wanted) or (
         wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name]
     )
 
 
 def normalize(value: PolicyValue | None) -> PolicyValue | None:
-    """Values that mean the same compare equal: a list of clusters has no order, one partition is the default."""
+    """Returns a form of the value in which values with the same meaning are equal: a list of clusters has no order, and
+    one partition is the default.
+    """
     match value:
         case tuple():
             return frozenset(value)

@@ -85,7 +85,10 @@ def ledger_document(ledger: Ledger) -> dict[str, Any]:
 
 
 def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
-    """One for each entry to write: our topologies where they live, and those they left behind elsewhere."""
+    """Yields the future ledger entry of each desired topology, and the removal of every entry of a destroyed topology
+    and of every entry that a topology still has in another namespace, under its name or an earlier one. Entries of
+    earlier names in its own namespace are listed in `replaces`.
+    """
     written: set[tuple[NamespaceName, str]] = set()
     names = set(desired.names)
     for expansion in desired.expansions:

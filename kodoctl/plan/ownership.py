@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The owner's name, and the kind of its ownership by the ledger (None: there is only the marker)."""
+    """Owner of an object. `owner`: name of the topology; None: nobody. `holding`: kind of ownership in the ledger;
+    None: only the marker names the owner.
+    """
 
     owner: str | None
     holding: OwnershipKind | None = None
 
 
 def namespace_of(resource: Resource) -> NamespaceName | None:
-    """The namespace an object lives in, which is where its ledger entry is."""
+    """Returns the namespace of an object, whose ledger has the object's entry; None for a Pulsar tenant."""
     match resource:
         case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
             return topic.namespace
@@ -46,11 +48,11 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
 
 
 def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None = None) -> Claim:
-    """Ownership of a live object.
+    """Returns the owner of a live object.
 
-    On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A
-    topic in a ledger without its marker is a new one of another owner. On the rest the ledger decides, an intent
-    only with marker. `asking`: the topology that declares it.
+    The marker decides for topics, because the request that creates a topic sets it atomically. A topic with a ledger
+    entry but without that owner's marker was created anew by somebody else. The ledger decides for other objects; an
+    intent counts only with a marker. `asking`: the topology that declares a namespace, preferred if several hold it.
     """
     namespace = namespace_of(found.resource)
     ledgers = live.ledgers.get(namespace, {}) if namespace else {}
@@ -81,7 +83,9 @@ def _claim_of_namespace(
 
 
 class OwnershipRecords:
-    """Markers and ledgers of a cluster as the topologies of some files read them."""
+    """Ledger entries of the cluster, divided into ours, which belong to the topologies of the given files, and those of
+    other topologies.
+    """
 
     def __init__(self, desired: Desired, live: Live) -> None:
         self._desired = desired
@@ -90,16 +94,20 @@ class OwnershipRecords:
         self._others = tuple(entry for entry in entries if entry.name not in desired.all_names)
 
     def namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
-        """Policies of the namespace that we set earlier."""
+        """Returns the names of the namespace's policies that earlier applies of these topologies set."""
         entries = [ledger for ledger in self.ours if ledger.namespace == namespace]
         return frozenset(key for ledger in entries for key in ledger.namespace_keys)
 
     def granted(self, address: Address) -> tuple[frozenset[str], frozenset[str]]:
-        """(actions that our ledgers gave, actions that other ledgers gave)."""
+        """Returns two sets of actions of a grant: those that our ledger entries gave, and those that other topologies
+        gave.
+        """
         return _granted(self.ours, address), _granted(self._others, address)
 
     def lives_here(self, ledger: Ledger) -> str | None:
-        """The name under which a ledger's topology still lives in that namespace; None: it moved away, or is destroyed."""
+        """Returns the present name of a ledger entry's topology, if the topology still lives in that namespace. None:
+        it moved to another namespace, or is destroyed.
+        """
         return next(
             (
                 expansion.name
@@ -110,7 +118,7 @@ class OwnershipRecords:
         )
 
     def elsewhere(self) -> dict[str, int]:
-        """Other topologies in these namespaces: name -> number of objects."""
+        """Returns the other topologies in these namespaces: name -> number of owned objects."""
         return {ledger.name: len(ledger.owned) for ledger in self._others}
 
 
@@ -119,9 +127,11 @@ def _granted(ledgers: Iterable[Ledger], address: Address) -> frozenset[str]:
 
 
 def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterator[Diagnostic]:
-    """The ledger holds one of our names from another source or environment: the whole plan is refused.
+    """Yields an error for each ledger entry that has a name of ours, but was applied from another source or
+    environment; the plan is then refused. Yields a note if only the path of the file changed. Yields nothing if
+    `take_over`.
 
-    Names that are destroyed without their file are taken as they are: nothing says where they should be from.
+    Names that are destroyed without their file are not checked, because nothing says where they should be from.
     """
     places: dict[str, Where | None] = {e.name: e.topology.where("name") for e in desired.expansions}
     places |= {name: None for name in sorted(desired.destroyed) if name in desired.sources}

@@ -70,22 +70,22 @@ class Plan:
 
     @property
     def refused(self) -> bool:
-        """True if a finding or a danger forbids to carry it out."""
+        """True if a finding of the plan or a danger of a change is an error: the plan may not be carried out."""
         return any(finding.severity is Severity.ERROR for finding in self.all_findings())
 
     @property
     def empty(self) -> bool:
-        """True if there is nothing to write on the cluster."""
+        """True if there are no changes. Ledger entries may still have to be written."""
         return not self.changes
 
     def all_findings(self) -> Iterator[Diagnostic]:
-        """Conflicts and notes of the plan, then the dangers of its changes."""
+        """Yields the conflicts and notes of the plan, then the dangers of its changes."""
         yield from self.findings
         for change in self.changes:
             yield from change.about.dangers
 
     def count(self, action: Action) -> int:
-        """Number of changes with one verb."""
+        """Returns the number of changes with one action."""
         return sum(action_of(change) is action for change in self.changes)
 
 
@@ -99,8 +99,8 @@ def make_plan(  # the parts of a plan are what they are
     now: int,
     against: Baseline | None = None,
 ) -> Plan:
-    """The plan with its dangers judged. `now`: ms since the epoch; `against`: the declared objects at an
-    earlier revision.
+    """Returns the plan of a comparison, with the dangers of its changes. `now`: ms since the epoch; `against`: objects
+    that the files declared at an earlier revision; None: no comparison with a revision.
     """
     judged = DangerRules(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
     judged = with_lanes(judged, desired, live, allowances.destroy)

@@ -29,7 +29,9 @@ from kodoctl.topology.resources import (
 
 
 class UpdatePhase(Enum):
-    """The part of a change's policies that a step writes. A namespace's are written before and after its topics'."""
+    """The part of a change's policies that a step writes. An update of a namespace has an early step before the topics'
+    steps and a late step after them; any other change has one step.
+    """
 
     ALL = "all"
     EARLY = "early"
@@ -42,18 +44,18 @@ _Graph = dict[StepKey, set[StepKey]]  # each step with those before it
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change, or the early or late half of a namespace's."""
+    """One step of a schedule: a change, or the early or late part of a namespace's update."""
 
     change: Change
     part: UpdatePhase = UpdatePhase.ALL
 
     @property
     def key(self) -> StepKey:
-        """Tells steps apart: an object can be adopted and updated in one plan."""
+        """Key that is unique in a plan: one object can be both adopted and updated."""
         return (self.change.address, type(self.change).__name__, self.part)
 
     def policy_changes(self) -> tuple[PolicyChange, ...]:
-        """The policies this step writes."""
+        """Returns the policy changes that this step writes; () if the change is not an update."""
         return _policy_changes(self.change, self.part) if isinstance(self.change, Update) else ()
 
 
@@ -62,7 +64,9 @@ Level = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps by level of the graph, and which steps each one directly waits for."""
+    """Steps by level of the graph: those that create and update, then those that delete. `waits_for`: step -> the steps
+    that must end before it.
+    """
 
     building: tuple[Level, ...]
     deleting: tuple[Level, ...]
@@ -70,12 +74,14 @@ class Schedule:
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """All of them, in order."""
+        """All levels in the order of execution."""
         return (*self.building, *self.deleting)
 
 
 def schedule(changes: Iterable[Change]) -> Schedule:
-    """Steps of one level do not depend on each other. Deletes begin when all else is done."""
+    """Returns the steps of the changes, sorted into levels. Steps of one level do not depend on each other. Deletes
+    come after everything else.
+    """
     steps = [step for change in changes for step in _steps(change)]
     deletes = [step for step in steps if isinstance(step.change, Delete)]
     others = [step for step in steps if not isinstance(step.change, Delete)]
@@ -195,5 +201,7 @@ def _policy_changes(change: Update, part: UpdatePhase) -> tuple[PolicyChange, ..
 
 
 def resource_of(change: Change) -> Resource | None:
-    """The object a change is about, as it will be or was."""
+    """Returns the object of a change: as it will be if it is created or updated, else as it was. None: a forgotten
+    object that no longer exists.
+    """
     return change.after if isinstance(change, Create | Update) else change.before

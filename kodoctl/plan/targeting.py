@@ -47,18 +47,22 @@ class TargetSummary:
 
 @dataclass(frozen=True)
 class TargetedObjects:
-    """The objects of a part, among all that the files declare or our ledgers hold."""
+    """The selected part of the objects. `addresses`: the selected ones; `known`: all objects that the files declare or
+    our ledger entries have.
+    """
 
     addresses: frozenset[Address]
     known: frozenset[Address]
     portion: TargetSummary
 
     def includes(self, address: Address) -> bool:
-        """True if an object is in the part; for objects without an owner the flags decide."""
+        """True if an object is selected. For an object that is not in `known`, the flags alone decide."""
         return address in self.addresses if address in self.known else self.portion.selection.names(address)
 
     def restrict(self, desired: Desired, live: Live) -> Desired:
-        """The desired inventory of this part, and all live subscriptions, because other checks ask for the readers of a topic."""
+        """Returns the desired inventory with the selected objects only, and with all declared subscriptions that exist,
+        because other checks need the readers of a topic.
+        """
         objects = {
             address: wanted
             for address, wanted in desired.objects.items()
@@ -70,8 +74,9 @@ class TargetedObjects:
 
 
 def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObjects:
-    """The part that flags name. Raises UsageError for a name or pattern that fits nothing, and where nothing is left;
-    ClusterError (K580) where the part needs a topic that cannot be read.
+    """Returns the objects that the flags select, with the objects that they need. Raises UsageError for a name or
+    pattern that matches nothing, and if nothing is left; ClusterError (K580) if the part needs a topic that cannot be
+    read.
     """
     known = _known(desired, live)
     _must_fit(selection, known)

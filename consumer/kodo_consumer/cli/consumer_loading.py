@@ -27,7 +27,10 @@ def ready_consumers(
     worker: int = 0,
     workers: int = 1,
 ) -> list[Consumer]:
-    """Consumers of one worker of several, each with a port of its own: those of the second worker follow those of the first."""
+    """Returns the loaded consumers of one worker of a group, each with a port of its own: the ports of a worker follow
+    those of the worker before it. `worker`: number of the worker, from 0 on; `port`: the first port; None: that of the
+    settings.
+    """
     consumers = load_consumers(topology, wanted, place, lanes)
     for number, consumer in enumerate(consumers, worker * len(consumers)):
         first = consumer.settings.port if port is None else port
@@ -38,7 +41,9 @@ def ready_consumers(
 def load_consumers(
     topology: str, wanted: list[tuple[str, str, str]], place: ConnectionOptions, lanes: Sequence[str] = ()
 ) -> list[Consumer]:
-    """Loaded, with their handlers. `lanes`: of all, or of each. Raises with everything that is wrong with any of them."""
+    """Returns a consumer with its handler for each of `wanted` (topic, subscription, handler). `lanes`: none, one
+    selection for all consumers, or one for each. Raises one error with all findings about all consumers.
+    """
     from kodo_consumer.consumer import Consumer
 
     if len(lanes) not in (0, 1, len(wanted)):

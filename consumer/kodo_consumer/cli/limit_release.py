@@ -30,7 +30,9 @@ _FLAGS: Final = ("env", "context", "admin_url", "broker_url", "token_file", "tls
 def release_waiting(
     policy: Policy, order: Override, of: Mapping[str, str], place: ConnectionOptions, *, because: str
 ) -> None:
-    """Runs the command and ends as it does. An interrupt is the command's, too, and it ends in order."""
+    """Runs `kodoctl waiting release` for the messages that wait because of a limit, and ends with its exit code if that
+    is not 0. An interrupt is left to that command. Prints a note if no lane can have such messages.
+    """
     lanes = lanes_of_waits(policy, order)
     if not lanes:
         say("Nothing waits elsewhere because of this limit: workers ask it again as soon as they follow the order.")
@@ -47,8 +49,8 @@ def release_waiting(
 
 
 def lanes_of_waits(policy: Policy, order: Override) -> tuple[str, ...]:
-    """Names of the lanes in which messages may wait because of the limit that an order is about; none: they wait where
-    they are, in the workers.
+    """Returns the names of the lanes in which messages may wait because of the limit of an order; () if they wait only
+    in the memory of workers.
     """
     limit = limit_of(policy, order)
     found: dict[str, None] = {}
@@ -63,13 +65,15 @@ def lanes_of_waits(policy: Policy, order: Override) -> tuple[str, ...]:
 
 
 def limit_of(policy: Policy, order: Override) -> Limit:
-    """The limit of the policy that an order is about, which is there."""
+    """Returns the limit of the policy that an order changes. The policy must have this limit."""
     named = order.limit, order.by, order.within
     return next(one for one in policy.limits if (kind_of(one), one.by or "", str(one.within)) == named)
 
 
 def condition_of(policy: Policy, order: Override) -> str:
-    """Condition of the messages that wait for the limit of an order: of one value, or of all without one of their own."""
+    """Returns the condition, for `--where`, of the messages that wait for the limit of an order: those with the order's
+    value, or those whose value has no limit of its own.
+    """
     over = f"reason = {_text(OVER_LIMIT_REASON)}"
     if not order.by:
         return over
@@ -88,7 +92,9 @@ def release_command(
     place: ConnectionOptions,
     because: str,
 ) -> list[str]:
-    """The words of `kodoctl waiting release`, run by this Python. `of`: topology, topic and subscription."""
+    """Returns the command line of `kodoctl waiting release`, run by this Python. `of`: topology, topic and
+    subscription.
+    """
     words = python_command("kodoctl", "waiting", "release", of["topology"])
     words += ["--topic", of["topic"], "--subscription", of["subscription"]]
     words += [word for lane in lanes for word in ("--lane", lane)]

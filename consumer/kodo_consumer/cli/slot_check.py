@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def check_slots(
     ground: GroundTopic, subscription: Subscription, orders: Iterable[Override], new: Override
 ) -> list[str]:
-    """Parts of the new order that have no effect, as lines for people. Raises UsageError with all conflicts if the
-    slots cannot hold together once all orders are followed.
+    """Returns a line of text for each part of the new order that has no effect. Raises UsageError with all conflicts if
+    the slots of the file and of all orders contradict each other.
     """
     groups = slots_with(ground, subscription, orders)
     total = total_slots(subscription) or ADAPTIVE_SLOTS
@@ -33,7 +33,7 @@ def check_slots(
 
 
 def slots_with(ground: GroundTopic, subscription: Subscription, orders: Iterable[Override]) -> list[DeclaredSlots]:
-    """The slots of the file with those that orders change, and those that only orders have."""
+    """Returns the declared slots of the file as the orders change them, and the slots that only orders set."""
     found = {one.path[1]: one for one in declared_slots(ground, subscription) if one.lanes}
     for order in orders:
         bounds = SlotBounds.parse(order.to) if order.what is OverrideKind.SLOTS else None

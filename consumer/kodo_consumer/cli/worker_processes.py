@@ -29,7 +29,9 @@ _HIGHEST_PORT = 65_535
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """Arguments of the command line, as each process gets them. `wanted`: topics, subscriptions and handlers."""
+    """Arguments of the command line, as each worker process gets them. `wanted`: topic, subscription and handler of
+    each consumer; `lanes`: see `load_consumers`; `port`: None: that of the settings.
+    """
 
     topology: str
     wanted: list[tuple[str, str, str]]
@@ -39,7 +41,9 @@ class WorkerCommand:
 
 
 def run_group(asked: WorkerCommand, workers: int) -> int:
-    """Runs so many worker processes to their end. Answers the exit code. Raises KodoctlError for what several cannot share."""
+    """Runs a group of `workers` processes to its end, and returns the exit code. Raises KodoctlError if the
+    subscriptions or settings do not allow several processes.
+    """
     if findings := list(_findings(asked, workers)):
         raise UsageError(*findings)
     if not logging.getLogger().handlers:
@@ -69,7 +73,7 @@ def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
 
 
 def run_member(asked: WorkerCommand, member: GroupMember) -> None:
-    """One worker's process, from the command's arguments to the exit code."""
+    """Runs one worker in its own process, which then ends with the exit code."""
     prepare_streams()
     try:
         _run(asked, member)

@@ -34,15 +34,17 @@ class Backoff:
 
 
 class TopicCooldown:
-    """Topics that gave no receipt rest, up to half a minute, and are then tried with one row: a broker that is gone
-    neither costs all rows an attempt nor holds up other topics.
+    """Topics without receipts rest, up to half a minute, and are then tried with one row. So an unreachable broker
+    neither costs every row an attempt nor delays other topics.
     """
 
     def __init__(self) -> None:
         self._resting: dict[str, tuple[float, int]] = {}  # topic -> (until when, how often in a row)
 
     def on_failure(self, topic: str, now: float) -> bool:
-        """A send had no receipt (seconds, as everywhere here). False: the topic rests already."""
+        """Records that a send to the topic had no receipt (`now` in seconds), and lets the topic rest. Returns False if
+        the topic rests already.
+        """
         until, times = self._resting.get(topic, (0.0, 0))
         if until > now:
             return False
@@ -50,7 +52,7 @@ class TopicCooldown:
         return True
 
     def works(self, topic: str) -> bool:
-        """A send had its receipt. True: the topic rested until now."""
+        """Records that a send to the topic had its receipt. Returns True if the topic rested until now."""
         return self._resting.pop(topic, None) is not None
 
     @property

@@ -49,10 +49,12 @@ _MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotte
 
 
 class Outbox:
-    """Writes messages into the outbox. `app`: who writes; `env`: the environment they are for, empty: any. `clock`: for tests;
-    without one rows are due by the database's clock, as they are for relays.
+    """Writes messages into the outbox table. `app`: name of the writing application; `env`: environment that the
+    messages are for; "": any; `outlets`: topics of the topology; `clock`: for tests; None: rows become due by the clock
+    of the database, as for relays.
 
-    Without a topology nothing is known of the topics: what they do not allow is found by the relay, and the row fails.
+    Without `outlets` messages are not checked against a topology: the relay then marks rows that the topology does not
+    allow as failed.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class Outbox:
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
-        """Outbox that refuses, at once, messages that the topology does not allow. Connects to nothing. Raises
-        KodoctlError.
+        """Returns an outbox that refuses messages which the topology file does not allow. Opens no connection. Raises
+        KodoctlError for a wrong file.
         """
         surroundings = Environment.of(**place)
         topology = surroundings.topology(path)
@@ -89,13 +91,14 @@ class Outbox:
         delay: str | int = 0,
         id: str | None = None,  # noqa: A002  # the word of the message property
     ) -> str:
-        """Adds a message to the caller's transaction: it is sent when that commits, and not when it is rolled back.
+        """Adds a message to the caller's transaction, and returns the identity of the message (`kodo-id`). The message
+        is sent after the transaction commits; a rollback removes it.
 
-        `topic`: a ground topic of the topology, with `-LEVEL` behind it if it is not L1. A payload that is no bytes is
-        sent as JSON; values of properties that are true, false or numbers are written as JSON writes them. `delay`: not
-        pushed before, `10s` or ms, by the database's clock. Answers the message's identity, its `kodo-id`. Raises
-        UsageError for what the topology, the table or a message does not allow, and where the session has no
-        transaction that can be rolled back.
+        `topic`: a ground topic of the topology, followed by `-LEVEL` for a level other than L1. A payload that is not
+        bytes is sent as JSON; values of properties that are true, false or numbers are written as JSON writes them.
+        `biz_code`: kind of business, which chooses the backoff; `delay`: earliest time of the send, as `10s` or ms from
+        now, by the database's clock; `id`: the identity; None: a new one. Raises UsageError for anything that the
+        topology, the table or a message does not allow, and if the session has no transaction that can be rolled back.
         """
         if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
             detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
@@ -146,10 +149,11 @@ def _unfit(row: Mapping[str, Any]) -> list[Any]:
 
 
 class row_id(FunctionElement[str]):  # noqa: N801  # reads as the SQL function it is
-    """32 hex digits: `now` in ms since the epoch (12), a counter (8), randomness (12). One that no other row has.
+    """SQL expression of a unique row id, 32 hex digits: `now` in ms since the epoch (12), a counter (8), random digits
+    (12).
 
-    `now` is the database's clock, which all processes share. By the clocks of their machines a row could be sent before
-    one of its key that another process had committed long before.
+    `now` is the database's clock, which all processes share. With the clocks of their machines, a row could be sent
+    before an earlier row of its key that another process had committed.
     """
 
     type = String(64)
@@ -173,7 +177,7 @@ def _id_sqlite(element: Any, compiler: Any, **more: Any) -> str:
 
 
 class CreationOrder:
-    """Times of the last rows of this process, by topic and key. Thread-safe."""
+    """Keeps the rows of a key in order: times of the last rows of this process, by topic and key. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -181,8 +185,8 @@ class CreationOrder:
 
     @contextmanager
     def writing(self, topic: str, key: str, *, own_id: bool) -> Iterator[None]:
-        """Around the writing of a row: waits until the millisecond of the row before is over, where their ids may not
-        ascend.
+        """Context for writing a row. If this row or the previous row of its key has an id of the caller's (`own_id`),
+        waits until the millisecond of the previous row is over, because such ids need not ascend.
         """
         if not key:
             yield

@@ -17,8 +17,9 @@ _TEXTS: Final = ("id", "topic", "key", "properties", "biz_code")
 
 
 class Row(NamedTuple):
-    """A claimed row: what is sent, and what is needed to say what became of it. `version` is the claim. `problem`: why
-    nothing of it can be sent, because a column holds no value of its type; SQLite keeps any type in any column.
+    """A row that a relay has claimed. `version`: the version of the row since the claim; `created_at`: ms since the
+    epoch; `problem`: why the row can never be sent, such as a column with a value of another type, which SQLite allows;
+    "": none.
     """
 
     id: str
@@ -33,7 +34,7 @@ class Row(NamedTuple):
     problem: str = ""
 
     def message_properties(self) -> dict[str, Any]:
-        """The message's properties. Raises ValueError when another writer left something else there."""
+        """Returns the properties of the message. Raises ValueError if the column is not a JSON object."""
         try:
             found = json.loads(self.properties or "{}")
         except RecursionError:
@@ -46,8 +47,8 @@ class Row(NamedTuple):
 
 
 def row_of(found: Any) -> Row:
-    """A row as the database has it. Columns that are NULL hold what an empty one means; text in `body` is its UTF-8, as
-    PostgreSQL makes it of the same statement.
+    """Returns a row of the database as a `Row`. NULL in a text column becomes ""; a text in `body` becomes its UTF-8
+    bytes, as in PostgreSQL. Columns of a wrong type are listed in `problem`.
     """
     values: dict[str, Any] = dict(found._mapping)  # noqa: SLF001  # SQLAlchemy's own name
     values |= {name: "" for name in ("key", "properties", "biz_code") if values[name] is None}
@@ -69,7 +70,9 @@ def row_of(found: Any) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """Result of a claimed row. `delay`: ms from now until its next push, by the database's clock; 0 where it was sent."""
+    """New state of a claimed row. `delay`: ms from now until the next push, by the database's clock (0 if `status` is
+    sent or failed); `tries`: sends without a receipt; `error`: reason of the last failure.
+    """
 
     row: Row
     status: RowStatus

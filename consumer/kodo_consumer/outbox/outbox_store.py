@@ -81,8 +81,9 @@ _UNTIMED: Final = "next_push_at is not a whole number of ms since the epoch"
 
 
 class OutboxStore:
-    """The outbox of one database; all its times are by the database's clock. Raises SQLAlchemyError. `now`: that clock, ms
-    since the epoch; tests give another one.
+    """The outbox table of one database. `scope`: the rows that a relay sends; None: those of every app, for no
+    particular environment; `now`: the clock, ms since the epoch; None: that of the database. Methods raise
+    SQLAlchemyError.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class OutboxStore:
         self._engine.dispose()
 
     def check(self) -> None:
-        """Raises KodoctlError with all that the database lacks."""
+        """Raises KodoctlError if the database lacks the table or columns of it, or cannot be used."""
         try:
             findings = lacking(self._engine)
         except (SQLAlchemyError, ValueError, TypeError) as problem:
@@ -116,10 +117,11 @@ class OutboxStore:
         only: str | None = None,
         ordered: Collection[str] = (),
     ) -> list[Row]:
-        """Up to `limit` rows that are due, `sending` for `lasts` ms; none of `resting` topics, or of `only` one.
+        """Claims up to `limit` rows that are due, for `lasts` ms, and returns them. `resting`: topics whose rows are
+        left out; `only`: topic whose rows alone are claimed; None: any.
 
-        Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: the relay
-        that has a key's first row has the key.
+        In `ordered` topics the first unsent row of a key is claimed, and with it the next rows of the key, unless one
+        of them waits for its next try. So only one relay at a time has rows of a key.
         """
         c = TABLE.c
         with self._engine.begin() as connection:
@@ -140,8 +142,9 @@ class OutboxStore:
         return rows
 
     def settle(self, verdicts: Sequence[RowResult]) -> int:
-        """Writes the results of claimed rows. Returns the number of rows that were taken over because their claim had
-        ended. If the database refuses the values, each row is written by itself: one row must not hold up the others.
+        """Writes the new states of claimed rows. Returns the number of rows that were not written, because another
+        relay claimed them after the claim had ended. If the database refuses the values, each row is written by itself,
+        so that one row does not hold up the others.
         """
         ordered = sorted(verdicts, key=lambda verdict: str(verdict.row.id))  # one order for all relays: no deadlocks
         try:
@@ -185,21 +188,25 @@ class OutboxStore:
             return connection.execute(statement, parameters).rowcount
 
     def fail_untimed(self) -> int:
-        """Fails rows whose time is none: they would never be due, and nobody would hear of it. Answers how many."""
+        """Marks unsent rows whose `next_push_at` is not a number as failed, because they would never become due.
+        Returns the number of these rows.
+        """
         failed = {"status": RowStatus.FAILED, "version": NEXT_VERSION, "last_error": _UNTIMED}
         statement = update(TABLE).where(_WAITING, self._untimed, self._scope)
         with self._engine.begin() as connection:
             return connection.execute(statement.values(**failed, next_push_at=self._now())).rowcount
 
     def next_due(self) -> int | None:
-        """Time when the next unsent row may be pushed or its claim ends (ms since the epoch), None without any."""
+        """Returns the time (ms since the epoch) when the next unsent row is due or the next claim ends; None if no row
+        is unsent. Held rows do not count.
+        """
         statement = select(func.min(TABLE.c.next_push_at)).where(_WAITING, TABLE.c.next_push_at < HELD, self._scope)
         with self._engine.connect() as connection:
             found: int | None = connection.execute(statement).scalar()
         return found
 
     def waiting(self) -> tuple[int, float]:
-        """Number of rows that are to be sent, without those that are held, and ms that the first of them is due."""
+        """Returns the number of unsent rows without the held ones, and for how long the first has been due, in ms."""
         statement = select(func.count(), func.min(TABLE.c.next_push_at)).where(
             _WAITING, TABLE.c.next_push_at < HELD, self._scope
         )
@@ -209,7 +216,7 @@ class OutboxStore:
         return int(count), late
 
     def forget_sent(self, keep: int, limit: int) -> int:
-        """Removes rows sent more than `keep` ms ago, at most so many; answers how many."""
+        """Deletes at most `limit` rows that were sent more than `keep` ms ago. Returns the number of them."""
         c = TABLE.c
         with self._engine.begin() as connection:
             before = self._read_clock(connection) - keep
@@ -219,7 +226,9 @@ class OutboxStore:
     # ---- people
 
     def counts(self) -> dict[str, int]:
-        """Rows by status; `held`, `late` and `retrying` are parts of to_send and sending."""
+        """Returns the number of rows by status, of all apps and environments. The unsent rows are also counted as
+        `held`, as `retrying` (a send had no receipt), and as `late` (due for more than a minute).
+        """
         c = TABLE.c
         by_status = select(type_coerce(c.status, NULLTYPE), func.count()).group_by(c.status)
         with self._engine.connect() as connection:
@@ -235,8 +244,8 @@ class OutboxStore:
         return found
 
     def rows(self, chosen: RowFilter, limit: int) -> list[dict[str, Any]]:
-        """Rows in order of their creation, without their bodies; values as the driver gives them. `is_due`: whether they
-        could be sent now.
+        """Returns at most `limit` rows in the order of their ids, without bodies and properties; values as the driver
+        gives them. `is_due`: true if the row may be sent now.
         """
         columns = [column for column in TABLE.columns if column.name not in ("body", "properties", "protocol")]
         is_due = and_(TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at <= self._now(), not_(self._untimed))
@@ -246,15 +255,18 @@ class OutboxStore:
             return [dict(row._mapping) for row in connection.execute(statement)]  # noqa: SLF001  # SQLAlchemy's own name
 
     def push(self, chosen: RowFilter, *, limit: int, spacing: float = 0.0) -> int:
-        """Makes unsent and failed rows due anew, with fresh counters, the first now and each `spacing` ms after the
-        one before. A row that a relay has claimed is left to it, a sent one is never sent again. Answers how many.
+        """Makes at most `limit` unsent and failed rows due again, with fresh counters: the first now, each next one
+        `spacing` ms later. Rows that a relay has claimed and sent rows stay unchanged. Returns the number of changed
+        rows.
         """
         ours = and_(_among(chosen), TABLE.c.status.in_([RowStatus.TO_SEND, RowStatus.FAILED]))
         from_now = self._now() + bindparam("delay", type_=BigInteger)
         return self._rewrite(ours, limit, from_now, lambda place: {"delay": round(place * spacing)}, retry_count=0)
 
     def hold(self, chosen: RowFilter, *, limit: int) -> int:
-        """Keeps rows that are to be sent from being sent until they are pushed. Answers how many."""
+        """Holds at most `limit` rows that are to be sent: they are not sent until `push` makes them due. Returns the
+        number of changed rows.
+        """
         ours = and_(_among(chosen), TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at < HELD)
         return self._rewrite(ours, limit, literal(HELD, BigInteger), lambda _: {})
 
@@ -319,7 +331,7 @@ class OutboxStore:
 
 
 def database_now() -> ColumnElement[int]:
-    """The database's clock, ms since the epoch."""
+    """SQL expression of the database's clock, in ms since the epoch."""
     return now_ms()
 
 
@@ -344,7 +356,9 @@ def _earlier(now: int) -> ColumnElement[bool]:
 
 
 def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
-    """The outbox behind a database address, its table checked. Raises KodoctlError."""
+    """Returns the outbox of the database at a URL, after a check of its table. Raises KodoctlError if the database or
+    the table cannot be used.
+    """
     engine = engine_of(url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists():
@@ -360,7 +374,7 @@ def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
 
 
 class LenientConnection(sqlite3.Connection):
-    """Reads text that is no UTF-8, which SQLite keeps, all the same: it is one row's fault, not the database's."""
+    """SQLite connection that also reads text which is not UTF-8: SQLite stores it, and only its row should fail."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -381,7 +395,7 @@ def _text_of(data: bytes) -> str:
 
 
 def engine_of(url: str) -> Engine:
-    """Connections to the database behind an address. Raises KodoctlError, whose text has no secret of the address."""
+    """Returns the SQLAlchemy engine for a database URL. Raises KodoctlError without the secrets of the URL."""
     try:
         parsed = make_url(url)
     except (SQLAlchemyError, ValueError):
@@ -397,6 +411,8 @@ def engine_of(url: str) -> Engine:
 
 
 def unusable(url: URL, problem: Exception) -> KodoctlError:
-    """The database's own words, without the statement and its parameters, and without secrets of its address."""
+    """Returns the error for a database that cannot be used, with the database's own text: without the statement and its
+    parameters, and without secrets of the URL.
+    """
     reason = without_secrets(" ".join(str(getattr(problem, "orig", None) or problem).split()), url)
     return KodoctlError(error("K721", UNUSABLE, f"{address_without_secrets(url)}: {reason}"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Senders:
-    """Sends rows. There are as many producers as topics in the file at most."""
+    """Sends rows with one producer for each topic, which is opened with the first row of the topic."""
 
     def __init__(self, send_targets: OutboxTopics, connect: Callable[[SendTarget], Producer]) -> None:
         self.send_targets = send_targets
@@ -28,8 +28,9 @@ class Senders:
         self._lock = threading.Lock()  # a producer is opened by the routes that all of them have
 
     def post(self, row: Row, on_receipt: Callable[[Receipt], None]) -> None:
-        """Sends a row, with its id as `kodo-id`. Raises UsageError or ValueError for a row that can never be sent,
-        ClusterError when its topic cannot be reached.
+        """Sends a row, with the row's id as `kodo-id`, and returns without waiting; `on_receipt` is called with the
+        receipt. Raises UsageError or ValueError for a row that can never be sent, and ClusterError if the topic cannot
+        be reached.
         """
         properties = row.message_properties()
         with self._lock:
@@ -40,14 +41,14 @@ class Senders:
         producer.post(row.body, on_receipt, key=row.key, properties=properties, id=row.id)
 
     def follow(self, topology: LoadedTopology) -> None:
-        """The routes of this file count from the next row on. Thread-safe."""
+        """Uses the routes of this topology for all further rows. Thread-safe."""
         with self._lock:
             self.send_targets.follow(topology)
             for topic, producer in self._producers.items():
                 producer.follow_routes(self.send_targets.send_target(topic).dispatch)
 
     def close(self) -> None:
-        """Leaves. Receipts that are out may never come."""
+        """Closes all producers, and waits at most 5 s for the receipts of each."""
         for producer in self._producers.values():
             with suppress(ClusterError):  # whoever waited for receipts has waited before
                 producer.close(timeout=5.0)

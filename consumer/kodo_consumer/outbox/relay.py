@@ -52,9 +52,9 @@ _WHAT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """`window`: rows that are claimed and not settled, at most; `batch`: rows claimed at once; `claim`: ms that a
-    claim lasts: rows go out in its first half, and the second is as long as a receipt may take; `keep`: ms that sent
-    rows are kept.
+    """Limits of a relay. `window`: largest number of rows that are claimed and not settled; `batch`: largest number of
+    rows in one claim; `claim`: duration of a claim in ms, whose first half is for sending the rows and whose second
+    half is for their receipts; `keep`: time in ms after which sent rows are deleted.
     """
 
     window: int = 2_000
@@ -65,7 +65,9 @@ class RelayOptions:
 
 
 class Relay:
-    """Sends an outbox's rows. `turn` is called again and again by one thread, as `serve` does; `counts` is for views."""
+    """Sends the rows of an outbox. One thread calls `turn` again and again, as `serve` does. `counts`: numbers of rows
+    by result, since the start.
+    """
 
     def __init__(
         self, store: OutboxStore, senders: Senders, clock: Clock, rng: Random, options: RelayOptions | None = None
@@ -85,9 +87,9 @@ class Relay:
         self.turned_at = time.monotonic()  # for whoever watches over this thread
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float, until_empty: Callable[[], bool]) -> None:
-        """Runs turns until `asked_to_end` is set, or until no row is left and `until_empty` returns True. Then releases
-        unsent rows and waits for receipts, at most `drain_timeout` seconds. The next relay sends rows without a receipt
-        again.
+        """Runs turns until `asked_to_end` is set, or until no row is due or claimed and `until_empty` returns True.
+        Then releases unsent rows, and waits at most `drain_timeout` seconds for receipts. Rows that have no receipt
+        then are sent again by the next relay, after their claim has ended.
         """
         while not asked_to_end.is_set():
             pause = self.turn()
@@ -105,12 +107,12 @@ class Relay:
 
     @property
     def trouble(self) -> str:
-        """Why the last turn could not work with the database, for people; empty: it could."""
+        """Reason, as a text, why the database could not be used in the last turn; "" if it could."""
         return self._database.text
 
     @property
     def busy(self) -> bool:
-        """True if a row is claimed and not settled."""
+        """True if a row is claimed and its result is not written yet."""
         return bool(self._out or self._chains or self._verdicts or self._receipts)
 
     def wait(self, seconds: float) -> None:
@@ -118,7 +120,9 @@ class Relay:
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:
-        """Does all that is due now; returns the seconds until the next turn if no receipt comes before."""
+        """Handles the receipts that came, writes the results of rows, claims and sends rows that are due (unless
+        `claim` is false), and deletes old rows. Returns the seconds until the next turn, which a receipt may shorten.
+        """
         self.turned_at = time.monotonic()
         self._some.clear()
         self._read_receipts()
@@ -298,22 +302,20 @@ def _row_text(row: Row) -> str:
 
 
 class DatabaseTrouble:
-    """Trouble of a relay with its database: its reason, and the time of the next try. `text`: the reason now, for people;
-    empty: there is none.
-    """
+    """Failures of a relay's database in sequence. `text`: the reason of the last failure; "": the database works."""
 
     def __init__(self) -> None:
         self.text = ""
         self._failures = 0
 
     def on_failure(self, problem: Exception) -> float:
-        """The database raised this. Answers the seconds until the next try."""
+        """Records an error of the database. Returns the seconds until the next try."""
         fault = fault_of(problem)
         self.text = f"{_WHAT[fault.kind if fault else None]}: {words(problem)}"
         self._failures += 1
         return min(_MOST_PAUSE, 2.0 ** min(self._failures - 2, _MOST_DOUBLED))
 
     def works(self) -> bool:
-        """Records that the database works. True if the database did not work until now."""
+        """Records that the database works. Returns True if the last call failed."""
         failed, self._failures, self.text = self._failures > 0, 0, ""
         return failed

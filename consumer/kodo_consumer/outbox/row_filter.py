@@ -18,7 +18,7 @@ class RowStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Rows that a person means. Everything given must hold; nothing given means all."""
+    """Filter of rows: a row must meet all conditions that are given. Without any condition all rows are chosen."""
 
     ids: tuple[str, ...] = ()
     statuses: tuple[RowStatus, ...] = ()

@@ -50,7 +50,9 @@ def unsent(status: str = "status") -> ColumnElement[bool]:
 
 
 def outbox_table(metadata: MetaData) -> Table:
-    """The table, in an application's own metadata, so that its migrations know it."""
+    """Returns the outbox table as a part of an application's own `metadata`, so that the application's migrations
+    include the table.
+    """
     table = Table(
         NAME,
         metadata,
@@ -95,7 +97,9 @@ NEXT_VERSION: Final = case((TABLE.c.version < MAX_COUNT, TABLE.c.version + 1), e
 
 
 def schema_sql(dialect: str) -> str:
-    """Statements that a database administrator runs once: table and indexes, ready to read. `dialect`: see DIALECTS."""
+    """Returns the SQL statements that create the table and its indexes, for a database administrator. `dialect`: a key
+    of `DIALECTS`.
+    """
     spoken = DIALECTS[dialect]()
     indexes = sorted(TABLE.indexes, key=lambda index: str(index.name))
     statements: list[DDLElement] = [CreateTable(TABLE), *(CreateIndex(index) for index in indexes)]
@@ -104,7 +108,9 @@ def schema_sql(dialect: str) -> str:
 
 
 def lacking(engine: Engine) -> list[Diagnostic]:
-    """Findings where the database lacks the table, or columns: with the statements that add them. Raises SQLAlchemyError."""
+    """Returns findings, with the statements to run, if the database lacks the outbox table or columns of it; else an
+    empty list. Raises SQLAlchemyError.
+    """
     live = inspect(engine)
     if not live.has_table(NAME):
         detail = f"{address_without_secrets(engine.url)} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"

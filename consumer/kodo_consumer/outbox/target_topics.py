@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OutboxTopics:
-    """`orders` is the ground topic's L1, `orders-L2` its level L2."""
+    """Topics of a topology that rows may name: `orders` is level L1 of the ground topic, `orders-L2` level L2."""
 
     def __init__(self, topology: LoadedTopology) -> None:
         self._topology = topology
@@ -26,12 +26,12 @@ class OutboxTopics:
         self.environment = topology.environment or ""
 
     def follow(self, topology: LoadedTopology) -> None:
-        """Follows this file from now on. The file differs in routes only."""
+        """Replaces the topology. The new one may differ in routes only."""
         self._topology = topology
 
     @property
     def names(self) -> list[str]:
-        """Every topic, as rows name it."""
+        """Names of all topics that take messages, as rows name them."""
         return list(self._places)
 
     @cached_property
@@ -44,20 +44,24 @@ class OutboxTopics:
         }
 
     def send_target(self, topic: str) -> SendTarget:
-        """Raises UsageError for a topic that is not in the file or takes no messages."""
+        """Returns the outlet of a topic. Raises UsageError if the file has no such topic, or if the topic takes no
+        messages.
+        """
         return send_target_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
 
     @property
     def send_targets(self) -> dict[str, SendTarget]:
-        """Every topic as its producers see it."""
+        """Outlets of all topics that take messages, by name."""
         return {name: self.send_target(name) for name in self._places}
 
     def sibling(self, send_target: SendTarget, level: str) -> SendTarget:
-        """Another level of the same ground topic. Raises UsageError for one that takes no messages."""
+        """Returns the outlet of another level of the same ground topic. Raises UsageError if the level takes no
+        messages.
+        """
         return send_target_of(self._topology, send_target.ground, level)
 
     def form(self, topic: str) -> MessageValidator:
-        """Validation of messages to a topic. Raises UsageError."""
+        """Returns the validator of messages to a topic. Raises UsageError if the topic takes no messages."""
         if topic not in self._forms:
             send_target = self.send_target(topic)
             self._forms[topic] = MessageValidator(check_of(send_target), send_target.properties)
@@ -65,5 +69,7 @@ class OutboxTopics:
 
     @cached_property
     def ordered_topics(self) -> Collection[str]:
-        """Topics of which a reader keeps order by key."""
+        """Names of the topics with a subscription that is not of type shared, which therefore keeps the order of
+        messages.
+        """
         return frozenset(name for name in self._places if self.send_target(name).ordered)

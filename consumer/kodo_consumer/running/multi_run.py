@@ -22,19 +22,21 @@ SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 
 
 class RunnableConsumer(Protocol):
-    """A consumer, as far as running it goes."""
+    """The methods of a consumer that `run_all` needs."""
 
     def start(self) -> None:
-        """Connects and begins."""
+        """Connects, starts the worker and returns."""
 
     def stop(self) -> None:
-        """Drains and leaves. Raises what broke it."""
+        """Drains the worker and disconnects. Raises the error that broke the worker, if there is one."""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits at most so many seconds; true if it broke."""
+        """Waits until the worker broke or was stopped, at most `seconds` (None: without limit). Returns False if the
+        time ran out first.
+        """
 
     def lanes(self) -> list[str]:
-        """The topics it reads."""
+        """Returns a line of text for each lane."""
 
     def summary(self) -> list[str]:
         """Lines for people about the work of this consumer."""
@@ -49,12 +51,12 @@ def run_all(
     """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
     once.
 
-    `ready`: of a process of a worker group, called once all have started. Its parent ends it at the second signal;
-    what it gets more than once itself is the same request, however late: of its parent, of whoever signals all
-    processes, and of its own when the parent is gone.
+    `ready`: only for a process of a worker group: called once when all consumers have started; None: no group. In a
+    group, further signals are ignored, because the parent, a user and the loss of the parent may each send one; the
+    parent kills the process at its own second signal.
 
-    When one cannot start or breaks, the others drain as well, and its error is raised: a process manager then
-    starts all of them again. For main threads: UsageError elsewhere.
+    If a consumer cannot start or breaks, the others drain as well, and its error is raised, so that a process manager
+    starts all of them again. Raises UsageError outside of the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise misuse_error("run: signals reach the main thread alone; call start and stop elsewhere")
@@ -66,7 +68,9 @@ def run_all(
 
 @contextmanager
 def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]:
-    """SIGHUP: every topology file is read again, by these. For main threads, where there is such a signal."""
+    """Context in which SIGHUP calls all `reloads`, each on a thread of its own. For main threads. Does nothing on
+    systems without this signal.
+    """
     if not hasattr(signal, "SIGHUP"):
         yield
         return
@@ -84,10 +88,11 @@ def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]
 
 @contextmanager
 def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the second signal ends the process at once, if `at_once`. For main threads.
+    """Context with an event that SIGTERM and SIGINT set. A second signal ends the process at once, unless `at_once` is
+    false. For main threads.
 
-    What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its
-    group.
+    Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
+    process and its group.
     """
     asked = threading.Event()
     end = _ender(asked, at_once=at_once)

@@ -34,7 +34,9 @@ log = logging.getLogger("kodo.consumer")
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """`window`: metrics and health, where a port is named. `reloader`: where there is a file to follow."""
+    """A worker that runs, with everything that ends with it. `window`: endpoint of metrics and health; None: no port is
+    named. `reloader`: reader of the topology file; None: there is no file to follow.
+    """
 
     worker: Worker
     service: WorkerSupervisor
@@ -47,13 +49,13 @@ class RunningWorker:
 
     @property
     def counts(self) -> Counts:
-        """A copy, which counts no further."""
+        """A copy of the worker's counts, which does not change."""
         counts = self.worker.counts
         return replace(counts, **{name: copy(getattr(counts, name)) for name in ("finished", "waited", "failed")})
 
     @property
     def in_flight(self) -> dict[str, int]:
-        """Messages by lane."""
+        """Number of messages in flight by lane, for each lane that the worker reads."""
         return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
 
     def reload(self) -> None:
@@ -63,7 +65,9 @@ class RunningWorker:
             self.reloader.reload(always=True)
 
     def wait(self, seconds: float | None) -> bool:
-        """Blocks until the worker broke or was stopped; False when the time ran out first."""
+        """Blocks until the worker broke or was stopped, at most `seconds` (None: without limit). Returns False if the
+        time ran out first.
+        """
         _check_process(self, "wait")
         return self.service.wait(seconds)
 
@@ -79,7 +83,9 @@ class RunningWorker:
             self.close()
 
     def close(self) -> None:
-        """Ends the companions of the worker, which has ended."""
+        """Closes the reader of the file, the metrics endpoint, traces, broker and admin API. The worker must have
+        ended.
+        """
         if self.reloader is not None:
             self.reloader.stop()
         if self.window is not None:
@@ -91,8 +97,8 @@ class RunningWorker:
 
 
 def check_idle(running: RunningWorker | None, call: str) -> None:
-    """Raises UsageError while a worker runs, because a running worker follows the earlier declarations, and in a
-    process forked since.
+    """Raises UsageError if a worker runs, because it would not follow a new declaration, or if this process was forked
+    after the start of the worker. `call`: name of the call for the error.
     """
     if running is not None:
         _check_process(running, call)
@@ -101,7 +107,7 @@ def check_idle(running: RunningWorker | None, call: str) -> None:
 
 
 def started_worker(running: RunningWorker | None, call: str) -> RunningWorker:
-    """The worker; raises UsageError where there is none yet."""
+    """Returns the worker. Raises UsageError if none was started. `call`: name of the call for the error."""
     if running is None:
         raise misuse_error(f"{call}: this consumer was not started")
     return running
@@ -120,7 +126,9 @@ def start_worker(
     traces: HandlerSpans | None,
     reloader_of: Callable[[WorkerSupervisor], Reloader | None],
 ) -> RunningWorker:
-    """Starts a worker. Raises KodoctlError; then broker, cluster and runner are for the caller to end."""
+    """Starts a worker, and returns it with its companions. Raises KodoctlError; the caller must then close the
+    connections and the runner.
+    """
     broker, cluster = connections
     name = f"{worker.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
     service = WorkerSupervisor(worker, cluster, consumer_name=name, drain_timeout=settings.drain_timeout / 1000)

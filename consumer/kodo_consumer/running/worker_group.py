@@ -35,7 +35,9 @@ _LONG_LIFE: Final = 60.0  # seconds: who worked for so long starts again after t
 
 
 def pause_before(number: int) -> float:
-    """Seconds before the start that follows this end, of those without a long life between them, from 1 on."""
+    """Returns the seconds before a worker starts again after `number` (from 1 on) ends in sequence. A life of a minute
+    or more restarts the sequence.
+    """
     return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (number - 1)))
 
 
@@ -46,7 +48,7 @@ class GroupMember:
         self.number, self.size, self._parent = number, size, parent
 
     def report_ready(self) -> None:
-        """Its worker has started."""
+        """Tells the parent process that the worker of this process has started."""
         self._parent.send_bytes(b"ready")
 
 
@@ -111,11 +113,11 @@ class _Slot:
 
 
 class WorkerGroup:
-    """`size` worker processes, each of which runs `work`. For main threads; `run` is called once.
+    """Runs `work` in `size` worker processes. For main threads; `run` is called once.
 
-    The first worker starts alone: what keeps it from starting is reported once. A worker that ends with an exit code
-    and never was ready ends the group with that code. Any other is started anew whenever it ends, after 1 s at first
-    and 30 s at most.
+    The first worker starts alone, so that a problem which prevents every start is reported once. If a worker ends with
+    an exit code before it was ever ready, the whole group ends with that code. Any other worker that ends is started
+    again, after 1 s at first and 30 s at most.
     """
 
     def __init__(self, size: int, work: Work) -> None:
@@ -125,8 +127,8 @@ class WorkerGroup:
         self._code: int | None = None  # of the end, once it is known that the group ends
 
     def run(self) -> int:
-        """Runs the workers until SIGTERM or SIGINT, which all workers get: then they drain. A second signal kills them.
-        Returns the exit code.
+        """Runs the workers until SIGTERM or SIGINT, which is forwarded: the workers then drain. A second signal kills
+        them. Returns the exit code of the group.
         """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():

@@ -60,7 +60,9 @@ class GuardedMessages:
         return name
 
     def names(self, messages: Sequence[Message]) -> list[str]:
-        """Names of the messages that are still here."""
+        """Returns the names of those of `messages` that were added and not removed yet, in the same order. The name of
+        a second copy is "".
+        """
         return [self._names[one] for one in messages if one in self._names]
 
 

@@ -127,7 +127,9 @@ class StoreSession:
 
     @property
     def keep(self) -> int:
-        """Ids of done messages to remember however old they are: everything all workers may hold, and a reserve."""
+        """Number of newest done messages whose ids stay in the store at any age: as many as all workers together may
+        have in flight, plus a reserve.
+        """
         return self._workers * self._policy.lookahead_messages + _RESERVE
 
     def _on_store_down(self, problem: StoreDownError) -> None:

@@ -49,8 +49,8 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tuple[PulsarBroker, AdminCluster]:
-    """The real broker and its admin API; `native`: see Settings. Raises ClusterError without an address of the binary
-    port, or where no broker answers.
+    """Returns the broker and its admin API, both connected. `native`: see Settings. Raises ClusterError if there is no
+    address of the binary port, or if no broker answers.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
 
@@ -132,13 +132,17 @@ class Environment:
         return cls(os.environ if environ is None else environ, working_folder(), flags, place.get("env"))
 
     def topology(self, path: str | Path) -> LoadedTopology:
-        """The file in the environment asked for, else KODOCTL_ENV, else the context's. Raises KodoctlError."""
+        """Returns the topology file in the environment that was named; else in that of KODOCTL_ENV; else in that of the
+        context. Raises KodoctlError.
+        """
         from kodo_consumer.policy_builder import load
 
         return load(str(path), self.env or self.environ.get("KODOCTL_ENV") or self._context_env())
 
     def connection(self) -> Connection:
-        """The cluster. Raises UsageError when none is named anywhere."""
+        """Returns the connection to the cluster. Raises UsageError if neither options, variables nor a context name a
+        cluster.
+        """
         found = connect(self.flags, self.environ, self.folder)
         if warning := readable(found):
             log.warning("%s [%s]: %s", warning.summary, warning.code, warning.detail)

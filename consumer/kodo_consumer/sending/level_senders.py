@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LevelSender:
-    """The messages of one producer to the topic of one level, with a receipt for each. Thread-safe."""
+    """Sends the messages of one producer to the topic of one level, with a receipt for each. Thread-safe."""
 
     def __init__(
         self,
@@ -45,7 +45,9 @@ class LevelSender:
     def publish(
         self, name: str, data: bytes | None, given: dict[str, str], on_receipt: OnStored, key: str, event_time: int
     ) -> PostedMessage:
-        """Publishes a message of this identity; waits for room. Raises as NumberedPublisher.publish."""
+        """Publishes a message. Blocks while too many messages have no receipt. `name`: the identity of the message;
+        `given`: its properties. Raises as NumberedPublisher.publish.
+        """
         size = len(data or b"")
         if self._traces is None:
             return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, None), size)
@@ -57,7 +59,9 @@ class LevelSender:
             raise
 
     def check_waiting(self, call: str) -> None:
-        """Raises UsageError on the thread that brings the receipts, which waits for none."""
+        """Raises UsageError if this thread delivers receipts, because it would wait for itself. `call`: name of the
+        call that waits.
+        """
         if self._out.is_calling:
             detail = (
                 f"{call}: in a callback with a receipt it would wait for itself; post there, or call another thread"
@@ -71,7 +75,7 @@ class LevelSender:
 
 
 class PostedMessage(NamedTuple):
-    """A message on its way to the topic of a level. `size`: bytes of payload."""
+    """A message that was published and has no receipt yet. `size`: bytes of payload."""
 
     by: LevelSender
     name: str
@@ -79,7 +83,7 @@ class PostedMessage(NamedTuple):
     size: int
 
     def give_up(self) -> None:
-        """Nobody waits for its receipt any more."""
+        """Stops waiting for the receipt of the message: its callback gets a failure, and a later receipt is ignored."""
         self.by.give_up(self.ticket)
 
 
@@ -99,22 +103,24 @@ class LevelSenders:
         self._reloader = None if reloader_of is None else reloader_of(self)
 
     def reload(self) -> None:
-        """Reads the topology file again, where there is one."""
+        """Reads the topology file again, even if it did not change. Does nothing if the producer has no file."""
         if self._reloader is not None:
             self._reloader.reload(always=True)
 
     def watch(self) -> None:
-        """Reads the file again whenever it changes, until `stop`."""
+        """Reads the topology file again whenever it changes, until `stop`. Does nothing if the producer has no file."""
         if self._reloader is not None:
             self._reloader.start()
 
     def stop(self) -> None:
-        """Watches no more."""
+        """Ends the watching of the file that `watch` began."""
         if self._reloader is not None:
             self._reloader.stop()
 
     def follow(self, table: DispatchTable | None) -> None:
-        """These routes count from the next message on; senders of levels stay open, as messages may be on their way."""
+        """Uses these routes (None: no routes) from the next message on. Open senders stay open, because they may wait
+        for receipts.
+        """
         self._table = table
 
     @property
@@ -131,7 +137,9 @@ class LevelSenders:
     def choose(
         self, payload: bytes | None, properties: Mapping[str, str], key: str, identity: str
     ) -> LevelSender | None:
-        """Sender of another level; None: the message is for the level it was given to. Raises ClusterError."""
+        """Returns the sender of the level to which the routes send a message, opened if necessary. None: the message
+        stays on the level of the producer. Raises ClusterError if the sender cannot be opened.
+        """
         table = self._table
         if table is None:
             return None

@@ -42,7 +42,9 @@ _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 
 
 class NumberedPublisher:
-    """Publishes with a receipt for each message, by ticket. Thread-safe. `numbered` false: no numbers and no marks."""
+    """Publishes the messages of one producer, and hands each receipt to a callback. A message is identified by its
+    ticket, a number. Thread-safe. `numbered` false: messages get no sequence numbers, and no marks are sent.
+    """
 
     def __init__(
         self,
@@ -76,9 +78,11 @@ class NumberedPublisher:
         event_time: int,
         span: Span | None,
     ) -> int:
-        """Publishes a message with these properties, its number among them from now on; answers its ticket. Waits for room.
+        """Publishes a message, and returns its ticket. Blocks while too many messages have no receipt. `given`:
+        properties of the message, to which the sequence number is added.
 
-        Raises ClusterError when there is none in time, UsageError for a message that is too large, or too late.
+        Raises ClusterError if there is no room in time, and UsageError if the message is too large or the publisher is
+        closed.
         """
         with self._lock:
             now = time.monotonic()
@@ -107,23 +111,31 @@ class NumberedPublisher:
 
     @property
     def is_calling(self) -> bool:
-        """True on a thread that is calling back with receipts: it brings the others, and cannot wait for any."""
+        """True if the current thread is calling callbacks with receipts: it must not wait for receipts, because it
+        delivers them.
+        """
         return threading.get_ident() in self._calling
 
     def give_up(self, ticket: int) -> None:
-        """Nobody waits for this receipt any more."""
+        """Stops waiting for the receipt of a message, and counts the message as not confirmed. A later receipt is
+        ignored.
+        """
         with self._lock:
             self._void(sent := self._out.take(ticket))
             self._lock.notify_all()
         self._report(sent, Unconfirmed("no receipt in time"))
 
     def has_room(self, key: str) -> bool:
-        """True if a message of this key need not wait, in any partition that it may go to."""
+        """True if `publish` would not block for a message with this key (""; no key), in every partition that it may go
+        to.
+        """
         to = [self._partitions[self._router.choose(key, 0.0)]] if key else self._partitions
         return self._out.has_room(to, len(self._partitions))
 
     def wait(self, timeout: float) -> int:
-        """Awaits the receipts of everything published; answers how many did not come in time."""
+        """Waits at most `timeout` seconds for the receipts of all published messages. Returns the number of missing
+        receipts.
+        """
         with self._lock:
             self._lock.wait_for(lambda: not self._out, timeout)
             return len(self._out)

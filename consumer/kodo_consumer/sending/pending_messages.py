@@ -22,8 +22,8 @@ MOST: Final = 20_000  # messages without receipt; each partition has an equal pa
 
 
 class PendingSend(NamedTuple):
-    """A message without receipt, or a mark, which has no number. `at`: monotonic seconds. `span`: where there are
-    traces. `topic`: its partition's.
+    """A message without receipt, or a mark. `number`: sequence number; None: a mark, or the publisher does not number;
+    `at`: time of sending, in monotonic seconds; `span`: None without traces; `topic`: the partition.
     """
 
     on_receipt: OnStored
@@ -34,8 +34,8 @@ class PendingSend(NamedTuple):
 
 
 class PendingMessages:
-    """Messages without receipt, by ticket, oldest first. The caller has a lock. A partition that gives no receipts
-    fills its own part of what there may be, and leaves theirs to the others.
+    """Messages without receipt, by ticket, oldest first. Not thread-safe: the caller locks. Each partition may have an
+    equal part of all messages without receipt, so that a partition without receipts does not block the others.
     """
 
     def __init__(self) -> None:
@@ -50,47 +50,49 @@ class PendingMessages:
 
     @property
     def oldest(self) -> PendingSend | None:
-        """The one that waits longest."""
+        """The message that was sent first; None if there is none."""
         return next(iter(self._sent.values()), None)
 
     def add(self, ticket: int, sent: PendingSend) -> None:
-        """It was sent."""
+        """Adds a message that was sent."""
         self._sent[ticket] = sent
         self._by_partition[sent.topic] += 1
 
     def take(self, ticket: int) -> PendingSend | None:
-        """It has a receipt, or nobody waits for one any more; None: that was so before."""
+        """Removes and returns a message, because it has a receipt or was given up. None: it was removed before."""
         sent = self._sent.pop(ticket, None)
         if sent is not None:
             self._by_partition[sent.topic] -= 1
         return sent
 
     def of(self, partition: str) -> int:
-        """Number of messages without receipt that were sent there."""
+        """Returns the number of messages without receipt that were sent to a partition."""
         return self._by_partition[partition]
 
     def has_room(self, partitions: Collection[str], among: int) -> bool:
-        """True if each of these partitions, of a topic with `among` of them, may be sent one more message."""
+        """True if one more message may be sent to each of the partitions. `among`: number of the topic's partitions."""
         most = -(-MOST // among)  # rounded up
         return all(self._by_partition[partition] < most for partition in partitions)
 
 
 class UnclaimedReceipts:
-    """Receipts without a callback which report that a message was not stored. Thread-safe."""
+    """Failed receipts of messages that were posted without a callback. Thread-safe."""
 
     def __init__(self, topic: str) -> None:
         self._topic, self._lock = topic, threading.Lock()
         self._reasons: list[str] = []
 
     def take(self, receipt: Receipt) -> None:
-        """One more receipt."""
+        """Keeps the reason of a receipt that reports a failure; ignores any other receipt."""
         if not isinstance(receipt, Confirmed):
             with self._lock:
                 self._reasons.append(receipt.reason)
                 program_end.register(self)
 
     def tell(self, missing: int) -> None:
-        """Raises ClusterError with the number of messages that failed since the last call, and of `missing` receipts."""
+        """Raises ClusterError if a message failed since the last call, or if `missing` is not 0. `missing`: number of
+        messages without a receipt in time.
+        """
         if detail := self._loss_text(missing):
             raise ClusterError(error("K715", "message without receipt", detail))
 
@@ -106,7 +108,9 @@ class UnclaimedReceipts:
 
 
 def not_stored(topic: str, receipt: Unconfirmed | Rejected, size: int) -> ClusterError:
-    """Error to raise for a message without receipt. `size`: bytes of its payload."""
+    """Returns the error for a message without a receipt, or with one that reports a failure. The text says if the
+    message may have been stored. `size`: bytes of payload.
+    """
     if receipt == Rejected(TOO_BIG):
         detail = f"{topic}: {size} bytes of payload are more than the broker takes: `maxMessageSize` of its configuration, 5 MiB unless changed, or of the topic; it was not stored"
         return ClusterError(error("K729", "message too large", detail))

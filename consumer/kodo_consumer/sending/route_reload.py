@@ -30,11 +30,11 @@ class GroundLevels:
         self._topology, self.topic = topology, topic
 
     def follow(self, topology: LoadedTopology) -> None:
-        """Follows this file from now on."""
+        """Replaces the topology file."""
         self._topology = topology
 
     def send_target(self, level: str) -> SendTarget:
-        """Raises UsageError for a level that takes no messages."""
+        """Returns the outlet of a level. Raises UsageError if the level takes no messages."""
         return send_target_of(self._topology, self.topic, level)
 
 
@@ -67,7 +67,9 @@ def level_reloader(
     level: str,
     routes: LevelSenders,
 ) -> FileReloader[LoadedTopology]:
-    """Reader of the routes of a sender to one level, not started."""
+    """Returns the reader of the topology file of a producer for one level, not started. A changed file gives `routes`
+    its new routes.
+    """
 
     def adopt(found: LoadedTopology) -> None:
         levels.follow(found)
@@ -77,7 +79,9 @@ def level_reloader(
 
 
 def restart_reasons(old: Mapping[str, SendTarget], new: Mapping[str, SendTarget]) -> list[str]:
-    """Differences, but for routes, that only a restart brings about, in words of the file."""
+    """Returns the names of the settings, as the file calls them, that differ between old and new outlets and need a
+    restart. Routes are left out, because they can change while a sender runs.
+    """
     found = ["topics or levels"] if old.keys() != new.keys() else []
     for name in old.keys() & new.keys():
         pairs = [

@@ -158,7 +158,7 @@ class Harness:
         return self.broker.send(Outgoing(topic, data, plain_properties(properties), key=key, event_time=event_time))
 
     def run(self) -> None:
-        """Everything that can happen without time passing."""
+        """Runs everything that can happen at the present time of the clock."""
         self._use.check("run")
         for _ in range(_MAX_STEPS):
             self.worker.tick()
@@ -167,12 +167,14 @@ class Harness:
         raise AssertionError("it never comes to rest")
 
     def step(self) -> bool:
-        """Handles one message (or batch) of those that are there; False when there is none."""
+        """Handles one waiting message (or batch). Returns False if none waits."""
         self._use.check("step")
         return self._runner.step()
 
     def advance(self, span: str | float) -> None:
-        """Time passes: a text such as "30s", or seconds. What is due on the way happens at its moment."""
+        """Moves the clock on by `span`, a text such as "30s" or seconds, and runs everything that becomes due, each at
+        its time.
+        """
         end = self.clock.now() + (Duration.parse(span).seconds if isinstance(span, str) else span)
         self.run()
         while self.clock.now() < end:
@@ -199,7 +201,7 @@ class Harness:
         return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
 
     def close(self) -> None:
-        """The worker leaves; unacknowledged messages go to others."""
+        """Ends the worker; its unacknowledged messages are delivered to others."""
         if self._use.end():
             self.worker.drain()
             self.worker.close()

@@ -96,8 +96,8 @@ class MemoryBroker:
         self._faults.setdefault(topic, []).extend(receipts)
 
     def disconnect(self, topic: str) -> None:
-        """Breaks the connections of all lanes on a topic: what they hold will be delivered again, to any of them, and with
-        it the acknowledged messages of batches that are not acknowledged as a whole.
+        """Breaks the connections of all lanes on a topic. Their unacknowledged messages are delivered again, to any of
+        the lanes, with the acknowledged messages of batches that are not acknowledged as a whole.
         """
         found = self._topic(topic)
         for subscription in found.subscriptions.values():
@@ -171,7 +171,7 @@ class MemoryBroker:
     # ---- time and progress
 
     def step(self) -> bool:
-        """Hands over receipts and messages, once. False: nothing was there to do."""
+        """Delivers receipts and messages once. Returns False if there was nothing to deliver."""
         receipts = [] if self.hold_receipts else self._receipts
         if receipts:
             self._receipts = []
@@ -274,7 +274,7 @@ class MemoryPublisher:
         self._broker = broker
 
     def is_too_large(self, message: Outgoing) -> bool:
-        """True if its topic does not take it."""
+        """True if the message is larger than its topic allows."""
         largest = self._largest.get(message.topic)
         size = len(message.payload or b"")
         if largest is None or size <= largest:

@@ -252,8 +252,8 @@ class MemoryLane:
 
 
 def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bool:
-    """Everything due that nobody holds, to lanes with room; whether there was anything. As with the real one,
-    messages are delayed where a topic is shared; where one reader gets them in order they come at once.
+    """Hands messages that are due to lanes with room. Returns False if there was nothing to do. As in a real broker,
+    delays apply to shared subscriptions only: a single reader in order gets delayed messages at once.
     """
     if not subscription.lanes:
         return False

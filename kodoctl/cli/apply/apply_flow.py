@@ -37,7 +37,9 @@ _BEGUN: Final[ContextVar[bool]] = ContextVar("begun", default=False)
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Options of an apply: its approval, the time it waits for another apply (s), and the form of its output."""
+    """Options of a command that applies: its approval, `lock_timeout` (seconds to wait for another apply), and the form
+    of its output.
+    """
 
     auto_approve: bool = False
     names: list[str] | None = None  # of protected contexts, instead of typing them
@@ -47,7 +49,7 @@ class Approval:
 
     @property
     def approved(self) -> Approval:
-        """The approval for a plan that was approved before: confirms protected contexts only."""
+        """The same options for a plan that was approved before: only protected contexts are still confirmed."""
         return replace(self, auto_approve=True)
 
 
@@ -58,13 +60,14 @@ def approval_of(
     output: plan_options.StreamFormat = Format.TEXT,
     verbose: plan_options.Verbose = False,
 ) -> Approval:
-    """The options that all commands have that apply. Raises UsageError for a wrong --lock-timeout."""
+    """Returns the options that all applying commands share. Raises UsageError for a wrong --lock-timeout."""
     return Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is Format.JSON, verbose)
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
-    """Requests the answer `yes`. A protected context requires its name, also with --auto-approve. Raises
-    UsageError if no terminal can answer, RefusedError if the user declines.
+    """Asks the user for the answer `yes`, unless `approval` approves already. A protected context requires its name
+    instead, typed or by --confirm, even with --auto-approve. Raises UsageError if an answer is needed and no terminal
+    can give one, and RefusedError for any other answer.
     """
     context = connection.context
     if context is not None and context.protected:
@@ -94,8 +97,8 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
 
 
 def ask(question: str) -> str:
-    """Answer typed at a terminal, "" for an empty one.
-    After an interrupt it prints that nothing was applied, and exits.
+    """Asks a question at the terminal, and returns the typed answer; "" if the user typed nothing. An interrupt ends
+    the command as in `before_writes`.
     """
     with before_writes():
         return str(typer.prompt(question, default="", show_default=False, err=True))
@@ -103,7 +106,9 @@ def ask(question: str) -> str:
 
 @contextmanager
 def before_writes() -> Iterator[None]:
-    """Context of a command's work outside of `writes`: an interrupt before the first write prints that nothing was applied."""
+    """Context for a command's work outside of `writes`: an interrupt ends the command, and prints that nothing was
+    applied if `writes` has not begun.
+    """
     try:
         yield
     except (KeyboardInterrupt, typer.Abort):
@@ -127,7 +132,9 @@ def applying(function: C) -> C:
 
 @contextmanager
 def writes() -> Iterator[None]:
-    """Context of the writes of an `applying` command: an interrupt in it, or later, claims nothing about what was applied."""
+    """Context for the writes of an `applying` command. An interrupt in this context ends the command. An interrupt
+    during or after this context does not print that nothing was applied.
+    """
     _BEGUN.set(True)
     try:
         yield
@@ -210,7 +217,7 @@ def _held_back(problem: KodoctlError) -> bool:
 
 
 def _tell_without_port(session: Session) -> None:
-    """Prints the limits of an apply that cannot reach the binary port of the broker."""
+    """Prints a note about the missing journal if the session has no address of the broker's binary port."""
     if not session.client.available:
         tell(
             "Note: without the broker's binary port (--broker-url) there is no journal, and an apply that dies leaves its lock."
@@ -222,7 +229,9 @@ def _quiet(_: str) -> None:
 
 
 def lock_seconds(text: str) -> float:
-    """Seconds of `--lock-timeout`, parsed before any confirmation. Raises UsageError."""
+    """Returns the seconds of a duration such as `10m`, the value of `--lock-timeout`. Raises UsageError for any other
+    text.
+    """
     from kodoctl.topology.units import Duration, UnitError
 
     try:
@@ -232,9 +241,8 @@ def lock_seconds(text: str) -> float:
 
 
 def check_files(plan: Plan) -> None:
-    """Raises RefusedError if the plan's files are present and their meaning changed since the plan.
-
-    Files that are missing are not compared; a note names them.
+    """Raises RefusedError if the meaning of the plan's files changed since the plan was made. If one of the files is
+    missing, none is compared, and a note is printed.
     """
     if not plan.paths or plan.destroying:
         return

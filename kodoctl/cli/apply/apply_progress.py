@@ -25,10 +25,10 @@ _DOING: Final = {
 
 
 class ApplyProgress:
-    """Progress of an apply: prints a line for each finished change. On a terminal a table below these lines
-    shows the running changes, until the block ends.
+    """Context with the progress of an apply: prints a line for each finished change, or with `stream_json` a JSON line
+    for each event. On a terminal a table below the lines shows the running changes until the context ends.
 
-    Events come from any thread. Several clusters are shown side by side (`of`).
+    Events may come from any thread. Several clusters are shown side by side (`of`).
     """
 
     def __init__(self, *, stream_json: bool = False) -> None:

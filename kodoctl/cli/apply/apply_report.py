@@ -65,7 +65,9 @@ def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, j
 
 
 def show_report(report: ApplyReport) -> None:
-    """Done, failed, not started: in that order, with reasons."""
+    """Prints the report of an apply: failed, skipped and not started changes with their reasons, then notes, then
+    counts.
+    """
     from kodoctl.apply.report import ChangeStatus
     from kodoctl.text.escaping import one_line
 

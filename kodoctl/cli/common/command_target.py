@@ -37,7 +37,9 @@ class TargetOptions:
     tls_ca: str | None = None
 
     def connection(self) -> Connection:
-        """The connection by flags, environment and context, in that order."""
+        """Returns the connection that flags, environment variables and the context define, in this order of precedence.
+        Prints warnings, such as for misspelled variables.
+        """
         from kodoctl.pulsar.connection.connection import Flags, connect, misspelled, readable
 
         report(misspelled(os.environ))
@@ -46,7 +48,7 @@ class TargetOptions:
         return found
 
     def session(self) -> Session:
-        """Clients of that connection; a context manager."""
+        """Returns a session with the clients of `connection`, for use as a context."""
         from kodoctl.pulsar.session import Session
 
         return Session(self.connection(), tell_wait)
@@ -66,7 +68,7 @@ class TargetClusters:
 
     @property
     def several(self) -> bool:
-        """True if one command reaches more than one cluster."""
+        """True if the flags name more than one cluster."""
         return len(self.targets) > 1
 
     @property
@@ -77,7 +79,9 @@ class TargetClusters:
         return {str(target.context) if self.several else ONLY: target for target in self.targets}
 
     def only(self, what: str = "this") -> TargetOptions:
-        """The one cluster. Raises UsageError where several are named; `what` takes one only."""
+        """Returns the options of the single cluster. Raises UsageError if several are named. `what`: text that names,
+        in the error, the flag or command that allows only one.
+        """
         if self.several:
             raise UsageError(error("K548", "one cluster at a time", f"{what} takes one --context"))
         return self.targets[0]
@@ -102,25 +106,29 @@ reaches = gathers("reach", {**CONNECTION, "context": _SEVERAL}, _reach)
 
 
 def shown_target(connection: Connection) -> str:
-    """`context dev, http://…` for the head of plans."""
+    """Returns the text `context dev, http://…` for the head of a plan; without a context only the address."""
     name = f"context {connection.context.name}, " if connection.context else ""
     return f"{name}{connection.admin_url}"
 
 
 def who() -> str:
-    """The holder of a lease, for others to read."""
+    """Returns user, host and process id of this process as a text: the holder of a lease, as other users see it."""
     return f"{user_name()}@{socket.gethostname()} pid {os.getpid()}"
 
 
 def commit_of(paths: Iterable[str]) -> str | None:
-    """The commit that is checked out where the files of a plan lie; None without files or without git."""
+    """Returns the commit that is checked out in the repository of the first existing path. None if no path exists, or
+    without git or a repository.
+    """
     from kodoctl.cli.common.git import head_of
 
     return next((head_of(Path(path)) for path in paths if Path(path).exists()), None)
 
 
 def environment_of(connection: Connection, asked: str | None) -> str | None:
-    """`--env`, or the context's `env`, which then must agree."""
+    """Returns the name of the environment: the value `asked` of `--env`, or the `env` of the context; None if neither
+    is given. Raises UsageError if the two differ.
+    """
     bound = connection.context.env if connection.context else None
     if bound and asked and asked != bound:
         detail = f"context {connection.context.name if connection.context else ''} is bound to {bound!r}, --env says {asked!r}"
@@ -131,7 +139,10 @@ def environment_of(connection: Connection, asked: str | None) -> str | None:
 def load_desired(
     paths: list[str] | None, environment: str | None, warn: Callable[[Sequence[Diagnostic]], None] = report
 ) -> Desired:
-    """The files, linted and expanded. Raises InvalidFileError with every error; warnings go to `warn`."""
+    """Reads, lints and expands the topology files, and returns the declared objects. Raises InvalidFileError with all
+    findings if one of them is an error; else passes the warnings to `warn`. Findings that a comment allows are left
+    out.
+    """
     from kodoctl.cli.common.git import source_of_topology
     from kodoctl.plan.inventory import desired
     from kodoctl.topology.lint.linter import check_set
@@ -149,12 +160,14 @@ def load_desired(
 
 
 def traffic_text(session: Session, seconds: float, how: str) -> str:
-    """`-v`: how many requests planning made, how long it took and how topic policies were read."""
+    """Returns the line that `-v` prints after planning: number of requests, duration in seconds, and `how` topic
+    policies were read.
+    """
     return f"Planning: {_requests(session)}, {seconds:.2f} s; topic policies read {how}"
 
 
 def tell_total(session: Session) -> None:
-    """Prints, for `-v`, the requests and the time of the whole command, writes included."""
+    """Prints the last line of `-v`: number of requests and duration of the whole command, writes included."""
     tell(f"In all: {_requests(session)}, {session.seconds:.2f} s")
 
 
@@ -163,8 +176,8 @@ def _requests(session: Session) -> str:
 
 
 def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
-    """Raises UsageError with every namespace that the cluster does not have: such a name in the command line is
-    a mistake, and no reason for an empty answer. A namespace that this role may not see counts as existing.
+    """Raises UsageError with all given namespaces that the cluster does not have: such a name on the command line is a
+    mistake, and must not give an empty answer. A namespace that this role may not see counts as existing.
     """
     from kodoctl.pulsar.admin.admin import namespace_path
 
@@ -175,7 +188,7 @@ def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
 
 
 def parse_namespace(text: str) -> NamespaceName:
-    """Raises UsageError for anything but TENANT/NAMESPACE."""
+    """Returns the namespace of a text TENANT/NAMESPACE. Raises UsageError for any other text."""
     from kodoctl.topology.names import InvalidNameError, NamespaceName
 
     try:

@@ -17,14 +17,14 @@ from kodoctl.topology.loaded_topology import SourceFile
 
 @dataclass(frozen=True)
 class RewriteRefusal:
-    """A file that stays as it is, and why."""
+    """A file that stays unchanged, with the findings that are the reason."""
 
     findings: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True)
 class Formatted:
-    """A file's text as it is and as it should be."""
+    """A file that can be formatted: its text `before` and `after`."""
 
     path: Path
     name: str
@@ -33,7 +33,7 @@ class Formatted:
     findings: tuple[Diagnostic, ...] = ()
 
     def diff(self) -> str:
-        """The changes as a unified diff."""
+        """Returns the changes as a unified diff; "" if the file is formatted already."""
         lines = difflib.unified_diff(
             self.before.splitlines(), self.after.splitlines(), f"{self.name}", f"{self.name} (formatted)", lineterm=""
         )
@@ -41,8 +41,8 @@ class Formatted:
 
 
 def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
-    """Returns the canonical text of a file that loads in every environment, and for any other file its
-    findings.
+    """Returns the text of a file before and after formatting, if it loads without findings in every environment; else a
+    refusal with the findings. Writes nothing.
     """
     sets = [load_set([file], environment) for environment in (None, *file.environments)]
     findings = {finding: None for loaded in sets for finding in loaded.findings}
@@ -57,7 +57,9 @@ def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Writes the text beside the file and puts it in the file's place: whoever reads sees the old one or the new one."""
+    """Replaces a file's text in one step and keeps its mode: readers see either the old text or the new one. Raises
+    UsageError if the file cannot be written; the file is then unchanged.
+    """
     target = path.resolve()  # a link stays a link
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

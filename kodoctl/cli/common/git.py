@@ -34,9 +34,9 @@ _ENVIRONMENT: Final = {
 
 
 class Revision:
-    """Files as they were at one commit of the repository that `folder` lies in.
+    """Files as they were at one commit, named by `ref`, of the repository that contains `folder`.
 
-    Raises UsageError (exit 64) when there is no git, no repository or no such commit.
+    Raises UsageError (exit 64) if there is no git, no repository or no such commit.
     """
 
     def __init__(self, ref: str, folder: Path) -> None:
@@ -52,15 +52,18 @@ class Revision:
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
-        """The file at this commit, also if its folder is gone since; None if there was none. Raises UsageError
-        if this clone does not have the content: unknown is not absent.
+        """Returns the content of a file at this commit, even if its folder no longer exists; None if the commit has no
+        such file. Raises UsageError if this clone lacks the content, because that does not mean that the file is
+        absent.
         """
         place = path.parent.resolve() / path.name
         blob = dict(self._listed(place)).get(self._inside(place))
         return None if blob is None else self._asked("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
-        """Every topology file that was below a folder, sorted. Raises UsageError as `read` does."""
+        """Returns the paths of all topology files below a folder at this commit, sorted. Raises UsageError as `read`
+        does.
+        """
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
         names = [name for name, _ in self._listed(folder.resolve()) if name.startswith(start)]
@@ -117,7 +120,9 @@ def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, str], PayloadFile]:
-    """(file, ground topic) -> the payload schema it named at `ref`, where there was one."""
+    """Returns the payload schemas that the files named at the revision `ref`: (name of the file, ground topic) ->
+    schema. A file or schema that did not exist at `ref` is left out. Raises UsageError as `Revision` does.
+    """
     revision = cache(lambda folder: Revision(ref, folder))
     found: dict[tuple[str, str], PayloadFile] = {}
     for file in files:
@@ -132,8 +137,8 @@ def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, s
 
 
 def source_of_topology(file: Path) -> Source:
-    """Source of a topology file: `host/owner/name` of the origin of its repository, and its
-    path there; empty without git.
+    """Returns the source of a topology file: `host/owner/name` of the origin of its repository, and the path of the
+    file in the repository. An empty source without git or without a repository.
     """
     top = _top(file.parent)
     if top is None:
@@ -150,7 +155,9 @@ def source_of_topology(file: Path) -> Source:
 
 
 def head_of(path: Path) -> str | None:
-    """The commit checked out where a file or folder lies; None without git, repository or commit."""
+    """Returns the commit that is checked out in the repository of a file or folder; None without git, repository or
+    commit.
+    """
     top = _top(path if path.is_dir() else path.parent)
     if top is None:
         return None
@@ -162,7 +169,9 @@ def head_of(path: Path) -> str | None:
 
 
 def repository(url: str) -> str:
-    """Address of a remote without scheme, user and `.git`, in lower case: the same however it was cloned."""
+    """Returns the address of a git remote without scheme, user and `.git`, in lower case, so that clones over HTTPS and
+    SSH give the same text.
+    """
     rest = (
         url.partition("://")[2] if "://" in url else url.replace(":", "/", 1) if "@" in url.partition(":")[0] else url
     )

@@ -34,15 +34,15 @@ CONNECTION: Final[Mapping[str, Any]] = {
 
 
 class Format(StrEnum):
-    """Views for people and machines."""
+    """Output formats: text for people, JSON for programs."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:
-    """A decorator of commands: their `parameter` is replaced by these options, at the end, and receives the
-    result of `gather`.
+    """Returns a decorator of commands. The decorated command has these `options` at its end instead of `parameter`;
+    their values are passed to `gather`, and the command receives the result as `parameter`.
     """
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in options.items()]
@@ -50,8 +50,8 @@ def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., An
 
 
 def bundles(parameter: str, gather: Callable[..., Any]) -> Callable[[C], C]:
-    """A decorator of commands: in the place of their one `parameter` they have the parameters of `gather`, whose result
-    it is. `gather` is a function or a dataclass, annotated as commands are.
+    """Returns a decorator of commands. The decorated command has the parameters of `gather` in place of `parameter`,
+    and receives the result of `gather` as `parameter`. `gather`: a function or a dataclass, annotated as commands are.
     """
     return _replaces(parameter, list(inspect.signature(gather, eval_str=True).parameters.values()), gather)
 

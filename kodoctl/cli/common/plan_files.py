@@ -13,7 +13,9 @@ from kodoctl.host.private_files import write_private
 
 
 def read_plan_text(file: str, written_by: str) -> str:
-    """The text of a plan file; `written_by`: the command that writes such files, for who has none. Raises UsageError."""
+    """Returns the text of a plan file. `written_by`: the command that writes such files, named in the error if the file
+    does not exist. Raises UsageError if the file cannot be read.
+    """
     try:
         return Path(file).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -25,7 +27,9 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 
 def write_plan_text(text: str, out: str) -> None:
-    """A plan file, complete or not at all, for its owner alone: plans of recalls hold payloads. Raises UsageError."""
+    """Writes a plan file, completely or not at all. Only its owner may read the file, because plans of recalls contain
+    payloads. Raises UsageError if the file cannot be written.
+    """
     try:
         write_private(Path(out), text)
     except OSError as problem:
@@ -33,8 +37,9 @@ def write_plan_text(text: str, out: str) -> None:
 
 
 def scratch_file(out: str | None) -> Path:
-    """A file that may be written, on the disk of --out, or for scratch. It goes when the process ends, unless it is kept.
-    Raises UsageError.
+    """Returns the path of a temporary file, which the caller may create: in the folder of `out` (None: in the system's
+    folder for temporary files). The file is removed when the process ends, unless `keep_scratch` renames it. Raises
+    UsageError if there is no folder for temporary files.
     """
     if out is not None:
         path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
@@ -50,7 +55,7 @@ def scratch_file(out: str | None) -> Path:
 
 
 def keep_scratch(scratch: Path, out: str) -> Path:
-    """The scratch file by its own name from now on. Raises UsageError."""
+    """Renames the temporary file to `out`, and returns the new path. Raises UsageError if this fails."""
     try:
         return scratch.replace(out)
     except OSError as problem:

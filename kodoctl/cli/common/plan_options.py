@@ -76,7 +76,9 @@ def allowances_of(
     take_over: bool,
     share: float | None = None,
 ) -> Allowances:
-    """Allowances of the flags and of the files' own lists."""
+    """Returns the allowances of a plan: the values of the flags, joined with the lists `allow_destroy` and `forget` of
+    the files.
+    """
     from kodoctl.plan.diff import Allowances
 
     specs = [expansion.topology.spec for expansion in desired.expansions]

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def show_lines(lines: Iterable[Line]) -> None:
-    """Folded to the screen (80 columns in a pipe); styled on a terminal, plain in a pipe or with NO_COLOR."""
+    """Prints lines folded to the width of the screen (80 columns in a pipe): styled on a terminal, plain in a pipe or
+    with NO_COLOR.
+    """
     from kodoctl.text.wrap import fold
 
     width = columns()
@@ -41,8 +43,8 @@ Screen = Callable[[str, "Iterable[Line]"], None]
 
 @contextmanager
 def live_screen(*, plain: bool) -> Iterator[Screen]:
-    """Shows a heading and lines again and again: in place on a terminal, which is left as it was found; a block each
-    elsewhere, or when `plain`.
+    """Context with a function that shows a heading and lines, to be called again and again. On a terminal each call
+    redraws the screen, which is restored at the end. Otherwise, or if `plain`, each call prints a block.
     """
     if plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
 
@@ -73,7 +75,9 @@ def live_screen(*, plain: bool) -> Iterator[Screen]:
 
 
 def say_folded(text: str, hang: int | None = None) -> None:
-    """A sentence on standard output, as wide as the screen."""
+    """Prints a text on standard output, folded to the width of the screen. `hang`: indent of further lines; None: see
+    `fold`.
+    """
     from kodoctl.text.wrap import fold
 
     for part in fold(text, columns(), hang):
@@ -82,7 +86,7 @@ def say_folded(text: str, hang: int | None = None) -> None:
 
 @contextmanager
 def interruptible(first: str, second: str) -> Iterator[threading.Event]:
-    """Context whose event Ctrl-C sets; a second Ctrl-C ends the process.
+    """Context with an event that Ctrl-C sets; a second Ctrl-C ends the process at once.
 
     `first`: text about the work that is still done after the first Ctrl-C; `second`: text after the second.
     """
@@ -104,7 +108,7 @@ def interruptible(first: str, second: str) -> Iterator[threading.Event]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; the second signal ends the process at once."""
+    """Context with an event that SIGTERM and Ctrl-C set; a second signal ends the process at once."""
     stopped = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 

@@ -27,7 +27,7 @@ AnyName = Annotated[str | None, typer.Option("--name", help="One instance only."
 
 
 class AskedEngine(StrEnum):
-    """Engines, or the choice left to kodoctl."""
+    """Values of `--engine`; with `auto` kodoctl chooses the engine."""
 
     AUTO = "auto"
     JAVA = "java"
@@ -43,8 +43,8 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 
 
 def homes() -> Homes:
-    """Folders of instances and jars; KODOCTL_DEV_HOME, XDG_DATA_HOME and XDG_CACHE_HOME move them. Raises UsageError where
-    the user has no home folder.
+    """Returns the folders of instances and of downloaded jars. KODOCTL_DEV_HOME, XDG_DATA_HOME and XDG_CACHE_HOME
+    change them. Raises UsageError if the user has no home folder.
     """
     named = os.environ.get(HOME_VARIABLE)
     data = Path(named).absolute() if named else data_folder() / "dev"

@@ -18,7 +18,7 @@ _EVERY_SECONDS = 10.0
 
 @contextmanager
 def shown() -> Iterator[Tell]:
-    """The function that prints a line while something takes long."""
+    """Context with a function that prints progress events: on a terminal in one line that changes, else as lines."""
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("") as status:
@@ -28,7 +28,7 @@ def shown() -> Iterator[Tell]:
 
 
 def words(event: Download | WaitProgress) -> str:
-    """One event in words."""
+    """Returns the text for one progress event."""
     match event:
         case Download(done, files, total):
             of = f" of about {total}" if total else ""

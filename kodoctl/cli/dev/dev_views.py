@@ -11,7 +11,9 @@ _TITLES = ("NAME", "STATE", "PULSAR", "AUTH", "ADMIN", "BROKER")
 
 
 def started(document: Mapping[str, Any]) -> str:
-    """Addresses and commands of a broker that is ready."""
+    """Returns the text after `dev up`: addresses, context, data folder and tokens of the instance, and the command that
+    stops it.
+    """
     name = document["name"]
     head = "runs already" if document["already"] else f"is ready after {document['seconds']:.0f} s"
     rows = [
@@ -31,7 +33,9 @@ def started(document: Mapping[str, Any]) -> str:
 
 
 def listed(documents: Sequence[Mapping[str, Any]]) -> str:
-    """A table of instances, followed by the problems of those that do not run."""
+    """Returns a table of instances, followed by the nodes of clusters and the problems of instances that cannot be
+    used.
+    """
     rows = [
         (
             one["name"],

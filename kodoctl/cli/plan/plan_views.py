@@ -112,7 +112,7 @@ def read_plans(file: str) -> FleetPlan:
 
 
 def write_plan(plan: FleetPlan, out: str) -> None:
-    """The plan file, complete or not at all. Raises UsageError."""
+    """Writes a plan file, completely or not at all. Raises UsageError if the file cannot be written."""
     from kodoctl.plan import fleet
 
     write_plan_text(fleet.dumps(plan), out)

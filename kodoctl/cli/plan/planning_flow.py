@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags:
-    """Flags of a command that plans: their allowances, the revision to compare with, and the selected part of
-    the objects.
+    """Flags of a command that plans: allowances, `against` (the git revision to compare with), and `targets` and
+    `excludes`, which select a part of the objects.
     """
 
     adopt: list[str] | None = None
@@ -41,7 +41,9 @@ class PlanFlags:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedFiles:
-    """The files in one environment: their declared objects, now and at an earlier revision."""
+    """The files in one environment: the objects that they declare now, and at an earlier git revision (`earlier`; None:
+    no revision was named).
+    """
 
     paths: list[str]
     desired: Desired
@@ -119,7 +121,9 @@ def _side_by_side(prepare: Callable[[str], T], names: Collection[str]) -> Iterab
 
 
 def _load(paths: list[str] | None, environment: str | None, given: PlanFlags) -> _LoadedFiles:
-    """The files, once for all the clusters that share an environment. Raises InvalidFileError with every error."""
+    """Reads the files in one environment; clusters of the same environment share the result. Raises InvalidFileError
+    with all errors.
+    """
     named = paths_or_default(paths)
     desired = command_target.load_desired(paths, environment)
     if given.against is None:

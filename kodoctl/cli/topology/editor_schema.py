@@ -16,14 +16,16 @@ _LARGEST: Final = 8 << 20  # bytes: what is larger is no schema of ours
 
 @dataclass(frozen=True, slots=True)
 class EditorSchema:
-    """`line` for the head of a topology file, "" where no schema can stand; `missing`: where it must be written for that."""
+    """The reference to the JSON Schema for editors. `line`: first line of a topology file, which names the schema; "":
+    no reference. `missing`: path where the schema must be written for the reference to work; None: nothing is missing.
+    """
 
     line: str = ""
     missing: Path | None = None
 
     def write(self) -> None:
-        """Writes the schema to its place, if none is there. If the file cannot be written, the user may run
-        `kodoctl schema`.
+        """Writes the schema to `missing`, if that is not None. Does nothing if the file exists by now or cannot be
+        written; users can then run `kodoctl schema`.
         """
         from kodoctl.topology.json_schema.file_schema import schema_text
 
@@ -37,8 +39,9 @@ class EditorSchema:
 
 
 def editor_schema(file: Path) -> EditorSchema:
-    """The nearest topology schema, beside the file or above it in its repository; else one beside the file, unless somebody
-    else's file has that name.
+    """Returns the reference from a topology file to the nearest JSON Schema of ours: in its folder, or in a folder
+    above it in the repository. If there is none, the schema must be written beside the file; if another file has that
+    name there, the reference is empty.
     """
     folder = file.absolute().parent
     for place in _places(folder):

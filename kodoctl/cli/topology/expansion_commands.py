@@ -49,7 +49,9 @@ _SUFFIXES = {".mmd": GraphFormat.MERMAID, ".dot": GraphFormat.DOT, ".svg": Graph
 
 
 def load_expansions(paths: list[str] | None, environment: str | None) -> tuple[Sequence[Expansion], str | None]:
-    """The files expanded in one environment (not named = base), lint rules not run. Raises InvalidFileError."""
+    """Returns the files expanded in one environment (None: the base), without lint rules, and the name of that
+    environment. Raises InvalidFileError if a file cannot be loaded.
+    """
     from kodoctl.topology.expand import expand as run
     from kodoctl.topology.load import BASE, choose_environment, environments_of, load_set, read_files
 
@@ -133,7 +135,9 @@ def is_output_terminal() -> bool:
 
 
 def write_picture(picture: bytes, file: str | None) -> None:
-    """Bytes to a file, or to standard output that is no terminal."""
+    """Writes a picture to a file, or to standard output if `file` is None. Raises UsageError if standard output is a
+    terminal.
+    """
     if file is not None:
         write_file(file, picture)
     elif is_output_terminal():

@@ -14,9 +14,9 @@ _PNG_DPI: Final = 160
 
 
 def draw(text: str, kind: str) -> bytes:
-    """The picture of a DOT graph as `svg` or `png` bytes.
+    """Returns the picture of a DOT graph. `kind`: `svg` or `png`.
 
-    Raises UsageError where `dot` is not installed, fails, or takes longer than TIMEOUT.
+    Raises UsageError if the program `dot` is not installed, fails, or takes longer than TIMEOUT seconds.
     """
     program = find_program("dot", os.environ)
     if program is None:

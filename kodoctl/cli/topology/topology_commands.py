@@ -35,7 +35,7 @@ class LintFormat(StrEnum):
 
 
 class TopologyShape(StrEnum):
-    """The five shapes that the documentation teaches."""
+    """The five shapes of a topology that `init` can write, from the smallest to the largest."""
 
     SIMPLEST = "simplest"
     SIMPLE = "simple"

@@ -106,8 +106,9 @@ class BrokerClient:
     def reader(
         self, topic: str, start: Any, what: str, *, limit: float = FAIL_OVER_S, bulk: bool = False, **options: Any
     ) -> Iterator[BoundedReader]:
-        """A reader from a message id on. `what`: is read, for who waits. `limit`: as `ask`. `bulk`: messages may come as
-        NativeMessage, too. Raises as `ask`.
+        """Context with a reader that begins at the message id `start`; the end of the context closes the reader.
+        `what`: the name of the data in progress messages. `limit`: see `ask`; it also applies to each `take`.
+        `bulk`: some messages may be of type NativeMessage. Raises the same errors as `ask`.
         """
         options = {"receiver_queue_size": 1000, **as_they_are(), **options}
         opened = self.ask(

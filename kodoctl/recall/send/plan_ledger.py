@@ -53,7 +53,9 @@ class PlanLedger:
         self.read()
 
     def read(self) -> None:
-        """Reads every entry about these letters again, because other processes append entries too."""
+        """Reads all ledger entries of the selected letters again, and replaces `statuses` accordingly, because other
+        processes append entries too. Before the first `select`, reads the entries of every letter of the source.
+        """
         entries = self._ledger.entries(self._plan.ledger_key, self._among)
         self.statuses = latest_status(entries)
         self._note_begins(entries)

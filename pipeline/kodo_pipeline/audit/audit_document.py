@@ -71,8 +71,8 @@ class LostLaneRow(TypedDict):
 
 
 class AuditDocument(TypedDict):
-    """An audit as JSON. The command `pipeline audit` also writes `judged`, `run`, `read_at` and `commands`
-    (commands to copy); an audit inside a report has none of these four.
+    """An audit as JSON. `pipeline audit` and `pipeline run` write every key. The audit inside a report lacks `run`,
+    `read_at` and `commands` (commands to copy).
     """
 
     format_version: int

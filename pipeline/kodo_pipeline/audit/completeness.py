@@ -67,8 +67,8 @@ def missing_of(ranges: DataFrame) -> DataFrame:
 
 
 def incomplete_runs(ranges: DataFrame) -> DataFrame:
-    """(runs): number of worker runs of which `missing_of` these ranges may say something. To ask this costs a fraction of
-    what that does.
+    """(runs): the number of worker runs that may have holes or repeated numbers, in one row. If it is 0, `missing_of`
+    returns no rows for these ranges. This query is much cheaper than `missing_of`.
     """
     known = "sum(last - first + 1) AS numbers", "sum(`rows`) AS rows", "max(last) AS highest"
     # Ranges of several subscriptions, or of unknown ones, may overlap.

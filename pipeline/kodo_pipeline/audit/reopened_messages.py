@@ -132,9 +132,9 @@ def _released(of: AuditResult, last: LastAudit) -> DataFrame:
 def reopened(
     of: AuditResult, carried: CarriedRows, last: LastAudit, found: Sequence[Message], stack: ExitStack
 ) -> CarriedRows | None:
-    """Returns the carried rows with the messages in `found` moved from the settled to the open rows. None if the
-    settled rows and the rows that landed before the last audit lack one of these messages or its outcome. The rows of
-    the messages stay persisted until `stack` is closed.
+    """Returns the carried rows with the messages in `found` moved from the settled to the open rows. Returns None if
+    one of the messages is not in the settled rows, or if the rows that earlier audits judged do not prove how it was
+    settled. The rows of the messages stay persisted until `stack` is closed.
     """
     spark, lanes = of.lanes.sparkSession, of.lanes
     asked = F.broadcast(small_table(spark, found, "family int, identity bigint"))

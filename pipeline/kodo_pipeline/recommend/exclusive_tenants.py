@@ -25,8 +25,10 @@ FREE: Final = tuple(Level(name) for name in ("S1", "S2", "S3", "L2", "L3", "L4",
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """Figures of a tenant for one subscription in the newest windows: its `runs`, its shares of all runs and of the
-    slot time, and the share of its runs that began later than its goal (None if it had no runs).
+    """Figures of a tenant for one subscription in the newest windows. `runs`: runs of messages on their first hop. A
+    late run counts in each window in which its message waited beyond the goal. `share`, `slot_share`: the tenant's
+    shares of all runs and of the slot time. `late`: the share of its runs that began later than its goal; None if it
+    had no runs.
     """
 
     subscription: str

@@ -109,9 +109,9 @@ def _waiting(found: AuditResult, audit: AuditDocument, since: int) -> list[dict[
 
 @contextmanager
 def counts(spark: SparkSession, landing: Landing, audited: LandedTables | None = None) -> Iterator[RollupTables]:
-    """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
-    made now, and not kept: of the tables that were `audited`, if they were. So are those that an older kodoctl, which
-    made the last `rollup`, did not count.
+    """Context with the counts for a report. They come from the last `rollup` if it includes everything that landed and
+    its windows are narrow enough. Otherwise they are computed from `audited` (None: from the landing) and not stored.
+    If an older kodoctl made the last `rollup`, the counts that it lacks are computed in the same way.
     """
     snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS, *COUNTED)
     bounds = time_bounds(landing, snapshot)

@@ -62,7 +62,9 @@ class Store(Protocol):
         """All of it in one transaction, or nothing."""
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark that was found by this worker's own; False: another worker was first."""
+        """Replaces the mark `found` of a message with `mark`, which is this worker's. Returns False if another worker
+        changed or removed the mark first.
+        """
 
     def beat(self) -> Mapping[str, int]:
         """A sign of life. Answers the count of every run that has not left, this one's included."""
