@@ -126,7 +126,9 @@ def applying(function: C) -> C:
 
 @contextmanager
 def writes() -> Iterator[None]:
-    """Context of the writes of an `applying` command: an interrupt in it, or later, claims nothing about what was applied."""
+    """Context of the writes of an `applying` command: after an interrupt inside it, or later, the command does not say
+    that nothing was applied.
+    """
     _BEGUN.set(True)
     try:
         yield
