@@ -61,11 +61,12 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
 	else echo "The native border was not built: the consumer goes on without it"; fi
 
-test: $(READY) programs check ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: seventeen minutes on two cores
+test: $(READY) programs check ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: sixteen minutes on two cores
 	@mkdir -p $(COSTS); rm -f $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
-	@interpreted="$$($(INTERPRETED))"; { nice $(MAKE) --no-print-directory test-compiled && export KODO_FAST_CORE=false && \
-	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED); } >$(COSTS)/unit.log 2>&1 & unit=$$!; export KODO_FAST_CORE=false; \
+	@interpreted="$$($(INTERPRETED))"; export KODO_FAST_CORE=false; \
+	{ env -u KODO_FAST_CORE nice $(MAKE) --no-print-directory test-compiled && \
+	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED); } >$(COSTS)/unit.log 2>&1 & unit=$$!; \
 	$(PYTEST) -n $(SERVICES) -m "not full" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
 	$(BIN)/python -m tests.architecture.missing_branches $(COSTS)/branches.json

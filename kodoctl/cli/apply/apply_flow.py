@@ -132,8 +132,8 @@ def applying(function: C) -> C:
 
 @contextmanager
 def writes() -> Iterator[None]:
-    """Context for the writes of an `applying` command. An interrupt in this context ends the command. An interrupt
-    during or after this context does not print that nothing was applied.
+    """Context of the writes of an `applying` command: after an interrupt inside it, or later, the command does not say
+    that nothing was applied.
     """
     _BEGUN.set(True)
     try:

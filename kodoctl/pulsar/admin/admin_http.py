@@ -178,16 +178,18 @@ class HttpAdmin:
         first = f"{address}/admin/v2/{request.path}"
         if query:
             first = f"{first}?{urlencode(query)}"
-        url, via = first, None
+        url, via, asked_again = first, None, False
         for _ in range(_MAX_REDIRECTS + 1):
             reply, location = self._asked(request, url, via)
             if reply.status not in (307, 308):
                 return reply
             try:
-                course = self._brokers.course(url, location, topics_of(request.path), self._ask)
+                topics = topics_of(request.path)
+                course = self._brokers.course(url, location, topics, self._ask, asked_again=asked_again)
             except NotNowError as problem:
                 reason = f"whether {urlsplit(location).netloc} is a broker cannot be known now: {problem}"
                 return replace(reply, status=503, reason=reason)
+            asked_again = asked_again or course is Course.ASK_AGAIN
             url, via = (location, _origin(url)) if course is Course.FOLLOW else (first, None)
         raise CircularRedirectError(
             f"{request}: more than {_MAX_REDIRECTS} redirects, the last one to {_origin(location)}"

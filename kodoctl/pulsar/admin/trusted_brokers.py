@@ -44,7 +44,7 @@ class Course(Enum):
     """Decision on a redirect."""
 
     FOLLOW = "the host is a broker of this cluster"
-    ASK_AGAIN = "the topic has an owner by now that is known, perhaps another one than the redirect named"
+    ASK_AGAIN = "a known broker owns the topic by now, perhaps not the one that the redirect named"
 
 
 class NotNowError(Exception):
@@ -80,10 +80,11 @@ class Brokers:
         if self.address == address:
             self._first = self._addresses.index(self.after(address))
 
-    def course(self, here: str, location: str, topics: Sequence[str], ask: Ask) -> Course:
+    def course(self, here: str, location: str, topics: Sequence[str], ask: Ask, *, asked_again: bool) -> Course:
         """Decision on a redirect from `here`, a trusted URL. `topics`: `persistent/tenant/namespace/topic`, of
-        which one may be why the request was redirected. Raises ClusterError (K513) for a host that no trusted broker
-        names, NotNowError.
+        which one may be why the request was redirected. `asked_again`: an earlier decision about this request was
+        ASK_AGAIN; otherwise a lookup that names another host is taken for a topic that moved since the redirect.
+        Raises ClusterError (K513) for a host that no trusted broker names, NotNowError.
         """
         source, target = urlsplit(here), urlsplit(location)
         if target.scheme != source.scheme:
@@ -107,10 +108,9 @@ class Brokers:
                 if taken:
                     return Course.ASK_AGAIN
                 moved = moved or bool(owners)
-            first_time = key not in self._unnamed
-            self._remember_unnamed(key, 0.0 if moved and first_time else ASK_EVERY_S)
-            if moved and first_time:  # a topic may have moved since the redirect
+            if moved and not asked_again:
                 return Course.ASK_AGAIN
+            self._remember_unnamed(key)
         raise _foreign(source.netloc, location)
 
     def _base(self, url: str) -> str:
@@ -152,12 +152,12 @@ class Brokers:
         self._named.update(dict.fromkeys(hosts, until))
         return hosts
 
-    def _remember_unnamed(self, key: tuple[str, str], seconds: float) -> None:
+    def _remember_unnamed(self, key: tuple[str, str]) -> None:
         now = self._clock()
         if len(self._unnamed) >= _MOST_UNNAMED:
             self._unnamed = {one: until for one, until in self._unnamed.items() if until > now}
         if len(self._unnamed) < _MOST_UNNAMED:
-            self._unnamed[key] = now + seconds
+            self._unnamed[key] = now + ASK_EVERY_S
 
 
 def topics_of(path: str) -> tuple[str, ...]:

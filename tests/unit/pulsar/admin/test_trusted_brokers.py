@@ -111,12 +111,15 @@ def test_a_role_that_may_not_list_brokers_learns_the_owner_by_a_lookup(key: str)
     assert all(request.headers["Authorization"] == "Bearer canary-token" for request in owner.requests)
 
 
-def test_a_topic_without_an_owner_is_taken_over_by_a_trusted_broker_and_the_stranger_hears_nothing() -> None:
+@pytest.mark.parametrize("moved", [False, True], ids=["without an owner", "moved since the redirect"])
+def test_a_topic_that_a_trusted_broker_owns_by_now_is_asked_for_again_and_the_stranger_hears_nothing(
+    moved: bool,
+) -> None:
     owned = threading.Event()
     with serving(lambda _: FINE) as leader:
 
         def look_up(request: Request) -> Said:
-            if not request.path.endswith("?authoritative=true"):
+            if not moved and not request.path.endswith("?authoritative=true"):
                 return _to(leader.url, request)
             owned.set()
             return answer_json({"httpUrl": f"http://{request.headers['Host']}"})
@@ -155,24 +158,6 @@ def test_a_host_that_no_lookup_names_is_refused(look_up: Callable[[Request], Sai
     assert not foreign.requests
 
 
-def test_a_topic_that_moved_since_the_redirect_is_asked_for_again_once() -> None:
-    """The lookup names the present owner, which answers: here the broker that redirected."""
-    moved = threading.Event()
-
-    def look_up(request: Request) -> Said:
-        moved.set()
-        return answer_json({"httpUrl": f"http://{request.headers['Host']}"})
-
-    with serving(lambda _: FINE) as foreign:
-        answer = _for_a_role(foreign.url, look_up)
-        with (
-            serving(lambda request: FINE if moved.is_set() else answer(request)) as first,
-            _admin(first.url) as (admin, _),
-        ):
-            assert admin.call("PUT", READ, {}).ok
-    assert not foreign.requests
-
-
 def test_a_host_that_is_configured_is_followed_without_a_question() -> None:
     with serving(lambda _: FINE) as owner, serving(lambda request: _to(owner.url, request)) as first:
         with _admin(first.url, owner.url) as (admin, _):
@@ -207,7 +192,7 @@ class Cluster:
 
     def course(self, host: str, *topics: str) -> Course | str:
         try:
-            return self.brokers.course("http://b1:8080/x", f"http://{host}/x", topics, self.ask)
+            return self.brokers.course("http://b1:8080/x", f"http://{host}/x", topics, self.ask, asked_again=False)
         except ClusterError as problem:
             return problem.diagnostics[0].code
 
@@ -246,7 +231,11 @@ def test_not_knowing_is_no_refusal() -> None:
     brokers = Brokers(("http://b1:8080",))
     with pytest.raises(NotNowError):
         brokers.course(
-            "http://b1:8080/x", "http://b2:8080/x", (), lambda _: Answer(Reply("GET", "brokers", 503, None, "busy"))
+            "http://b1:8080/x",
+            "http://b2:8080/x",
+            (),
+            lambda _: Answer(Reply("GET", "brokers", 503, None, "busy")),
+            asked_again=False,
         )
 
 
@@ -268,7 +257,10 @@ def test_a_path_before_the_admin_api_stays() -> None:
     """A gateway may serve several clusters below paths of its own."""
     cluster = Cluster("b2:8080")
     brokers = Brokers(("http://gateway/one",), lambda: 0.0)
-    assert brokers.course("http://gateway/one/admin/v2/x", "http://b2:8080/x", (), cluster.ask) is Course.FOLLOW
+    assert (
+        brokers.course("http://gateway/one/admin/v2/x", "http://b2:8080/x", (), cluster.ask, asked_again=False)
+        is Course.FOLLOW
+    )
     assert cluster.asked == ["http://gateway/one/admin/v2/brokers"]
 
 
