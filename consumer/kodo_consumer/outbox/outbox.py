@@ -50,11 +50,11 @@ _MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotte
 
 class Outbox:
     """Writes messages into the outbox table. `app`: name of the writing application; `env`: environment that the
-    messages are for; "": any; `outlets`: topics of the topology; `clock`: for tests; None: rows become due by the clock
-    of the database, as for relays.
+    messages are for; "": any; `send_targets`: topics of the topology; `clock`: for tests; None: rows become due by the
+    clock of the database, as for relays.
 
-    Without `outlets` messages are not checked against a topology: the relay then marks rows that the topology does not
-    allow as failed.
+    Without `send_targets` messages are not checked against a topology: the relay then marks rows that the topology does
+    not allow as failed.
     """
 
     def __init__(

@@ -112,8 +112,8 @@ def _apply_order(limit: Limit, order: Override) -> Limit:
 class OverrideListener:
     """Follows the property: calls `adopt` whenever other orders are in force. A listener of the stats reader.
 
-    Orders end by the worker's clock, also while nothing can be read (`drop_expired`); what cannot be read changes nothing.
-    Which can be followed is asked of each policy. Thread-safe.
+    Orders end by the worker's clock, also while nothing can be read (`drop_expired`). An unreadable message changes
+    nothing. Each policy says which orders it can follow. Thread-safe.
     """
 
     def __init__(
