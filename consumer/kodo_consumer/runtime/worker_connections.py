@@ -69,7 +69,7 @@ class WorkerConnections:
 
     @property
     def disconnected_topics(self) -> list[str]:
-        """Topics, or partitions of them, whose connection is disconnected_topics at the moment."""
+        """Topics, or partitions of them, that have no connection at the moment."""
         return [topic for reader in self.readers for topic in reader.disconnected_topics]
 
     def stop(self) -> None:

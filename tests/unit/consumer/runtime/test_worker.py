@@ -28,7 +28,7 @@ from tests.unit.consumer.runtime.worker_place import Place
 CALLS: dict[str, Callable[[Worker], Any]] = {
     "deliver": lambda worker: worker.deliver(0, [delivery()]),
     "room": lambda worker: worker.room(0),
-    "disconnected": lambda worker: worker.on_disconnect(0),
+    "on_disconnect": lambda worker: worker.on_disconnect(0),
     "receipts": lambda worker: worker.receipts([(1, Confirmed(""))]),
 }
 

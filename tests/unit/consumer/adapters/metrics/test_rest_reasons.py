@@ -81,7 +81,7 @@ def _store(go_on: bool = False) -> Standing:
 
 def _connection() -> Standing:
     at = Standing()
-    at.worker._connections.readers = [cast("Any", SimpleNamespace(unconnected=["t-partition-0"]))]
+    at.worker._connections.readers = [cast("Any", SimpleNamespace(disconnected_topics=["t-partition-0"]))]
     return at
 
 

@@ -147,7 +147,7 @@ def test_a_tracer_that_fails_keeps_no_message_from_its_way(
     tmp_path: Path, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = load(tmp_path, "routed", runs := [])
-    monkeypatch.setattr("kodo_consumer.adapters.tracing.handler_spans.read", _breaks)
+    monkeypatch.setattr("kodo_consumer.adapters.tracing.handler_spans.read_context", _breaks)
     harness.send(b"x", properties={"size": "11"})
     harness.run()
     assert runs == ["x"]

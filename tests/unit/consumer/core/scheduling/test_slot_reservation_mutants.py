@@ -77,7 +77,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
     ),
     "nobody recovers": (
         SlotReservation,
-        "_ended_quickly",
+        "_on_quick_end",
         lambda *_: None,
         law.test_a_tenant_that_recovers_is_quick_again_within_seconds,
     ),
