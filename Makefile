@@ -18,6 +18,8 @@ FAULTS ?= 300
 ROUNDS ?= 5
 RUNS ?= 300
 MESSAGES ?= 10000000
+# Tests start hundreds of processes of this project: each would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Behind any target that runs tests: KODO_CONSUMER_NATIVE=false runs them without the native border, true never without it.
 
 # The parts of make test-full, which the nightly workflow runs side by side: each has its folders, and a job of its own.

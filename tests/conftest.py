@@ -76,11 +76,13 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetches the broker's jars before any test's own time limit begins. What was collected, thousands of tests and the modules that
-    they use, stays until the end: no collection of garbage looks at it again, which took half a second each.
+    """Fetches the broker's jars before any test's own time limit begins. The tests and the modules that they use stay until the end:
+    no collection of garbage looks at them again, which took half a second each. A collection per 10,000 new objects, in place of 700,
+    saves a twentieth of the processor time of unit tests.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
     needed = any("broker" in getattr(item, "fixturenames", ()) for item in session.items)
     if needed and not _given() and not session.config.option.collectonly:
         with contextlib.suppress(KodoctlError):  # the fixture meets it again, and says so
