@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from kodoctl.errors import Diagnostic, Remedy, error
 from kodoctl.formatting import many, shortened
@@ -28,6 +30,7 @@ from kodoctl.plan.ownership_decision import (
     decide_declared,
     decide_undeclared,
 )
+from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -49,11 +52,11 @@ HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is h
 class Allowances:
     """Allowances by flags and by lists in the files."""
 
-    adopt: frozenset[Address] = frozenset()
-    destroy: frozenset[Address] = frozenset()
-    forget: frozenset[Address] = frozenset()
+    adopt: TextSet = frozenset()
+    destroy: TextSet = frozenset()
+    forget: TextSet = frozenset()
     take_over: bool = False
-    share: float | None = None  # how much of what is owned may go at once (K403), 0 to 1
+    share: Annotated[float, Field(ge=0, le=1)] | None = None  # how much of what is owned may go at once (K403), 0 to 1
 
 
 @dataclass(frozen=True, slots=True)

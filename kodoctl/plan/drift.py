@@ -12,9 +12,10 @@ from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, DriftDocument
+    from kodoctl.plan.change_document import ChangeRow
     from kodoctl.plan.inventory import Live
     from kodoctl.plan.plan import Plan
+    from kodoctl.plan.plan_document import DriftDocument
 
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in a partitioned one's place.
 # Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.

@@ -12,7 +12,8 @@ from kodoctl.render.plan_folding import alike
 from kodoctl.render.plan_text import also_lines, change_lines, finding_lines
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, DriftDocument, FindingRow
+    from kodoctl.plan.change_document import ChangeRow, FindingRow
+    from kodoctl.plan.plan_document import DriftDocument
 
 
 def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:

@@ -21,8 +21,8 @@ from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import body_lines, finding_lines
 
 if TYPE_CHECKING:
-    from kodoctl.documents.fleet_document import DifferingChange, FleetDocument, FleetMember
-    from kodoctl.documents.plan_document import PlanDocument
+    from kodoctl.plan.fleet_document import DifferingChange, FleetDocument, FleetMember
+    from kodoctl.plan.plan_document import PlanDocument
 
 ORDER = "Order: what is made or changed first, in all clusters; deletes last, once all of that is done everywhere."
 _SAME = (
