@@ -38,8 +38,8 @@ class FleetDifference(TypedDict):
 
 class FleetDocument(TypedDict):
     """The plans that `kodoctl plan --context A --context B --out FILE` writes, `--format json` prints and `kodoctl apply
-    FILE` carries out, in the order in which the clusters were named. `refused`: one plan is refused, so that none can be
-    applied; `deletes`: a cluster deletes something, which waits for everything else everywhere; `seal`: SHA-256 of
+    FILE` carries out, in the order in which the clusters were named. `refused`: one plan is refused, so that none can
+    be applied; `deletes`: a cluster deletes something, which waits for everything else everywhere; `seal`: SHA-256 of
     everything else.
     """
 

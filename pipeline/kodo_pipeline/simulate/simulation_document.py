@@ -1,4 +1,6 @@
-"""The JSON of `kodoctl pipeline lab`, as schemas/simulation.v1.json has it. Durations are ms, times are ms since the epoch."""
+"""The JSON of `kodoctl pipeline lab`, as schemas/simulation.v1.json has it. Durations are ms, times are ms
+since the epoch.
+"""
 
 from __future__ import annotations
 
