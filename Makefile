@@ -132,7 +132,7 @@ check: $(READY) ## Style, types, architecture, generated files: seconds, before 
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/mypy & types=$$!; $(BIN)/pytest -q tests/architecture; house=$$?; wait $$types && exit $$house
 
-docs: $(READY) ## Write docs/reference and schemas/topology.v1.json anew from the code
+docs: $(READY) ## Write docs/reference and schemas anew from the code
 	$(BIN)/python docs/generate.py
 	$(BIN)/kodoctl schema --output schemas/topology.v1.json
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from kodoctl.errors import Diagnostic, Remedy, error
 from kodoctl.plan.changes import (
@@ -28,6 +30,7 @@ from kodoctl.plan.ownership_decision import (
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.text.formatting import many, shortened
+from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -52,11 +55,11 @@ class Allowances:
     destroyed or forgotten. `take_over`: objects of other topologies may be taken over.
     """
 
-    adopt: frozenset[Address] = frozenset()
-    destroy: frozenset[Address] = frozenset()
-    forget: frozenset[Address] = frozenset()
+    adopt: TextSet = frozenset()
+    destroy: TextSet = frozenset()
+    forget: TextSet = frozenset()
     take_over: bool = False
-    share: float | None = None  # how much of what is owned may go at once (K403), 0 to 1
+    share: Annotated[float, Field(ge=0, le=1)] | None = None  # how much of what is owned may go at once (K403), 0 to 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, DriftDocument
+    from kodoctl.plan.change_document import ChangeRow
     from kodoctl.plan.plan import Plan
+    from kodoctl.plan.plan_document import DriftDocument
     from kodoctl.pulsar.values.live_objects import Live
 
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in a partitioned one's place.

@@ -15,9 +15,9 @@ from kodoctl import __version__
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import plan_file, serialization
 from kodoctl.plan.changes import Delete
+from kodoctl.plan.fleet_document import DifferingChange, FleetDifference, FleetDocument
 
 if TYPE_CHECKING:
-    from kodoctl.documents.fleet_document import DifferingChange, FleetDifference, FleetDocument
     from kodoctl.plan.plan import Plan
 
 FORMAT_VERSION: Final = 1
@@ -115,14 +115,15 @@ def loads(text: str, file: str) -> FleetPlan:
 
 
 def _from_json(document: Json) -> FleetPlan:
+    values = serialization.form(FleetDocument).validate_python(document)
     return FleetPlan(
         tuple(
             Member(
                 one["context"],
                 plan_file.from_json(one["plan"]) if one["plan"] is not None else None,
-                tuple(serialization.diagnostic_from_json(problem) for problem in one["problems"]),
+                tuple(map(serialization.finding_of, one["problems"])),
             )
-            for one in document["clusters"]
+            for one in values["clusters"]
         )
     )
 
@@ -142,7 +143,8 @@ def _by_address(plan: Plan) -> Mapping[str, list[DifferingChange]]:
     for change in plan.changes:
         document = serialization.change_to_json(change)
         made = document["after"] if document["action"] == "create" else None
-        differing: DifferingChange = {"action": document["action"], "fields": document.get("fields", []), "after": made}
+        fields = document["fields"] if document["action"] == "update" else []
+        differing: DifferingChange = {"action": document["action"], "fields": fields, "after": made}
         changes.setdefault(change.address, []).append(differing)
     return changes
 

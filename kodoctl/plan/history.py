@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kodoctl.errors import UsageError, error
 from kodoctl.plan import serialization
@@ -25,7 +25,7 @@ from kodoctl.topology.names import InvalidNameError, NamespaceName
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
-    from kodoctl.documents.history_document import ApplyRow
+    from kodoctl.plan.history_document import ApplyRow
 
 FORMAT_VERSION: Final = 1
 MAX_PLAN: Final = 2 << 20  # bytes of a packed plan that an entry holds; a broker takes messages of 5 MiB
@@ -138,15 +138,8 @@ def read(entries: Iterable[Json]) -> History:
         try:
             _take(found, entry)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidNameError) as problem:
-            foreign.append(f"entry {number} is none of kodoctl's, and is left out: {_why(problem)}")
+            foreign.append(f"entry {number} is none of kodoctl's, and is left out: {serialization.reason(problem)}")
     return History(tuple(_applied(name, one) for name, one in found.items()), tuple(foreign))
-
-
-def _why(problem: Exception) -> str:
-    if isinstance(problem, ValidationError):
-        first = problem.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return f"{type(problem).__name__}: {problem}"[:200]
 
 
 def _take(found: dict[str, _Open], entry: Json) -> None:

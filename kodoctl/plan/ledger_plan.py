@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import PlainSerializer
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
@@ -12,6 +14,7 @@ from kodoctl.plan.changes import Adopt, Change
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
+from kodoctl.topology.json_forms import DescribedBy, Texts
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 
@@ -23,6 +26,11 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
 
 ABSENT = "absent"
+SettingChanges = Annotated[
+    tuple[tuple[str, Any, Any], ...],
+    PlainSerializer(lambda changes: [list(change) for change in changes]),
+    DescribedBy(list[tuple[str, Any, Any]]),
+]
 # What a ledger lists as owned; grants have a list of their own, schemas and tenants have no owner.
 HELD = (TopicResource, SubscriptionResource, NamespaceResource)
 
@@ -31,7 +39,7 @@ HELD = (TopicResource, SubscriptionResource, NamespaceResource)
 class LedgerPlan(Ledger):
     """Ledger entry of one topology after the plan is carried out; without `owned`, which follows from the changes."""
 
-    replaces: tuple[str, ...] = ()  # earlier names, whose entries end with this apply
+    replaces: Texts = ()  # earlier names, whose entries end with this apply
     leaves: bool = False  # nothing is left: the entry is removed
     partial: bool = False  # only some of its objects are in the plan: of the others the entry says what it said
 
@@ -46,7 +54,7 @@ class ConsumerChange:
     """Settings of one subscription that only consumers read: nothing is written, deploying them does it."""
 
     subscription: str
-    settings: tuple[tuple[str, Any, Any], ...]  # name, before, after; None = default
+    settings: SettingChanges  # name, before, after; None = default
 
 
 def entries_written(owners: Iterable[LedgerPlan], changes: Iterable[Change]) -> set[tuple[NamespaceName, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -16,80 +16,40 @@ from kodoctl import __version__
 from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import serialization
-from kodoctl.plan.diff import Allowances
-from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.plan_document import PlanDocument, PlanPart, PlanSummary
 from kodoctl.plan.targeting import TargetSummary
-from kodoctl.pulsar.values.ledger import Source
 from kodoctl.pulsar.values.live_objects import ClusterIdentity
-from kodoctl.topology.names import InvalidNameError, NamespaceName
-from kodoctl.topology.resource_json import (
-    NAMESPACE,
-    PLAIN,
-    TEXT,
-    TEXTS,
-    Form,
-    record_from_json,
-    record_to_json,
-    text,
-)
+from kodoctl.topology.names import InvalidNameError
 from kodoctl.topology.target_flags import TargetFlags
-
-if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import PlanAllowances, PlanDocument, PlanOwner, PlanPart, PlanSummary
 
 FORMAT_VERSION: Final = 1
 Json = dict[str, Any]
 T = TypeVar("T")
-_ALLOWANCES: Final = {"adopt": TEXTS, "destroy": TEXTS, "forget": TEXTS, "take_over": PLAIN, "share": PLAIN}
-_OWNER: Final = {
-    "name": TEXT,
-    "namespace": NAMESPACE,
-    "source": Form(lambda source: [source.origin, source.path], lambda value: Source(*value)),
-    "environment": PLAIN,
-    "digest": PLAIN,
-    "namespace_keys": TEXTS,
-    "grants": Form(
-        lambda grants: {address: sorted(actions) for address, actions in sorted(grants.items())},
-        lambda value: {address: frozenset(actions) for address, actions in value.items()},
-    ),
-    "consumers": PLAIN,
-    "replaces": Form(list, lambda value: tuple(map(text, value))),
-    "leaves": PLAIN,
-    "partial": PLAIN,
-}
+_SAME_NAME: Final = (
+    "environment", "destroying", "paths", "namespaces", "digest", "unseen", "unmanaged", "elsewhere", "consumer_changes",
+    "allowances", "owners", "fingerprints", "ledger_fingerprints",
+)  # fmt: skip
 
 
 def to_json(plan: Plan) -> PlanDocument:
     """The whole plan."""
-    document: PlanDocument = {
+    same = {name: list(value) if isinstance(value := getattr(plan, name), tuple) else value for name in _SAME_NAME}
+    values = {
+        **same,
         "format_version": FORMAT_VERSION,
         "kodoctl_version": __version__,
-        "cluster": {"name": plan.identity.cluster, "uuids": dict(plan.identity.uuids)},
-        "environment": plan.environment,
-        "destroying": plan.destroying,
-        "paths": list(plan.paths),
+        "cluster": {"name": plan.identity.cluster, "uuids": plan.identity.uuids},
         "part": _portion_to_json(plan.portion),
         "against": {"ref": plan.against[0], "commit": plan.against[1]} if plan.against else None,
-        "namespaces": [str(namespace) for namespace in plan.namespaces],
-        "digest": plan.digest,
         "complete": not plan.unseen,
-        "unseen": [str(namespace) for namespace in plan.unseen],
         "refused": plan.refused,
         "summary": summary(plan),
-        "changes": [serialization.change_to_json(change) for change in plan.changes],
-        "findings": [serialization.diagnostic_to_json(finding) for finding in plan.findings],
-        "unmanaged": list(plan.unmanaged),
-        "elsewhere": dict(plan.elsewhere),
-        "consumer_changes": [
-            {"subscription": change.subscription, "settings": [list(setting) for setting in change.settings]}
-            for change in plan.consumer_changes
-        ],
-        "allowances": cast("PlanAllowances", record_to_json(plan.allowances, _ALLOWANCES)),
-        "owners": [cast("PlanOwner", record_to_json(owner, _OWNER)) for owner in plan.owners],
-        "fingerprints": dict(plan.fingerprints),
-        "ledger_fingerprints": dict(plan.ledger_fingerprints),
+        "changes": [serialization.change_values(change) for change in plan.changes],
+        "findings": [serialization.finding_values(finding) for finding in plan.findings],
     }
+    in_order = {name: values[name] for name in PlanDocument.__annotations__ if name in values}
+    document: PlanDocument = serialization.written(PlanDocument, in_order)
     document["seal"] = serialization.digest(document)
     return document
 
@@ -149,7 +109,7 @@ def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
         KodoctlError,
     ) as problem:
         difference = (
-            f"its seal is right, and this kodoctl ({__version__}) does not read it: {type(problem).__name__}: {problem}"
+            f"its seal is right, and this kodoctl ({__version__}) does not read it: {serialization.reason(problem)}"
         )
         detail = f"{difference}\nit may be of another build of the same version: plan again"
         raise InvalidFileError(error("K530", "not a plan file", detail, Where(file))) from None
@@ -159,31 +119,16 @@ def from_json(document: Json) -> Plan:
     """The inverse of `to_json`. Raises the errors of its parts for anything else, and ValueError for a document
     with more keys than a plan.
     """
+    values = serialization.form(PlanDocument).validate_python(document)
+    same: Json = {name: tuple(found) if isinstance(found := values[name], list) else found for name in _SAME_NAME}
     plan = Plan(
-        identity=ClusterIdentity(document["cluster"]["name"], document["cluster"]["uuids"]),
-        environment=document["environment"],
-        digest=document["digest"],
-        namespaces=tuple(NamespaceName.parse(name) for name in document["namespaces"]),
-        changes=tuple(serialization.change_from_json(change) for change in document["changes"]),
-        owners=tuple(record_from_json(LedgerPlan, owner, _OWNER) for owner in document["owners"]),
-        findings=tuple(serialization.diagnostic_from_json(finding) for finding in document["findings"]),
-        unchanged=document["summary"]["unchanged"],
-        unmanaged=tuple(document["unmanaged"]),
-        elsewhere=document["elsewhere"],
-        consumer_changes=tuple(
-            ConsumerChange(
-                change["subscription"], tuple((name, before, after) for name, before, after in change["settings"])
-            )
-            for change in document["consumer_changes"]
-        ),
-        fingerprints=document["fingerprints"],
-        ledger_fingerprints=document["ledger_fingerprints"],
-        allowances=record_from_json(Allowances, document["allowances"], _ALLOWANCES),
-        destroying=document["destroying"],
-        paths=tuple(document["paths"]),
-        portion=_portion_from_json(document["part"]),
-        unseen=tuple(NamespaceName.parse(name) for name in document["unseen"]),
-        against=(document["against"]["ref"], document["against"]["commit"]) if document["against"] else None,
+        identity=ClusterIdentity(values["cluster"]["name"], values["cluster"]["uuids"]),
+        changes=tuple(map(serialization.change_of, values["changes"])),
+        findings=tuple(map(serialization.finding_of, values["findings"])),
+        unchanged=values["summary"]["unchanged"],
+        portion=_portion_from_json(values["part"]),
+        against=(values["against"]["ref"], values["against"]["commit"]) if values["against"] else None,
+        **same,
     )
     if {**to_json(plan), "seal": None} != {**document, "seal": None}:
         raise ValueError("it says something else than this plan would")

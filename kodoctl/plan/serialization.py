@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import StrictInt, TypeAdapter, ValidationError
 
 from kodoctl.documents.plan_actions import POLICY_PREFIX
-from kodoctl.errors import Diagnostic, Remedy, Severity, Where
+from kodoctl.errors import Diagnostic, Remedy, Severity
+from kodoctl.plan.change_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -26,20 +31,11 @@ from kodoctl.plan.changes import (
     action_of,
 )
 from kodoctl.text.formatting import value_text
+from kodoctl.topology.json_forms import Numbers, TextSet
 from kodoctl.topology.model.policies import from_json, to_json
-from kodoctl.topology.resource_json import (
-    NUMBER,
-    NUMBERS,
-    PLAIN,
-    TEXTS,
-    Form,
-    resource_from_json,
-    resource_to_json,
-    text,
-)
+from kodoctl.topology.resource_json import resource_to_json
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
     from kodoctl.topology.resources import Resource
 
 Json = dict[str, Any]
@@ -51,10 +47,29 @@ def digest(document: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_FIELDS: Final[Mapping[FieldName, Form]] = {
-    "partitions": NUMBER, "missing_partitions": NUMBERS, "missing_on": NUMBERS, "actions": TEXTS,
-    "definition": PLAIN, "delayed_delivery": PLAIN,
+_FIELDS: Final[Mapping[FieldName, Any]] = {
+    "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
+    "definition": Any, "delayed_delivery": Any,
 }  # fmt: skip
+
+
+@cache
+def form(kind: Any) -> TypeAdapter[Any]:
+    """Reader and writer of the JSON form of a type. Documents of many parts are written and read in one go."""
+    return TypeAdapter(kind)
+
+
+def written(kind: Any, values: Any) -> Any:
+    """The JSON form of values. Text that is no Unicode, such as a name of a broker's, stays as it is."""
+    return form(kind).dump_python(values, warnings=False)
+
+
+def reason(problem: Exception) -> str:
+    """The reason why a document was not read, on one line."""
+    if isinstance(problem, ValidationError):
+        first = problem.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{type(problem).__name__}: {problem}"[:200]
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
@@ -80,12 +95,12 @@ def _value(value: Any) -> Any:
 
 def field_from_json(document: Json) -> FieldUpdate:
     """The inverse of field_to_json. Raises ValueError for a field that there is not."""
-    name = text(document["name"])
+    name = document["name"]
     if name.startswith(POLICY_PREFIX):
         return _policy_change_from_json(name.removeprefix(POLICY_PREFIX), document)
-    for known, form in _FIELDS.items():
+    for known, kind in _FIELDS.items():
         if known == name:
-            return FieldChange(known, form.read(document["before"]), form.read(document["after"]))
+            return FieldChange(known, *(form(kind).validate_python(document[side]) for side in ("before", "after")))
     raise ValueError(f"unknown field: {name!r}"[:200])
 
 
@@ -100,98 +115,81 @@ def _policy_change_from_json(policy: str, document: Json) -> PolicyChange:
     return PolicyChange(policy, read(document["before"]), read(document["after"]), *effective)
 
 
+def finding_values(finding: Diagnostic) -> Json:
+    """Values of the fields of a `FindingRow`."""
+    values = {name: getattr(finding, name) for name in ("severity", "code", "summary", "detail", "where")}
+    return values if finding.remedy is None else {**values, "remedy": asdict(finding.remedy)}
+
+
+def finding_of(values: Json) -> Diagnostic:
+    """The inverse of finding_values."""
+    remedy = Remedy(**values["remedy"]) if "remedy" in values else None
+    return Diagnostic(**{**values, "severity": Severity(values["severity"]), "remedy": remedy})
+
+
 def diagnostic_to_json(finding: Diagnostic) -> FindingRow:
     """One finding."""
-    where = [finding.where.file, finding.where.line, finding.where.column] if finding.where else None
-    document: FindingRow = {
-        "severity": finding.severity.value,
-        "code": finding.code,
-        "summary": finding.summary,
-        "detail": finding.detail,
-        "where": where,
-    }
-    if finding.remedy is not None:
-        document["remedy"] = {"flag": finding.remedy.flag, "value": finding.remedy.value}
+    document: FindingRow = written(FindingRow, finding_values(finding))
     return document
 
 
-def diagnostic_from_json(document: Json) -> Diagnostic:
-    """The inverse of diagnostic_to_json."""
-    where = Where(*document["where"]) if document["where"] else None
-    remedy = _remedy_from_json(document["remedy"]) if "remedy" in document else None
-    return Diagnostic(
-        Severity(document["severity"]),
-        document["code"],
-        document["summary"],
-        document["detail"],
-        where,
-        remedy=remedy,
-    )
-
-
-def _remedy_from_json(document: Json) -> Remedy:
-    return Remedy(text(document["flag"]), None if document["value"] is None else text(document["value"]))
-
-
-def change_to_json(change: Change) -> ChangeRow:
-    """One change as JSON. `action` is its kind; `before` and `after` are whole resources or null."""
+def change_values(change: Change) -> Json:
+    """Values of the fields of a `ChangeRow`."""
     about = change.about
-    document: ChangeRow = {
-        "action": action_of(change).value,
+    values = {
+        "action": action_of(change),
         "address": change.address,
         "owner": about.owner,
         "reason": about.reason,
-        "where": [about.where.file, about.where.line, about.where.column] if about.where else None,
-        "dangers": [diagnostic_to_json(finding) for finding in about.dangers],
+        "where": about.where,
+        "dangers": [finding_values(finding) for finding in about.dangers],
         "evidence": about.evidence,
         "origin": about.origin,
         "drifted": list(about.drifted),
-        "before": None,
-        "after": None,
+        "before": None if isinstance(change, Create) else change.before,
+        "after": change.after if isinstance(change, Create | Update) else None,
     }
-    if not isinstance(change, Create) and change.before is not None:
-        document["before"] = resource_to_json(change.before)
     match change:
-        case Create(after=after):
-            document["after"] = resource_to_json(after)
-        case Update(after=after, fields=fields):
-            document["after"] = resource_to_json(after)
-            document["fields"] = [field_to_json(field) for field in fields]
-            document["unload"], document["adopting"] = change.unload, change.adopting
+        case Update(fields=fields):
+            fields_json = [field_to_json(field) for field in fields]
+            return {**values, "fields": fields_json, "unload": change.unload, "adopting": change.adopting}
         case Adopt(taken_from=taken_from):
-            document["taken_from"] = taken_from
-        case Delete() | Forget():
-            pass
+            return {**values, "taken_from": taken_from}
         case _:
-            assert_never(change)
+            return values
+
+
+def change_of(values: Json) -> Change:
+    """The inverse of change_values."""
+    origin = Origin(values["origin"]) if values["origin"] else None
+    about = ChangeContext(
+        values["owner"], values["reason"], values["where"], tuple(map(finding_of, values["dangers"])),
+        values["evidence"], origin, tuple(values["drifted"]),
+    )  # fmt: skip
+    before, after = values["before"], values["after"]
+    match values["action"]:
+        case "create":
+            return Create(after, about)
+        case "update":
+            fields = tuple(map(field_from_json, values["fields"]))
+            return Update(before, after, fields, about, values["unload"], values["adopting"])
+        case "delete":
+            return Delete(before, about)
+        case "adopt":
+            return Adopt(before, about, values["taken_from"])
+        case _:
+            return Forget(values["address"], before, about)
+
+
+def change_to_json(change: Change) -> ChangeRow:
+    """One change as JSON."""
+    document: ChangeRow = written(ChangeRow, change_values(change))
     return document
 
 
 def change_from_json(document: Json) -> Change:
-    """The inverse of change_to_json."""
-    where = Where(*document["where"]) if document["where"] else None
-    dangers = tuple(diagnostic_from_json(finding) for finding in document["dangers"])
-    origin = Origin(document["origin"]) if document["origin"] else None
-    drifted = tuple(document["drifted"])
-    about = ChangeContext(
-        text(document["owner"]), document["reason"], where, dangers, document["evidence"], origin, drifted
-    )
-    before = resource_from_json(document["before"]) if document["before"] else None
-    after = resource_from_json(document["after"]) if document["after"] else None
-    match document["action"], before, after:
-        case "create", None, resource if resource:
-            return Create(resource, about)
-        case "update", old, new if old and new:
-            fields = tuple(field_from_json(field) for field in document["fields"])
-            return Update(old, new, fields, about, document["unload"], document["adopting"])
-        case "delete", resource, None if resource:
-            return Delete(resource, about)
-        case "adopt", resource, None if resource:
-            return Adopt(resource, about, document["taken_from"])
-        case "forget", resource, None:
-            return Forget(text(document["address"]), resource, about)
-        case _:
-            raise ValueError(f"not a change: {document['action']!r}")
+    """The inverse of change_to_json. Raises pydantic's ValidationError, or ValueError, on anything else."""
+    return change_of(form(ChangeRow).validate_python(document))
 
 
 def describe(resource: Resource) -> str:

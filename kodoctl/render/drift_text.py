@@ -12,7 +12,8 @@ from kodoctl.text.formatting import many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, DriftDocument, FindingRow
+    from kodoctl.plan.change_document import ChangeRow, FindingRow
+    from kodoctl.plan.plan_document import DriftDocument
 
 
 def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:

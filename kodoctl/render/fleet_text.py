@@ -21,8 +21,8 @@ from kodoctl.text.formatting import MAX_LISTED, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
-    from kodoctl.documents.fleet_document import DifferingChange, FleetDocument, FleetMember
-    from kodoctl.documents.plan_document import PlanDocument
+    from kodoctl.plan.fleet_document import DifferingChange, FleetDocument, FleetMember
+    from kodoctl.plan.plan_document import PlanDocument
 
 ORDER = "Order: what is made or changed first, in all clusters; deletes last, once all of that is done everywhere."
 _SAME = (

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kodoctl.render.plan_text import change_lines
+from kodoctl.render.plan_words import with_dangers
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, time_text
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
-    from kodoctl.documents.history_document import ApplyRow
+    from kodoctl.plan.history_document import ApplyRow
 
 _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
@@ -37,10 +38,10 @@ def apply_lines(one: ApplyRow) -> Iterator[Line]:
     yield from _head(one)
     yield Line()
     for change in one["done"]:
-        yield from change_lines({**change, "dangers": []})
+        yield from change_lines(with_dangers(change, []))
     if one["broken"]:
         yield Line()
         yield Line("Not done, or nobody knows (look at the object, or plan again):", "bold")
     for broken in one["broken"]:
-        yield from change_lines({**broken["change"], "dangers": []})
+        yield from change_lines(with_dangers(broken["change"], []))
         yield Line(f"      {one_line(broken['detail'])}", "red", 6)

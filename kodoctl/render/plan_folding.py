@@ -15,7 +15,8 @@ from kodoctl.render import plan_words as words
 from kodoctl.text.formatting import shortened
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
+    from kodoctl.plan.change_document import ChangeRow, FindingRow
+    from kodoctl.plan.plan_document import PlanDocument
 
 FOLDED_FROM: Final = 5  # alike groups; fewer are quicker read than counted
 _LOSSES: Final = frozenset({"K401", "K402", "K408", "K409"})  # still a loss when a flag allows it
@@ -34,8 +35,8 @@ def gathered(document: PlanDocument) -> PlanDocument:
     for change, danger in _warnings(document):
         shared.setdefault(_cause(change, danger), []).append(change)
     shared = {cause: changes for cause, changes in shared.items() if len(changes) > 1}
-    changes: list[ChangeRow] = [
-        {**change, "dangers": [one for one in change["dangers"] if _cause(change, one) not in shared]}
+    changes = [
+        words.with_dangers(change, [one for one in change["dangers"] if _cause(change, one) not in shared])
         for change in document["changes"]
     ]
     return {**document, "changes": changes, "findings": [*document["findings"], *map(_gathered, shared.items())]}

@@ -13,7 +13,8 @@ from kodoctl.render.plan_folding import gathered
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import FilePosition, PlanDocument
+    from kodoctl.plan.change_document import FilePosition
+    from kodoctl.plan.plan_document import PlanDocument
 
 Json = dict[str, Any]
 _LONGEST: Final = 2_000

@@ -12,7 +12,8 @@ from kodoctl.render.plan_text import grouped
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
+    from kodoctl.plan.change_document import ChangeRow, FindingRow
+    from kodoctl.plan.plan_document import PlanDocument
 
 Json = dict[str, Any]
 
@@ -91,7 +92,7 @@ def _change(change: ChangeRow) -> Json:
         "unload": change.get("unload", False),
         "fields": [
             (words.field_name(field["name"]), words.field_text(field) + words.drift_mark(change, field))
-            for field in change.get("fields", ())
+            for field in words.fields_of(change)
         ],
         "loses": loses(change),
         "dangers": [{**danger, "lines": words.stake_lines(danger, change["address"])} for danger in change["dangers"]],

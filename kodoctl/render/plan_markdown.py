@@ -13,7 +13,8 @@ from kodoctl.text.escaping import code, markdown, one_line
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
+    from kodoctl.plan.change_document import ChangeRow, FindingRow
+    from kodoctl.plan.plan_document import PlanDocument
 
 Json = dict[str, Any]
 LIMIT: Final = 65_536  # of UTF-8, so that it holds for whoever counts bytes
@@ -217,7 +218,7 @@ def _diff(change: ChangeRow) -> Iterator[str]:
     yield f"{mark} {change['address']} {words.VERBS[change['action']]}"
     if change["action"] == "create" and (text := words.created_text(change["after"])):
         yield f"{mark}     {text}"
-    for field in change.get("fields", ()):
+    for field in words.fields_of(change):
         drift = words.drift_mark(change, field)
         yield f"{mark}     {words.field_name(field['name'])}: {words.field_text(field)}{drift}"
 

@@ -12,7 +12,8 @@ from kodoctl.text.formatting import MAX_LISTED, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
+    from kodoctl.plan.change_document import ChangeRow, FindingRow
+    from kodoctl.plan.plan_document import PlanDocument
 
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
@@ -10,7 +10,8 @@ from kodoctl.text.formatting import many, value_text
 from kodoctl.topology.names import WAITING_STATES
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, PlanDocument, RemedyRow
+    from kodoctl.plan.change_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, RemedyRow
+    from kodoctl.plan.plan_document import PlanDocument
 
 Json = dict[str, Any]
 VERBS = {
@@ -39,6 +40,16 @@ _ONE_WAY_OF_SEVERAL = frozenset({"--adopt", "--take-over"})  # within the senten
 def symbol(change: ChangeRow) -> str:
     """`+ ~ - ○ .`"""
     return Action(change["action"]).symbol
+
+
+def fields_of(change: ChangeRow) -> list[FieldRow]:
+    """The changed fields of an update; none of another change."""
+    return change["fields"] if change["action"] == "update" else []
+
+
+def with_dangers(change: ChangeRow, dangers: list[FindingRow]) -> ChangeRow:
+    """The change with these dangers instead of its own."""
+    return cast("ChangeRow", {**change, "dangers": dangers})
 
 
 def cluster_line(document: PlanDocument, target: str) -> str:
@@ -237,9 +248,8 @@ def rollout_notes(document: PlanDocument) -> list[str]:
 
 def _begins_to_deduplicate(change: ChangeRow) -> bool:
     """True for a topic of a waiting state that is there and gets deduplication."""
-    if change["action"] != "update" or not change["address"].endswith(_WAITING_SUFFIXES):
-        return False
-    return any((field["name"], field["after"]) == ("policies.deduplication", True) for field in change["fields"])
+    begins = any((field["name"], field["after"]) == ("policies.deduplication", True) for field in fields_of(change))
+    return begins and change["address"].endswith(_WAITING_SUFFIXES)
 
 
 def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:

@@ -6,12 +6,12 @@ Addresses print as `kind.name`; they are public (files, plans and `allow_destroy
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pydantic import StrictInt
+
+from kodoctl.topology.json_forms import NamespaceText, Numbers, PolicyForms, TargetText, TextSet, TopicText
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
-
-if TYPE_CHECKING:
-    from kodoctl.topology.model.policies import Policies
 
 Address = str
 
@@ -20,9 +20,10 @@ Address = str
 class TenantResource:
     """A Pulsar tenant; created when declared and absent, never deleted."""
 
+    kind: Literal["tenant"] = field(default="tenant", kw_only=True, compare=False, repr=False)
     name: str
-    clusters: frozenset[str]
-    admin_roles: frozenset[str]
+    clusters: TextSet
+    admin_roles: TextSet
 
     @property
     def address(self) -> Address:
@@ -36,9 +37,10 @@ class NamespaceResource:
     it is only needed.
     """
 
-    name: NamespaceName
-    policies: Policies
-    managed: frozenset[str] | None = frozenset()
+    kind: Literal["namespace"] = field(default="namespace", kw_only=True, compare=False, repr=False)
+    name: NamespaceText
+    policies: PolicyForms
+    managed: TextSet | None = frozenset()
 
     @property
     def address(self) -> Address:
@@ -52,10 +54,11 @@ class TopicResource:
     and `missing`, partitions that the metadata counts and that are not there.
     """
 
-    name: TopicName
-    partitions: int
-    policies: Policies
-    missing: tuple[int, ...] = ()
+    kind: Literal["topic"] = field(default="topic", kw_only=True, compare=False, repr=False)
+    name: TopicText
+    partitions: StrictInt
+    policies: PolicyForms
+    missing: Numbers = ()
 
     @property
     def address(self) -> Address:
@@ -67,10 +70,11 @@ class TopicResource:
 class SubscriptionResource:
     """A durable subscription on every partition of a topic. `missing_on`: partitions that lack it, only ever live."""
 
-    topic: TopicName
+    kind: Literal["subscription"] = field(default="subscription", kw_only=True, compare=False, repr=False)
+    topic: TopicText
     name: str
     start: Literal["earliest", "latest"] = field(default="earliest", compare=False)
-    missing_on: tuple[int, ...] = ()
+    missing_on: Numbers = ()
 
     @property
     def address(self) -> Address:
@@ -82,9 +86,10 @@ class SubscriptionResource:
 class GrantResource:
     """Actions that a role is given at least, on a topic or a whole namespace."""
 
-    target: TopicName | NamespaceName
+    kind: Literal["grant"] = field(default="grant", kw_only=True, compare=False, repr=False)
+    target: TargetText
     role: str
-    actions: frozenset[str]
+    actions: TextSet
 
     @property
     def address(self) -> Address:
@@ -96,7 +101,8 @@ class GrantResource:
 class SchemaResource:
     """The payload schema of a ready topic, uploaded to Pulsar; `definition` is canonical JSON text."""
 
-    topic: TopicName
+    kind: Literal["schema"] = field(default="schema", kw_only=True, compare=False, repr=False)
+    topic: TopicText
     type: Literal["AVRO"]
     definition: str
 

@@ -15,7 +15,7 @@ from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import show_lines
 
 if TYPE_CHECKING:
-    from kodoctl.documents.history_document import HistoryDocument
+    from kodoctl.plan.history_document import HistoryDocument
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 

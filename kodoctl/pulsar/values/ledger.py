@@ -10,10 +10,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.values.packed_text import pack, unpack
+from kodoctl.topology.json_forms import DigestOrNone, Listed, NamespaceText, TextSet, TextSets
 from kodoctl.topology.resources import Address, place_of
 
 if TYPE_CHECKING:
@@ -44,13 +47,13 @@ class Ledger:
     """Entry of the objects that the topology `name` owns in `namespace`. `environment` None is the base."""
 
     name: str
-    namespace: NamespaceName
-    source: Source = field(default_factory=Source)
+    namespace: NamespaceText
+    source: Annotated[Source, Listed] = field(default_factory=Source)
     environment: str | None = None
-    digest: str = ""
-    owned: Mapping[Address, OwnershipKind] = field(default_factory=dict, repr=False)
-    namespace_keys: frozenset[str] = frozenset()
-    grants: Mapping[Address, frozenset[str]] = field(default_factory=dict, repr=False)
+    digest: DigestOrNone = ""
+    owned: Annotated[Mapping[Address, OwnershipKind], Field(exclude=True)] = field(default_factory=dict, repr=False)
+    namespace_keys: TextSet = frozenset()
+    grants: TextSets = field(default_factory=dict, repr=False)
     consumers: Mapping[str, Any] = field(default_factory=dict, repr=False)  # consumer-only settings as last applied
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,13 +18,15 @@ from kodo_pipeline.landing.command_options import (
     new_run,
     one_expansion,
 )
-from kodo_pipeline.simulate.simulation_document import SimulationDocument
 from kodo_pipeline.spark.spark_progress import Bar
 from kodoctl.cli.common.console import command, say, tell
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.errors import UsageError, error
 from kodoctl.text.formatting import many
+
+if TYPE_CHECKING:
+    from kodo_pipeline.simulate.simulation_document import SimulationDocument
 
 Candidate = Annotated[
     str | None,

@@ -1,18 +1,38 @@
-"""The JSON of `kodoctl pipeline simulate`."""
+"""The JSON of `kodoctl pipeline lab`, as schemas/simulation.v1.json has it. Durations are ms, times are ms
+since the epoch.
+"""
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from kodoctl.topology.json_forms import DescribedBy
+
+
+class PercentileRow(TypedDict):
+    """Percentiles in ms."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+Count = Annotated[int, Field(ge=0)]
+State = Annotated[str, DescribedBy(Literal["ready", "retrying", "pending", "blocking", "backup"])]
+Percentiles = Annotated[dict[str, float], DescribedBy(PercentileRow)]
 
 
 class SimulatedFigures(TypedDict):
     """Figures of one group of messages. Percentiles (p50, p95, p99) in ms, until a handler starts and until done; null: none."""
 
-    messages: int
-    done: int
-    dead: int
-    wait_ms: dict[str, float] | None
-    latency_ms: dict[str, float] | None
+    messages: Count
+    done: Count
+    dead: Count
+    wait_ms: Percentiles | None
+    latency_ms: Percentiles | None
 
 
 class SimulatedTenant(SimulatedFigures):
@@ -21,12 +41,12 @@ class SimulatedTenant(SimulatedFigures):
     """
 
     tenant: str | None
-    tenants: NotRequired[int]
+    tenants: NotRequired[Count]
 
 
 SimulatedRunRow = TypedDict(
     "SimulatedRunRow",
-    {"state": str, "class": str, "runs": int, "wait_ms": dict[str, float] | None, "slot_ms": float},
+    {"state": State, "class": Literal["quick", "slow"], "runs": Count, "wait_ms": Percentiles | None, "slot_ms": float},
 )
 """Handler runs in lanes of one `state` (ready, retrying, pending, blocking, backup), of tenants that the worker took for
 slow or quick (`class`) when they began. `wait_ms`: percentiles of how long messages waited for a slot once they were
@@ -37,9 +57,9 @@ due; `slot_ms`: how long the runs had slots.
 class WaitingFigures(TypedDict):
     """Messages that waited in a state already when the replay began."""
 
-    messages: int
-    done: int
-    dead: int
+    messages: Count
+    done: Count
+    dead: Count
 
 
 class SimulatedRun(TypedDict):
@@ -52,10 +72,10 @@ class SimulatedRun(TypedDict):
     tenants: list[SimulatedTenant]
     states: list[SimulatedRunRow]
     waiting: WaitingFigures
-    moved: dict[str, int]
-    breaker_opened: int
-    slots: int
-    workers: int
+    moved: dict[str, Count]
+    breaker_opened: Count
+    slots: Count
+    workers: Count
 
 
 class SimulatedOutageRow(TypedDict):
@@ -63,19 +83,19 @@ class SimulatedOutageRow(TypedDict):
     (failed, done), from `begin_ms` after the first arrival on for `length_ms`; null: until the last arrival.
     """
 
-    tenants: int
-    state: str
-    duration_ms: int
-    begin_ms: int
+    tenants: Count
+    state: State
+    duration_ms: Count
+    begin_ms: Count
     length_ms: int | None
-    outcome: str
+    outcome: Literal["failed", "done"]
 
 
 class RecordedFigures(TypedDict):
     """Recorded figures of the same messages."""
 
-    done: int
-    latency_ms: dict[str, float] | None
+    done: Count
+    latency_ms: Percentiles | None
 
 
 class SimulationTrial(TypedDict):
@@ -85,11 +105,11 @@ class SimulationTrial(TypedDict):
 
     topic: str
     subscription: str
-    messages: int
+    messages: Count
     since: int
     until: int
     handler_ms: float
-    waiting: int
+    waiting: Count
     outages: list[SimulatedOutageRow]
     recorded: RecordedFigures
     today: SimulatedRun
@@ -99,7 +119,7 @@ class SimulationTrial(TypedDict):
 class SimulationDocument(TypedDict):
     """All trials, and notes about messages that were not replayed."""
 
-    format_version: int
+    format_version: Literal[1]
     trials: list[SimulationTrial]
     notes: list[str]
     run: NotRequired[str]

@@ -8,15 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kodo_pipeline.audit.write_offs import WrittenOff
 from kodoctl.errors import UsageError, Where, error
-
-if TYPE_CHECKING:
-    from kodo_pipeline.write_off.write_off_document import WriteOffDocument
 
 FORMAT_VERSION: Final = 1
 MOST: Final = 100_000  # messages of a plan
@@ -39,21 +36,11 @@ class WriteOffPlan:
     items: tuple[WrittenOff, ...]
     stays: tuple[str, ...] = ()
 
-    def document(self) -> WriteOffDocument:
-        """The file, and the JSON of the command."""
-        body: dict[str, Any] = {
-            "format_version": FORMAT_VERSION,
-            "run": self.run,
-            "made_at": self.made_at,
-            "topology": self.topology,
-            "environment": self.environment,
-            "landing": self.landing,
-            "reason": self.reason,
-            "verdict": self.verdict,
-            "items": [one._asdict() for one in self.items],
-            "stays": list(self.stays),
-        }
-        return {**body, "hash": _digest(body)}  # type: ignore[typeddict-item]
+    def document(self) -> dict[str, Any]:
+        """The file, and the JSON of the command: the fields, and `hash`, the digest of all else."""
+        rows = {"items": [one._asdict() for one in self.items], "stays": list(self.stays)}
+        body = {"format_version": FORMAT_VERSION, **asdict(self), **rows}
+        return {**body, "hash": _digest(body)}
 
     def rows(self, by: str, now: int) -> list[dict[str, Any]]:
         """Rows of the table `write_offs`. `now`: ms since the epoch."""
@@ -66,16 +53,13 @@ def loads(text: str, file: str) -> WriteOffPlan:
     try:
         given = json.loads(text)
         if given["format_version"] == FORMAT_VERSION and given.pop("hash") == _digest(given):
-            items = tuple(WrittenOff(**one) for one in given["items"])
-            facts: dict[str, Any] = {name: given[name] for name in _FACTS}
-            return WriteOffPlan(**facts, items=items, stays=tuple(given["stays"]))
+            items, stays = tuple(WrittenOff(**one) for one in given["items"]), tuple(given["stays"])
+            del given["format_version"]
+            return WriteOffPlan(**{**given, "items": items, "stays": stays})
     except (ValueError, KeyError, TypeError):
         pass
     detail = "it is none, or not as it was written: `kodoctl pipeline write-off plan … --out FILE` makes one"
     raise UsageError(error("K827", "no plan of a write-off", detail, Where(file)))
-
-
-_FACTS: Final = ("run", "made_at", "topology", "environment", "landing", "reason", "verdict")
 
 
 def chosen(

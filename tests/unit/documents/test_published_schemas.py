@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NotRequired, get_origin, get_type_hints
+from typing import Any, NotRequired, get_args, get_origin, get_type_hints
 
 import pytest
 from kodo_pipeline.simulate import simulation_document as simulation
 
-from kodoctl.documents import fleet_document as fleet
-from kodoctl.documents import plan_document as plan
 from kodoctl.documents import recall_document as recall
+from kodoctl.plan import change_document as change
+from kodoctl.plan import fleet_document as fleet
+from kodoctl.plan import plan_document as plan
+from kodoctl.plan.diff import Allowances
+from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 PLAN = json.loads((SCHEMAS / "plan.v1.json").read_text(encoding="utf-8"))
@@ -19,40 +24,36 @@ FLEET = json.loads((SCHEMAS / "fleet-plan.v1.json").read_text(encoding="utf-8"))
 SIMULATION = json.loads((SCHEMAS / "simulation.v1.json").read_text(encoding="utf-8"))
 RECALL = json.loads((SCHEMAS / "recall-plan.v1.json").read_text(encoding="utf-8"))
 RECALL_TABLE = json.loads((SCHEMAS / "recall-plan.v2.json").read_text(encoding="utf-8"))
-DIFFERENCE = FLEET["properties"]["differences"]["items"]
 
 
 @pytest.mark.parametrize(
     ("document", "schema"),
     [
         (plan.PlanDocument, PLAN),
-        (plan.FindingRow, PLAN["$defs"]["finding"]),
-        (plan.RemedyRow, PLAN["$defs"]["finding"]["properties"]["remedy"]),
-        (plan.FieldRow, PLAN["$defs"]["field"]),
-        (plan.EffectiveValue, PLAN["$defs"]["field"]["properties"]["effective_before"]),
-        (plan.PlanOwner, PLAN["$defs"]["owner"]),
-        (plan.PlanCluster, PLAN["properties"]["cluster"]),
-        (plan.PlanSummary, PLAN["properties"]["summary"]),
-        (plan.PlanAllowances, PLAN["properties"]["allowances"]),
-        (plan.ConsumerChange, PLAN["properties"]["consumer_changes"]["items"]),
+        (change.FindingRow, PLAN["$defs"]["FindingRow"]),
+        (change.RemedyRow, PLAN["$defs"]["RemedyRow"]),
+        (change.FieldRow, PLAN["$defs"]["FieldRow"]),
+        (change.EffectiveValue, PLAN["$defs"]["EffectiveValue"]),
+        (plan.PlanCluster, PLAN["$defs"]["PlanCluster"]),
+        (plan.PlanSummary, PLAN["$defs"]["PlanSummary"]),
         (fleet.FleetDocument, FLEET),
-        (fleet.FleetMember, FLEET["properties"]["clusters"]["items"]),
-        (fleet.FleetDifference, DIFFERENCE),
-        (fleet.DifferingChange, DIFFERENCE["properties"]["clusters"]["additionalProperties"]["items"]),
+        (fleet.FleetMember, FLEET["$defs"]["FleetMember"]),
+        (fleet.FleetDifference, FLEET["$defs"]["FleetDifference"]),
+        (fleet.DifferingChange, FLEET["$defs"]["DifferingChange"]),
         (recall.RecallPlanDocument, RECALL),
         (recall.RecallSummary, RECALL["properties"]["summary"]),
         (recall.RecallTarget, RECALL["properties"]["lanes"]["items"]),
         (recall.LetterFile, RECALL_TABLE["properties"]["letters"]),
         (recall.PlannedLetterRow, RECALL["properties"]["letters"]["items"]),
         (simulation.SimulationDocument, SIMULATION),
-        (simulation.SimulationTrial, SIMULATION["$defs"]["trial"]),
-        (simulation.SimulatedRun, SIMULATION["$defs"]["run"]),
-        (simulation.SimulatedRunRow, SIMULATION["$defs"]["state"]),
-        (simulation.SimulatedFigures, SIMULATION["$defs"]["figures"]),
-        (simulation.SimulatedTenant, SIMULATION["$defs"]["tenant"]),
-        (simulation.SimulatedOutageRow, SIMULATION["$defs"]["outage"]),
-        (simulation.RecordedFigures, SIMULATION["$defs"]["recorded"]),
-        (simulation.WaitingFigures, SIMULATION["$defs"]["waiting"]),
+        (simulation.SimulationTrial, SIMULATION["$defs"]["SimulationTrial"]),
+        (simulation.SimulatedRun, SIMULATION["$defs"]["SimulatedRun"]),
+        (simulation.SimulatedRunRow, SIMULATION["$defs"]["SimulatedRunRow"]),
+        (simulation.SimulatedFigures, SIMULATION["$defs"]["SimulatedFigures"]),
+        (simulation.SimulatedTenant, SIMULATION["$defs"]["SimulatedTenant"]),
+        (simulation.SimulatedOutageRow, SIMULATION["$defs"]["SimulatedOutageRow"]),
+        (simulation.RecordedFigures, SIMULATION["$defs"]["RecordedFigures"]),
+        (simulation.WaitingFigures, SIMULATION["$defs"]["WaitingFigures"]),
         (recall.SettledLetter, RECALL["properties"]["settle"]["items"]),
     ],
 )
@@ -63,9 +64,32 @@ def test_a_document_has_the_fields_of_its_schema(document: Any, schema: dict[str
     assert required | {"seal"} == set(schema["required"]) | {"seal"}  # the seal is added last
 
 
+@pytest.mark.parametrize(
+    ("value", "name", "outside"),
+    [
+        (LedgerPlan, "LedgerPlan", {"owned"}),
+        (Allowances, "Allowances", set()),
+        (ConsumerChange, "ConsumerChange", set()),
+    ],
+)
+def test_a_value_is_written_with_its_fields(value: Any, name: str, outside: set[str]) -> None:
+    assert {one.name for one in fields(value)} - outside == PLAN["$defs"][name]["properties"].keys()
+    assert PLAN["$defs"][name]["properties"].keys() == set(PLAN["$defs"][name]["required"])
+
+
 def test_a_change_has_the_fields_of_one_of_the_kinds() -> None:
-    kinds = PLAN["$defs"]["change"]
-    described: set[str] = set()
-    for kind in kinds.get("oneOf", kinds.get("anyOf", [kinds])):
-        described |= set(kind["properties"])
-    assert set(plan.ChangeRow.__annotations__) == described
+    kinds = get_args(get_args(change.ChangeRow)[0])
+    found = [one["$ref"].rpartition("/")[2] for one in PLAN["properties"]["changes"]["items"]["oneOf"]]
+    assert found == [kind.__name__ for kind in kinds]
+    for kind in kinds:
+        assert get_type_hints(kind).keys() == PLAN["$defs"][kind.__name__]["properties"].keys()
+
+
+@pytest.mark.parametrize("name", ["plan.v1.json", "fleet-plan.v1.json", "simulation.v1.json"])
+def test_a_schema_is_the_one_of_its_type(name: str) -> None:
+    spec = importlib.util.spec_from_file_location("generate", SCHEMAS.parent / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert generate.PAGES[generate.SCHEMAS / name]() == (SCHEMAS / name).read_text(encoding="utf-8")

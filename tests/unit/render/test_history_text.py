@@ -11,7 +11,7 @@ from kodoctl.topology.resources import GrantResource
 from tests.samples.inventories import HERE, NOW
 
 if TYPE_CHECKING:
-    from kodoctl.documents.history_document import ApplyRow, BrokenChange
+    from kodoctl.plan.history_document import ApplyRow, BrokenChange
 
 
 def _shown(*broken: BrokenChange) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow
+    from kodoctl.plan.change_document import ChangeRow
 
 
 class BrokenChange(TypedDict):

@@ -1,0 +1,127 @@
+"""The JSON of changes and findings: plan files, journals and views have these types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from kodoctl.errors import Where
+from kodoctl.topology.json_forms import DescribedBy, FormOf, Listed
+from kodoctl.topology.resource_json import AnyResource
+
+Json = dict[str, Any]
+FilePosition = Annotated[list[Any], FormOf(Annotated[Where, Listed])]
+"""File, line and column; 0: the file as a whole."""
+Code = Annotated[str, DescribedBy(Annotated[str, Field(pattern="^K[0-9]{3}$")])]
+ResourceRow = Annotated[Json, FormOf(AnyResource)]
+
+
+class RemedyRow(TypedDict):
+    """The flag that allows a refused change. `value`: null for a flag that takes none."""
+
+    flag: str
+    value: str | None
+
+
+class FindingRow(TypedDict):
+    """A finding. Without `remedy` no flag allows it; with one `detail` names it, too, mostly in its last line."""
+
+    severity: Literal["error", "warning", "note"]
+    code: Code
+    summary: str
+    detail: str
+    where: FilePosition | None
+    remedy: NotRequired[RemedyRow]
+
+
+EffectiveValue = TypedDict("EffectiveValue", {"value": Any, "from": str})
+"""The value that counts where a policy is unset, and the level that it comes from."""
+
+
+class FieldRow(TypedDict):
+    """A changed field; policies are `policies.NAME`. Null is "not set"."""
+
+    name: str
+    before: Any
+    after: Any
+    effective_before: NotRequired[EffectiveValue]
+    effective_after: NotRequired[EffectiveValue]
+
+
+class NoEvidence(TypedDict):
+    """Nothing was read."""
+
+
+class EvidenceRow(TypedDict):
+    """Use and data of an object when the plan was made. `oldest`, `last_publish`: ms since the epoch."""
+
+    entries: int
+    messages: int | None
+    messages_at_least: bool
+    bytes: int
+    oldest: int | None
+    clients: list[str]
+    last_publish: int
+
+
+class ChangeFacts(TypedDict):
+    """Facts of every change, besides its action and its resources."""
+
+    address: str
+    owner: str
+    reason: str
+    where: FilePosition | None
+    dangers: list[FindingRow]
+    evidence: Annotated[Json, DescribedBy(EvidenceRow | NoEvidence)]
+    origin: Literal["edit", "drift", "both"] | None
+    drifted: list[str]
+
+
+class CreateRow(ChangeFacts):
+    """An object that is created."""
+
+    action: Literal["create"]
+    before: None
+    after: ResourceRow
+
+
+class UpdateRow(ChangeFacts):
+    """An object that is updated. `unload`: its topic is unloaded once; `adopting`: nobody owned the object."""
+
+    action: Literal["update"]
+    before: ResourceRow
+    after: ResourceRow
+    fields: list[FieldRow]
+    unload: bool
+    adopting: bool
+
+
+class DeleteRow(ChangeFacts):
+    """An object that is deleted."""
+
+    action: Literal["delete"]
+    before: ResourceRow
+    after: None
+
+
+class AdoptRow(ChangeFacts):
+    """An object that gets an owner. `taken_from`: the topology that owned it."""
+
+    action: Literal["adopt"]
+    before: ResourceRow
+    after: None
+    taken_from: str | None
+
+
+class ForgetRow(ChangeFacts):
+    """An object that loses its owner. `before`: null if the object is gone."""
+
+    action: Literal["forget"]
+    before: ResourceRow | None
+    after: None
+
+
+ChangeRow = Annotated[CreateRow | UpdateRow | DeleteRow | AdoptRow | ForgetRow, Field(discriminator="action")]
+"""A change of one object; `before` and `after` are whole resources with their `kind`."""

@@ -1,0 +1,52 @@
+"""The JSON of plans over several clusters: plan files, views and schemas/fleet-plan.v1.json have these types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from kodoctl.plan.change_document import FieldRow, FindingRow
+from kodoctl.plan.plan_document import PlanDocument
+from kodoctl.topology.json_forms import Digest, FormOf
+
+
+class FleetMember(TypedDict):
+    """A cluster, by its context in kodoctl.toml. `plan`: as plan.v1.json describes it, null where it could not be read;
+    `problems` say why.
+    """
+
+    context: str
+    plan: Annotated[PlanDocument | None, FormOf(dict[str, Any] | None)]
+    problems: list[FindingRow]
+
+
+class DifferingChange(TypedDict):
+    """A change that not all clusters have. `after`: of creates."""
+
+    action: Literal["create", "update", "delete", "adopt", "forget"]
+    fields: list[FieldRow]
+    after: dict[str, Any] | None
+
+
+class FleetDifference(TypedDict):
+    """An object with which not all clusters do the same. `clusters`: context -> its changes, none where it is as declared."""
+
+    address: str
+    clusters: dict[str, list[DifferingChange]]
+
+
+class FleetDocument(TypedDict):
+    """The plans that `kodoctl plan --context A --context B --out FILE` writes, `--format json` prints and `kodoctl apply
+    FILE` carries out, in the order in which the clusters were named. `refused`: one plan is refused, so that none can
+    be applied; `deletes`: a cluster deletes something, which waits for everything else everywhere; `seal`: SHA-256 of
+    everything else.
+    """
+
+    format_version: Literal[1]
+    kodoctl_version: str
+    refused: bool
+    clusters: list[FleetMember]
+    differences: list[FleetDifference]
+    deletes: bool
+    seal: NotRequired[Digest]
