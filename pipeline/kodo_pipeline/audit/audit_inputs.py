@@ -132,7 +132,7 @@ def landed_inputs(
     """`stored_from`: see kodo_pipeline.audit.last_audit.landed_scope."""
     snapshot = landing.snapshot(*TABLES, *REMOVALS, WRITE_OFFS)
     _check_whole(landing, snapshot)
-    removed = _removed(spark, landing, snapshot)
+    removed = _load_removed_rows(spark, landing, snapshot)
     events, transitions = (
         rows_left(spark, landing, table, snapshot.files[table.name], removed) for table in (EVENTS, TRANSITIONS)
     )
@@ -151,7 +151,7 @@ def booked_write_offs(landing: Landing, snapshot: LandingSnapshot) -> WriteOffs:
     return WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
 
 
-def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -> RemovedRows | None:
+def _load_removed_rows(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -> RemovedRows | None:
     record = RemovalRecord.of(snapshot.commits)
     if record is None:
         return None
@@ -185,17 +185,17 @@ _RELEASED: Final = (State.DEAD, *WAITING_STATES)
 def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:
     book = DeltaLedger(ledger)
     for topic, key, holder in _sources(expansion):
-        yield from _settled(book.entries(key), topic, holder)
+        yield from _settled_letters(book.entries(key), topic, holder)
     lost = {lost_key(topic, holder): (topic, holder) for topic, holder in _losers(expansion)}
     found: dict[str, list[RecallEntry]] = defaultdict(list)
     for entry in book.entries_among(lost):
         found[entry.dead_topic].append(entry)
     for key, entries in found.items():
-        for one in _settled(entries, *lost[key]):
+        for one in _settled_letters(entries, *lost[key]):
             yield one._replace(lost=True)
 
 
-def _settled(entries: Iterable[RecallEntry], topic: str, holder: str) -> Iterator[RecalledLetter]:
+def _settled_letters(entries: Iterable[RecallEntry], topic: str, holder: str) -> Iterator[RecalledLetter]:
     for recall_id, one in latest_status(entries).items():
         if one.event in _SETTLED:
             lane, _, part = one.lane.rpartition("-partition-")

@@ -46,7 +46,7 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
         .withColumns({"is_acknowledged": _is_acknowledged(), "precedes_trail": _precedes_trail()})
         .withColumn("acknowledged_unrecorded", _acknowledged_unrecorded())
         .withColumn("without_next_hop", _judgement())
-        .withColumn("with_next_hop", _followed())
+        .withColumn("with_next_hop", _next_hop_outcome())
         .select(
             *PLACE,
             "family",
@@ -68,10 +68,10 @@ def _final() -> Column:
     """True if the place's record tells its fate, or if it is that of a dead letter which nobody has released."""
     without = F.col("without_next_hop")
     certain = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
-    return (_ended() & certain) | (_named_letter() & (without == RANKS[MessageStatus.DEAD] * _CAUSES))
+    return (_is_ended() & certain) | (_named_letter() & (without == RANKS[MessageStatus.DEAD] * _CAUSES))
 
 
-def _ended() -> Column:
+def _is_ended() -> Column:
     """True if it has a record, and its acknowledgement was read, before which all records are: it is not received again.
     What a recall is about has not ended.
     """
@@ -263,7 +263,7 @@ def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
     return F.lit(outcome_of(fate, cause))
 
 
-def _followed() -> Column:
+def _next_hop_outcome() -> Column:
     """The outcome if a next hop was stored: that of `_judgement`, but for the places that it explains."""
     judged_by_record = F.col("removed") | (F.col("stored") & (F.col("state") != "dead") & F.col("addressed"))
     moved = judged_by_record & (F.col("weight") > 0) & (F.col("weight") < WEIGHTS[Event.SKIPPED])

@@ -29,17 +29,17 @@ def was_read(ledger: str, entry: str) -> Column:
     """Condition: the position is at or before the last position that was read. False if either is unknown. A ledger of
     -1 is no position: the broker dropped the message as a copy of one that it had.
     """
-    return _reached(ledger, entry, "last")
+    return _is_reached(ledger, entry, "last")
 
 
 def was_stored(ledger: str, entry: str) -> Column:
     """Condition: the position is at or before the last position that was stored when the cluster was last read. False
     if either is unknown.
     """
-    return _reached(ledger, entry, "stored")
+    return _is_reached(ledger, entry, "stored")
 
 
-def _reached(ledger: str, entry: str, end: str) -> Column:
+def _is_reached(ledger: str, entry: str, end: str) -> Column:
     # A struct of nulls would be compared, and be the smallest.
     known = (F.col(ledger) >= 0) & F.col(f"{end}_ledger").isNotNull()
     return F.coalesce(known & (F.struct(ledger, entry) <= F.struct(f"{end}_ledger", f"{end}_entry")), F.lit(False))

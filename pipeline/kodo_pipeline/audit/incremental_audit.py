@@ -150,16 +150,16 @@ class _Judge:
         which each batch adds one, takes longer than to answer it.
         """
         tables = self.inputs.tables
-        events, transitions = self._persisted(tables.events.drop("payload")), self._persisted(tables.transitions)
+        events, transitions = self._persist(tables.events.drop("payload")), self._persist(tables.transitions)
         tables = replace(tables, events=events, transitions=transitions)
-        judged = self.kept.enter_context(self._classified(tables))
-        judged = replace(judged, verdicts=self._persisted(judged.verdicts))
+        judged = self.kept.enter_context(self._classify(tables))
+        judged = replace(judged, verdicts=self._persist(judged.verdicts))
         document = judged.document()
         document["judged"] = _basis(_SMALL, 0, 0, "")
         return JudgedLanding(tables, judged, document)
 
     def _all_rows(self, why: str, writer: StateWriter | None) -> JudgedLanding:
-        judged = self.kept.enter_context(self._classified(self.inputs.tables))
+        judged = self.kept.enter_context(self._classify(self.inputs.tables))
         with _kept_messages(judged, writer):
             document, totals = judged.counted()
             unsaved = "" if writer is None else writer.save(judged, totals, None)
@@ -170,7 +170,7 @@ class _Judge:
         """Judges the rows that are new or that the last audit left open. Returns the reason as text if the audit must
         judge all rows instead.
         """
-        carried = self._carried(known)
+        carried = self._load_carried(known)
         events, transitions = (
             self.landing.read_files(self.spark, table, known.fresh[table]) for table in (EVENTS, TRANSITIONS)
         )
@@ -179,7 +179,7 @@ class _Judge:
         with ExitStack() as turns:
             for _ in range(_TURNS):
                 with ExitStack() as turn:
-                    judged = turn.enter_context(self._classified(tables, carried))
+                    judged = turn.enter_context(self._classify(tables, carried))
                     with _kept_messages(judged, writer):
                         # Most audits find nothing, and have the report then.
                         found, messages, (document, totals) = run_queries(
@@ -204,11 +204,11 @@ class _Judge:
                 carried, again = opened, again + len(messages)
         return _SPOKEN
 
-    def _persisted(self, frame: DataFrame) -> DataFrame:
+    def _persist(self, frame: DataFrame) -> DataFrame:
         self.kept.callback(frame.unpersist)
         return frame.persist()
 
-    def _classified(
+    def _classify(
         self, tables: LandedTables, carried: CarriedRows | None = None
     ) -> AbstractContextManager[AuditResult]:
         inputs = self.inputs
@@ -234,7 +234,7 @@ class _Judge:
         rows += known.state.kept[OPEN_EVENTS.name] + known.state.kept[OPEN_RECORDS.name]
         return LastAudit(before, known.state.ends, released, rows)
 
-    def _carried(self, known: UsableState) -> CarriedRows:
+    def _load_carried(self, known: UsableState) -> CarriedRows:
         def read(table: Table) -> DataFrame:
             return self.landing.read(self.spark, table, snapshot=known.snapshot)
 

@@ -103,7 +103,9 @@ class AuditResult:
         (fates, settled), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         ranks = {rank for (_, rank), count in fates.items() if count}
         (evidence, totals), sampled, lost = run_queries(
-            partial(_evidence, self, fates, numbers), partial(self._sampled, ranks), partial(self._lost, ranks)
+            partial(_evidence, self, fates, numbers),
+            partial(self._sampled_findings, ranks),
+            partial(self._lost_messages, ranks),
         )
         verdict = decide_verdict(self.bookings.write_offs.applied(evidence))
         return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
@@ -123,13 +125,13 @@ class AuditResult:
         columns = ("msg_topic", "subscription", "id")
         return [tuple(row) for row in found.select(*columns).distinct().orderBy(*columns).limit(most).collect()]
 
-    def _sampled(self, ranks: Collection[int]) -> list[SampledFinding]:
+    def _sampled_findings(self, ranks: Collection[int]) -> list[SampledFinding]:
         """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
         if max(ranks, default=0) < RANKS[FINDINGS[0]]:
             return []
         return [SampledFinding(*row) for row in sampled(findings(self.verdicts, self.lanes)).collect()]
 
-    def _lost(self, ranks: Collection[int]) -> list[LostMessages]:
+    def _lost_messages(self, ranks: Collection[int]) -> list[LostMessages]:
         """Lost messages by the lane that lost them. `ranks`: as of `_sampled`."""
         if RANKS[MessageStatus.LOST] not in ranks:
             return []
@@ -267,9 +269,9 @@ def _evidence(
         fates[number][_FATES[rank]] = count
     gaps.sort(key=lambda row: (row["msg_topic"], row["seq_partition"], row["seq_run"]))  # Spark promises no order
     missing = {row["family"]: row for row in holed}
-    unverified = _unverified(rows.everything, gaps) if of.keys is None else frozenset()
+    unverified = _unverified_topics(rows.everything, gaps) if of.keys is None else frozenset()
     if any(row["repeats"] for row in holed):
-        totals = _contradicted(of, totals)
+        totals = _with_contradictions(of, totals)
     tallies = [
         SubscriptionTotals(
             family.topic,
@@ -288,7 +290,7 @@ def _evidence(
         tallies=tuple(tallies),
         gaps=tuple(_gap(row, ground, unverified) for row in gaps if row["missing"]),
         clock=of.tables.clock,
-        undated=_undated(of, totals.newest or 0),
+        undated=_undated_messages(of, totals.newest or 0),
         unnumbered=totals.unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=_strays(totals.meant, ground),
@@ -298,7 +300,7 @@ def _evidence(
     return evidence, totals
 
 
-def _undated(of: AuditResult, newest: int) -> tuple[UndatedMessages, ...]:
+def _undated_messages(of: AuditResult, newest: int) -> tuple[UndatedMessages, ...]:
     """Open messages that say they were published after they were read, by topic, with the workers that moved them there.
     `newest`: publish time of the newest message in ms: with one that could be, none is looked for.
     """
@@ -366,7 +368,7 @@ def _totals(before: SettledTotals, found: Sequence[Row]) -> SettledTotals:
     return replace(before, newest=newest, unnumbered=unnumbered, meant=named)
 
 
-def _contradicted(of: AuditResult, totals: SettledTotals) -> SettledTotals:
+def _with_contradictions(of: AuditResult, totals: SettledTotals) -> SettledTotals:
     """The same with contradictions among records whose numbers came repeatedly. With a removed one any may be."""
     forged = Counter(totals.contradictions)
     if of.rows.reused is not None:
@@ -382,7 +384,7 @@ def _strays(named: Mapping[tuple[str, str], int], ground: AuditScope) -> tuple[M
     return tuple(Misaddressed(*key, count) for key, count in sorted(named.items()) if key not in readers)
 
 
-def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
+def _unverified_topics(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
     """Topics whose producers sign their marks, among those whose marks would prove a loss: without keys a forged mark
     cannot be recognized. Read only in that case, because properties are large.
     """

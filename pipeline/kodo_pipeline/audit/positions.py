@@ -90,10 +90,14 @@ def places(
     - `carried`: a row of an earlier audit is about this place; `recalled`: the ledger of recalls, or the recall id of
       its message, tells of it.
     """
-    known = [_stored(events, lanes), _recorded(transitions, lanes), _referenced(transitions, lanes)]
-    known += [] if letters is None else [_settled(letters, lanes)]
-    known += [] if booked is None else [_booked(booked, lanes)]
-    facts = _grouped(known)
+    known = [
+        _stored_places(events, lanes),
+        _recorded_places(transitions, lanes),
+        _referenced_places(transitions, lanes),
+    ]
+    known += [] if letters is None else [_settled_places(letters, lanes)]
+    known += [] if booked is None else [_ledger_places(booked, lanes)]
+    facts = _group_by_place(known)
     heavy = sorted(set(WEIGHTS.values()), reverse=True)
     return facts.select(
         *PLACE,
@@ -119,7 +123,7 @@ def places(
     )
 
 
-def _grouped(known: Sequence[DataFrame]) -> DataFrame:
+def _group_by_place(known: Sequence[DataFrame]) -> DataFrame:
     """All that is known of each place. It travels as bits of one number: facts of millions of places are shuffled here."""
     return (
         reduce(DataFrame.unionByName, known)
@@ -152,7 +156,7 @@ def hop_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
     readers = lanes.select("lane", "family", "msg_topic", "msg_partition", reader)
     return (
         events.where(F.col("hop") > 0)
-        .withColumn("families", _given(events, "families"))
+        .withColumn("families", _column_or_null(events, "families"))
         .join(F.broadcast(readers), ["msg_topic", "msg_partition"], how="inner")
         .where(_is_addressed() & _concerns("families"))
         .withColumnRenamed("batch_index", "batch")
@@ -203,13 +207,13 @@ def _row(**columns: Column) -> list[Column]:
     ]
 
 
-def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
+def _stored_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
     reader = F.col("subscription").alias("reader")
     readers = F.broadcast(lanes.select("lane", "family", "msg_topic", "msg_partition", reader))
     return (
         events.select(
             "msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"),
-            "mid", "kodo_id", "hop", "recall", "for_subscription", "publish_ts", _given(events, "families"),
+            "mid", "kodo_id", "hop", "recall", "for_subscription", "publish_ts", _column_or_null(events, "families"),
         )
         .join(readers, ["msg_topic", "msg_partition"], how="inner")
         .where(_concerns("families"))
@@ -229,12 +233,12 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+def _recorded_places(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Rows of audit records, at the position of the message that a record is about."""
     own = lanes.select("lane", "msg_topic", F.col("msg_partition").alias("part"), "subscription")
     event = F.col("event")
     target_unread = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
-    carried = transitions.withColumn("own", _given(transitions, "own", "boolean"))
+    carried = transitions.withColumn("own", _column_or_null(transitions, "own", "boolean"))
     records = _with_place(carried.where(F.coalesce("own", F.lit(True))), "id")
     return (
         split_position(records, "target_id", "target_")
@@ -260,7 +264,7 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     )
 
 
-def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+def _referenced_places(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Positions that records name as the target of a message. A transferred message counts for every subscription
     that reads the target.
     """
@@ -269,7 +273,7 @@ def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     onward, handed = F.col("event").isin(*_ONWARD), F.col("event") == Event.TRANSFERRED.value
     is_about = (onward & (F.col("subscription") == F.col("reader"))) | handed
     # A ledger of -1: the broker had it already, and does not say where.
-    records = transitions.withColumn("refers", _given(transitions, "refers")).where(onward | handed)
+    records = transitions.withColumn("refers", _column_or_null(transitions, "refers")).where(onward | handed)
     return (
         _with_place(records, "target_id")
         .where("ledger >= 0")
@@ -284,7 +288,7 @@ def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     )
 
 
-def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+def _settled_places(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """Rows of dead letters in the recall ledger: at their own places, and, of those that were sent, at the places
     where the copies were stored. Without an identity: workers with signing keys may not have believed it.
     """
@@ -299,7 +303,7 @@ def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     return own.unionByName(there.select(*_row(facts=copies)))
 
 
-def _booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+def _ledger_places(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """The places that entries of the ledger of recalls name, as the letter's or as that of its copy, whatever is there."""
     seen = seen_letter(letters).alias("seen")
     own = letters.select("msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"), seen)
@@ -312,7 +316,7 @@ def _booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     return named.select(*_row(facts=_facts((F.lit(True), _RECALLED), (F.col("seen"), _CARRIED))))
 
 
-def _given(rows: DataFrame, column: str, kind: str = "array<int>") -> Column:
+def _column_or_null(rows: DataFrame, column: str, kind: str = "array<int>") -> Column:
     """A column that rows of an earlier audit have; null where the landing's do not have it."""
     return F.col(column) if column in rows.columns else F.lit(None).cast(kind).alias(column)
 

@@ -81,7 +81,7 @@ def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -
     about = was_read(unrecorded, last.ends).select("family", *_AT).limit(MOST + 1)
     names = of.outcomes.select("family", F.col("identity").alias("hash")).distinct()
     is_few = last.rows * len(of.ground.families) <= _FEW or of.outcomes.count() <= _FEW
-    known = _settled(carried, names, is_few=is_few)
+    known = _settled_hashes(carried, names, is_few=is_few)
     rows = about.unionByName(known, allowMissingColumns=True).collect()  # one job: most audits find nothing
     found = {(row["family"], row["hash"]) for row in rows if row["hash"] is not None}
     if at := [(row["family"], *(row[name] for name in _AT)) for row in rows if row["hash"] is None]:
@@ -90,7 +90,9 @@ def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -
             return None
         found |= _messages_at(last, there)
     if last.released:
-        found |= {(row["family"], row["hash"]) for row in _settled(carried, _released(of, last)).collect()}
+        found |= {
+            (row["family"], row["hash"]) for row in _settled_hashes(carried, _released_hashes(of, last)).collect()
+        }
     return sorted(found)
 
 
@@ -103,11 +105,13 @@ def _removed_since(of: AuditResult, carried: CarriedRows) -> RemovedRows | None:
 
 
 def _messages_at(last: LastAudit, there: DataFrame) -> set[Message]:
-    found = _named(last.before.read(EVENTS)).join(F.broadcast(there), list(_AT), how="inner").select(*NAMED).distinct()
+    found = (
+        _hash_names(last.before.read(EVENTS)).join(F.broadcast(there), list(_AT), how="inner").select(*NAMED).distinct()
+    )
     return {(row["family"], row["identity"]) for row in found.collect()}
 
 
-def _settled(carried: CarriedRows, names: DataFrame, *, is_few: bool = False) -> DataFrame:
+def _settled_hashes(carried: CarriedRows, names: DataFrame, *, is_few: bool = False) -> DataFrame:
     """(family, hash) of those that are settled, MOST and one more at most. `is_few`: of so few names. All names that ever
     were settled are looked through: by one number, for which Spark has a faster table than for two.
     """
@@ -118,7 +122,7 @@ def _settled(carried: CarriedRows, names: DataFrame, *, is_few: bool = False) ->
     return known.join(names, ["family", "hash"], how="left_semi").distinct().limit(MOST + 1)
 
 
-def _released(of: AuditResult, last: LastAudit) -> DataFrame:
+def _released_hashes(of: AuditResult, last: LastAudit) -> DataFrame:
     """(family, hash) of messages with a dead letter that is none any more, by the cursor alone."""
     spark = of.lanes.sparkSession
     at = F.broadcast(small_table(spark, sorted(last.released), "msg_topic string, msg_partition int"))
@@ -139,7 +143,7 @@ def reopened(
     spark, lanes = of.lanes.sparkSession, of.lanes
     asked = F.broadcast(small_table(spark, found, "family int, identity bigint"))
     readers = F.broadcast(lanes.select("lane", "family", "msg_topic", "msg_partition", "subscription"))
-    own = _named(last.before.read(EVENTS)).join(asked, "identity", how="inner")
+    own = _hash_names(last.before.read(EVENTS)).join(asked, "identity", how="inner")
     own = own.join(readers, ["family", "msg_topic", "msg_partition"], how="inner").persist()
     stack.callback(own.unpersist)
     at = own.select("lane", "family", "subscription", *_AT).distinct()
@@ -155,7 +159,7 @@ def reopened(
     names = asked.withColumnRenamed("identity", "hash")
     fates: Counter[tuple[int, int]] = Counter(carried.totals.fates)
     before = fates.total()
-    when_settled = _unreleased(lanes)
+    when_settled = _unreleased_lanes(lanes)
     known = outcomes(places(events, records, None, when_settled), when_settled)
     counts = settled_messages(known).groupBy("family", "rank").count().collect()
     # A removed place may have had a worse fate than those that are left: none is worse than that of a dead letter.
@@ -176,7 +180,7 @@ def reopened(
     )
 
 
-def _unreleased(lanes: DataFrame) -> DataFrame:
+def _unreleased_lanes(lanes: DataFrame) -> DataFrame:
     """Lanes with dead letter topics of which nothing is acknowledged: no letter of a settled message was."""
     is_dead = F.col("state") == State.DEAD.value
     nothing = {"mark_ledger": F.lit(-1), "mark_entry": F.lit(-1), "acknowledged": F.array()}
@@ -186,7 +190,7 @@ def _unreleased(lanes: DataFrame) -> DataFrame:
     )
 
 
-def _named(events: DataFrame) -> DataFrame:
+def _hash_names(events: DataFrame) -> DataFrame:
     """Messages with the hash of their name."""
     columns = events.select(*OPEN_EVENTS.names[:-1]).withColumnRenamed("batch_index", "batch")
     return columns.withColumn("identity", identified("kodo_id", "mid"))

@@ -87,11 +87,11 @@ def sql(findings: Sequence[SampledFinding]) -> Iterator[str]:
     for one in findings:
         topics.setdefault(one.msg_topic, []).append(one.id)
     for topic, ids in topics.items():
-        name, listed = _quoted(topic), ", ".join(_quoted(one) for one in dict.fromkeys(ids))
+        name, listed = _quote(topic), ", ".join(_quote(one) for one in dict.fromkeys(ids))
         yield f"SELECT * FROM events WHERE msg_topic = {name} AND id IN ({listed})"  # noqa: S608 - shown, quoted, not run
         here, there = f"msg_topic = {name} AND id IN ({listed})", f"target_topic = {name} AND target_id IN ({listed})"
         yield f"SELECT * FROM transitions WHERE ({here}) OR ({there})"  # noqa: S608
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -107,7 +107,7 @@ def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dic
     return {
         OPEN_EVENTS: events.withColumnRenamed("batch", "batch_index").select(*OPEN_EVENTS.names),
         OPEN_RECORDS: open_records(of.rows.transitions, places, families),
-        SETTLED: _settled(of, messages, places),
+        SETTLED: _settled_names(of, messages, places),
         DEAD_LETTERS: _dead_letters(of, messages),
         NUMBERS: _numbers(of),
         MARKS: of.rows.marks.select(*MARKS.names),
@@ -136,7 +136,7 @@ def open_records(transitions: DataFrame, places: DataFrame, families: DataFrame)
     )
 
 
-def _settled(of: AuditResult, messages: DataFrame, places: DataFrame) -> DataFrame:
+def _settled_names(of: AuditResult, messages: DataFrame, places: DataFrame) -> DataFrame:
     names = messages.where("settled").select("family", F.lit(False).alias("hop"), F.col("identity").alias("hash"))
     moved = hop_places(of.rows.events, of.lanes).join(places.select(*PLACE), list(PLACE), how="left_anti")
     moved = moved.select("family", F.lit(True).alias("hop"), F.col("next").alias("hash")).distinct()

@@ -101,7 +101,7 @@ class StateWriter:
         tables = self._tables(frames, known)
         state = AuditState(
             basis_of(judged.ground, judged.keys), last_batch(commits), landed_rows(commits), ends_of(judged.ground),
-            totals, _kept(tables, known), dead=dead_cursors(judged.ground),
+            totals, _row_counts(tables, known), dead=dead_cursors(judged.ground),
         )  # fmt: skip
         if not state.is_small:
             raise KodoctlError(error("K573", "the landing cannot be used", _NAMES))
@@ -133,7 +133,7 @@ class StateWriter:
         return tables
 
 
-def _kept(tables: Mapping[str, TableFiles], known: StateBefore | None) -> dict[str, int]:
+def _row_counts(tables: Mapping[str, TableFiles], known: StateBefore | None) -> dict[str, int]:
     """Rows of each table, with those that some are added to."""
     before = {} if known is None else known.snapshot.files
     return {

@@ -61,13 +61,13 @@ def decide_verdict(evidence: AuditEvidence) -> Verdict:
     """The verdict, with its reasons: losses first."""
     found = [
         *_short(_unread(evidence.parts)),
-        *_short(_expired(evidence.parts)),
+        *_short(_expiry_doubts(evidence.parts)),
         *([_doubt("ledger", evidence.unbooked)] if _asks_for_ledger(evidence) else ()),
         *(reason for tally in evidence.tallies for reason in _of_tally(tally)),
         *_short(_of_gaps(evidence.gaps)),
         *_short(_of_strays(evidence.strays)),
         *_clocks(evidence),
-        *_short(_undated(evidence.undated)),
+        *_short(_undated_doubts(evidence.undated)),
     ]
     if not evidence.parts:
         found.append(_doubt("nothing read", "nothing was read yet: `kodoctl pipeline ingest` does"))
@@ -130,7 +130,7 @@ def is_expiring(part: PartitionCoverage) -> bool:
     return bool(part.ttl) and (part.unread is None or part.unread >= part.ttl - DAY)
 
 
-def _expired(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
+def _expiry_doubts(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
     """Yields a doubt for each partition with a TTL that was not read often enough. A TTL makes readers skip messages,
     and messages that expire between two readings are never read.
     """
@@ -215,13 +215,13 @@ def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
         yield _doubt("clock", text)
     elif is_asked and clock.lag > SKEW:
         text = (
-            f"when the last ingest read, the cluster's clock was {_rounded(clock.lag)} behind the time of an earlier ingest: what "
+            f"when the last ingest read, the cluster's clock was {_round_to_minutes(clock.lag)} behind the time of an earlier ingest: what "
             "is overdue, or expired unread, cannot be judged until it is past that"
         )
         yield _doubt("clock", text)
 
 
-def _undated(found: Iterable[UndatedMessages]) -> Iterator[Reason]:
+def _undated_doubts(found: Iterable[UndatedMessages]) -> Iterator[Reason]:
     for one in found:
         names = ", ".join(one.workers[:_MOST_WORKERS])
         more = f" and {len(one.workers) - _MOST_WORKERS} more" if len(one.workers) > _MOST_WORKERS else ""
@@ -234,7 +234,7 @@ def _undated(found: Iterable[UndatedMessages]) -> Iterator[Reason]:
         yield _doubt("clock", f"{text}: {whose} is ahead, and how long they are open cannot be judged yet")
 
 
-def _rounded(span: int) -> Duration:
+def _round_to_minutes(span: int) -> Duration:
     """To whole minutes: how long a question took is not known better."""
     return Duration(round(span / 60_000) * 60_000)
 
@@ -243,7 +243,7 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
     if abs(ahead := evidence.clock.ahead or 0) > SKEW:
         side = "ahead of" if ahead > 0 else "behind"
         text = "all is judged by the cluster's. Let NTP keep both"
-        yield f"the clock of the machine that read last was {_rounded(abs(ahead))} {side} the cluster's: {text}"
+        yield f"the clock of the machine that read last was {_round_to_minutes(abs(ahead))} {side} the cluster's: {text}"
     if evidence.removed_before is not None:
         date = datetime.fromtimestamp(evidence.removed_before / 1000, UTC).date()
         yield f"messages published before {date} were settled and removed: they are not judged again, and in no count here"

@@ -23,7 +23,7 @@ def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -
         return False
     if one.run == other.run or (reading.stored_from is not None and reading.stored_from <= one.last[0]):
         return True  # ranges of one run come from one list of ledgers
-    return nothing_trimmed(reading, other.run, one.last) or _ended(reading, other.run, one.last)
+    return nothing_trimmed(reading, other.run, one.last) or _is_complete(reading, other.run, one.last)
 
 
 def nothing_trimmed(reading: PartitionHistory, run: str, behind: Place) -> bool:
@@ -33,7 +33,7 @@ def nothing_trimmed(reading: PartitionHistory, run: str, behind: Place) -> bool:
     return bool(marks) and (marks[0].first_ledger <= behind[0] or (slowest is not None and slowest <= behind))
 
 
-def _ended(reading: PartitionHistory, run: str, last: Place) -> bool:
+def _is_complete(reading: PartitionHistory, run: str, last: Place) -> bool:
     """True if a range ended with the last stored entry at some snapshot, and no ledger was deleted from then until
     the snapshot of a run.
     """

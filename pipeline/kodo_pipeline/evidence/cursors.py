@@ -36,7 +36,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
     unrecorded = unrecorded_subscriptions(admin, expansion)
 
     def read(topic: FamilyTopic) -> list[Row]:
-        names = _declared(expansion, topic)
+        names = _declared_subscriptions(expansion, topic)
         found = internal_stats(admin, topic.name)
         if not found:
             return []
@@ -77,7 +77,7 @@ def partition_histories(rows: Iterable[Row]) -> dict[str, PartitionMetadata]:
     }
 
 
-def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
+def _declared_subscriptions(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
     match topic.state:
         case None:
             return ()

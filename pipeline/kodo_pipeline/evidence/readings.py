@@ -186,13 +186,13 @@ def _part(
         unread=max((after - before for before, after in pairwise(looks)), default=0),
         missing_subscriptions=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
         audit=topic.state is None,
-        unrecorded=_unrecorded(topic, there),
+        unrecorded=_unrecorded_subscription(topic, there),
         absent=bool(looks or reading.ranges) and max(looks, default=0) < last,
     )
     return found, not short and not apart
 
 
-def _unrecorded(topic: FamilyTopic, there: Mapping[str, CursorSnapshot]) -> str:
+def _unrecorded_subscription(topic: FamilyTopic, there: Mapping[str, CursorSnapshot]) -> str:
     known = there.get(NAMELESS)
     return topic.subscription or "" if known is not None and known.audit == UNRECORDED else ""
 
@@ -265,7 +265,7 @@ def _lane(  # what a row is made of
     looks = reading.looks
     there = reading.at(looks[-1]) if looks else {}
     mark, end = there.get(name), there.get(NAMELESS)
-    behind = [_started(topic, subscription, name, reading)]
+    behind = [_start_place(topic, subscription, name, reading)]
     behind += [one.last for one in reading.ranges if one.run in heard.unheard]
     unheard = max(behind, key=lambda at: at or (-1, -1))
     behind += [unproven_before(reading, name, heard.since)] if family.mode == WAITS else []
@@ -275,7 +275,7 @@ def _lane(  # what a row is made of
     first = reading.ranges[0].first if reading.ranges and not known else None
     last = reading.ranges[-1].last if reading.ranges else None
     horizon = defaults.horizon(spec, subscription) + defaults.JITTER + GRACE
-    aged = _aged(reading, int(horizon))
+    aged = _aged_place(reading, int(horizon))
     return {
         "lane": 0, "family": family.number, "topic": topic.ground, "msg_topic": topic.name.full, "msg_partition": number,
         "subscription": family.subscription, "state": topic.state.value if topic.state else "",
@@ -292,7 +292,7 @@ def _lane(  # what a row is made of
     }  # fmt: skip
 
 
-def _aged(reading: PartitionHistory, horizon: int) -> Place | None:
+def _aged_place(reading: PartitionHistory, horizon: int) -> Place | None:
     """Last position that was read longer ago than the horizon. Independent of the clocks of producers: the messages of
     one run were stored when the next run began.
     """
@@ -305,7 +305,7 @@ def _aged(reading: PartitionHistory, horizon: int) -> Place | None:
     )
 
 
-def _started(topic: FamilyTopic, subscription: Subscription, name: str, reading: PartitionHistory) -> Place | None:
+def _start_place(topic: FamilyTopic, subscription: Subscription, name: str, reading: PartitionHistory) -> Place | None:
     """First known cursor of a subscription that starts at the latest message of a ready topic on L1, else None.
     Messages up to it may never have belonged to the subscription.
     """

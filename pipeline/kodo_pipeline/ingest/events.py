@@ -114,7 +114,7 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
         ),  # the later of the two
         "for_subscription": properties.texts(headers.FOR),
         "origin_publish_ts": pc.coalesce(origin, published),
-        **_numbered(properties.texts(headers.SEQ)),
+        **_sequence_columns(properties.texts(headers.SEQ)),
         **{name: pa.nulls(batch.num_rows, pa.string()) for name in ("payload_state", "payload_digest")},
     }
     same = {**role._asdict(), "ingest_run": run}
@@ -229,7 +229,7 @@ def _attempts(properties: _BatchProperties) -> pa.Array:
     return pa.MapArray.from_arrays(ends, names.filter(pc.is_valid(values)), values.drop_null())
 
 
-def _numbered(texts: pa.Array) -> dict[str, pa.Array]:
+def _sequence_columns(texts: pa.Array) -> dict[str, pa.Array]:
     """The columns seq_*: run, partition and number of a message, or the content of a producer's mark."""
     import pyarrow as pa
     import pyarrow.compute as pc

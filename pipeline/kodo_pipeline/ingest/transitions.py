@@ -56,10 +56,10 @@ def transitions(read: DataFrame) -> DataFrame:
         "number": number,
         "subscription": F.col("found.subscription"),
         "at_ts": F.timestamp_millis(moment),
-        "msg_topic": _listed("row.topic"),
+        "msg_topic": _topic_at("row.topic"),
         "id": F.col("row.id"),
         "identity": F.coalesce("row.identity", "row.id"),
-        "target_topic": F.when(F.col("row.target") >= 0, _listed("row.target")),
+        "target_topic": F.when(F.col("row.target") >= 0, _topic_at("row.target")),
         "age_ms": F.col("row.age"),
         "cause": F.expr(cause_column("row.reason", "row.error")),
         "audit_topic": F.col("msg_topic"),
@@ -105,5 +105,5 @@ def _records() -> Column:
     return F.from_json(F.col("payload").cast("string"), _RECORDS)
 
 
-def _listed(index: str) -> Column:
+def _topic_at(index: str) -> Column:
     return F.get(F.col("found.topics"), F.col(index))

@@ -67,13 +67,13 @@ class LandingTable:
 
     def load(self) -> DeltaTable | None:
         """The table at its newest version; None where there is none."""
-        with self._reported():
-            found = self._opened()
+        with self._report_errors():
+            found = self._open()
             if found is not None:
                 check_format(found, self.table, self.folder.uri)
             return found
 
-    def _opened(self, again: int = _AGAIN) -> DeltaTable | None:
+    def _open(self, again: int = _AGAIN) -> DeltaTable | None:
         """The same, whatever its columns are."""
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -89,7 +89,7 @@ class LandingTable:
             if not again or _MISSING not in str(problem).lower():
                 raise
             self._loaded = None
-            return self._opened(again - 1)
+            return self._open(again - 1)
         return self._loaded
 
     def create(self) -> DeltaTable:
@@ -97,9 +97,9 @@ class LandingTable:
         import deltalake
 
         if self.folder.local is not None:
-            with self._reported():
+            with self._report_errors():
                 make_folder(self.folder.local)
-        with suppress(ConcurrentCommitError), self._reported():  # it has been made meanwhile
+        with suppress(ConcurrentCommitError), self._report_errors():  # it has been made meanwhile
             deltalake.DeltaTable.create(
                 self._uri, self.table.delta(), mode="ignore", partition_by=list(self.table.partitions),
                 name=self.table.name, description=self.table.about, configuration=_configuration(self.table), storage_options=STORE,
@@ -114,14 +114,14 @@ class LandingTable:
         """
         added: list[str] = []
         for _ in range(TRIES):
-            with self._reported():
-                found = self._opened()
+            with self._report_errors():
+                found = self._open()
                 missing = [] if found is None else missing_columns(found, self.table)
             if found is None or not missing or not may_lack(self.table, missing):
                 self.load()
                 return added
             fields = [one for one in delta_schema(self.table).fields if one.name in missing]
-            with suppress(ConcurrentCommitError), self._reported():  # or somebody else adds them
+            with suppress(ConcurrentCommitError), self._report_errors():  # or somebody else adds them
                 found.alter.add_columns(fields, commit_properties=_settings(retries=0))
                 added = missing
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
@@ -137,7 +137,7 @@ class LandingTable:
         found = self.load()
         if found is None:
             return TableVersion(-1, ())
-        with self._reported():
+        with self._report_errors():
             files = tuple(of_add(row, self.table) for row in _rows(found.get_add_actions(flatten=True)))
             number, removed = (found.transaction_version(one) for one in (APPLICATION, REMOVED_ROWS))
         return TableVersion(-1 if number is None else number, files, removed or 0)
@@ -187,7 +187,7 @@ class LandingTable:
         found = self.load()
         if found is None:
             return
-        with suppress(ConcurrentCommitError), self._reported():  # the next one does it
+        with suppress(ConcurrentCommitError), self._report_errors():  # the next one does it
             known = found.metadata().configuration
             wanted = _configuration(self.table)
             if lacking := {name: value for name, value in wanted.items() if known.get(name) != value}:
@@ -200,7 +200,7 @@ class LandingTable:
         found = self.load()
         if found is None:
             return []
-        with self._reported():
+        with self._report_errors():
             return [unquote(one) for one in found.vacuum(hours, dry_run=True, enforce_retention_duration=False)]
 
     def replace_rows(self, rows: Sequence[dict[str, Any]], number: int) -> None:
@@ -214,8 +214,10 @@ class LandingTable:
         if _has(found, number):
             raise ConcurrentCommitError
         made = pa.Table.from_pylist(list(rows), schema=self.table.delta())
-        with self._reported():
-            deltalake.write_deltalake(found, made, mode="overwrite", commit_properties=_numbered(number, retries=0))
+        with self._report_errors():
+            deltalake.write_deltalake(
+                found, made, mode="overwrite", commit_properties=_numbered_commit(number, retries=0)
+            )
 
     def rows(self, column: str | None = None, value: str = "") -> list[dict[str, Any]]:
         """All rows, or those with the value, read by Arrow; none where there is no table."""
@@ -224,7 +226,7 @@ class LandingTable:
         found = self.load()
         if found is None:
             return []
-        with self._reported():
+        with self._report_errors():
             wanted = None if column is None else pc.field(column) == value
             return list(rows_where(found.to_pyarrow_dataset(), wanted).to_pylist())
 
@@ -258,13 +260,13 @@ class LandingTable:
         wanted = pc.field(column).isin(list(values))
         for name, value in same.items():
             wanted &= pc.field(name) == value
-        with self._reported():
+        with self._report_errors():
             return list(rows_where(dataset_of(self.folder, self.table, files), wanted).to_pylist())
 
     def distinct(self, files: Sequence[DataFile], column: str, by: str) -> set[tuple[str, str]]:
         """Pairs of `by` and of a column, where that has a value, in these files: a few batches are in memory at a time."""
         found: set[tuple[str, str]] = set()
-        with self._reported():
+        with self._report_errors():
             for batch in dataset_of(self.folder, self.table, files).to_batches(columns=[by, column]):
                 if (rows := batch.filter(batch.column(column).is_valid())).num_rows:
                     found.update(zip(*(rows.column(name).to_pylist() for name in (by, column)), strict=True))
@@ -277,16 +279,16 @@ class LandingTable:
         if replaced is not None:
             gone = (of_add(row, self.table) for row in _rows(found.get_add_actions(flatten=True)))
             actions += _removals(one for one in gone if not replaced or one.partition.get(DATE) in replaced)
-        self._write(found, actions, _numbered(number, retries=0))
+        self._write(found, actions, _numbered_commit(number, retries=0))
 
     def _write(self, found: DeltaTable, actions: list[Any], properties: CommitProperties) -> None:
-        with self._reported():
+        with self._report_errors():
             found.create_write_transaction(
                 actions, "append", found.schema(), list(self.table.partitions), commit_properties=properties
             )
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _report_errors(self) -> Iterator[None]:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
@@ -309,7 +311,7 @@ def _has(found: DeltaTable, number: int) -> bool:
     return known is not None and known >= number
 
 
-def _numbered(number: int, retries: int) -> CommitProperties:
+def _numbered_commit(number: int, retries: int) -> CommitProperties:
     return _settings(retries, {APPLICATION: number})
 
 

@@ -98,7 +98,7 @@ class Storage:
     def documents(self) -> dict[str, Any]:
         """Every JSON document of the folder by its name, in order of names; none where there is no such folder."""
         with self._fs() as (system, base):
-            names = sorted(info.base_name for info in _listed(system, base) if info.base_name.endswith(".json"))
+            names = sorted(info.base_name for info in _list_files(system, base) if info.base_name.endswith(".json"))
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 found = pool.map(lambda name: _document(system, base, name), names)
                 return dict(zip(names, found, strict=True))
@@ -107,7 +107,7 @@ class Storage:
     def output(self, name: str) -> Iterator[Any]:
         """A file to write bytes to; `name` may have folders."""
         in_folder = self.local is not None
-        with self._fs(name) as (system, base), _created(system, f"{base}/{name}", in_folder=in_folder) as out:
+        with self._fs(name) as (system, base), _create_file(system, f"{base}/{name}", in_folder=in_folder) as out:
             yield out
 
     @contextmanager
@@ -154,7 +154,7 @@ class Storage:
         from pyarrow import fs
 
         with self._fs() as (system, base):
-            return sorted(info.base_name for info in _listed(system, base) if info.type == fs.FileType.Directory)
+            return sorted(info.base_name for info in _list_files(system, base) if info.type == fs.FileType.Directory)
 
     def exists(self) -> bool:
         """True if anything is there."""
@@ -224,7 +224,7 @@ def way_in(uri: str) -> str:
     return _S3 if uri.startswith(("s3://", "s3a://", "s3n://")) else ""
 
 
-def _created(system: Any, path: str, *, in_folder: bool) -> Any:
+def _create_file(system: Any, path: str, *, in_folder: bool) -> Any:
     """A file to write to. Whoever removes empty folders may have come between the folder and its first file."""
     for _ in range(_TRIES if in_folder else 0):  # stores have no folders
         system.create_dir(path.rpartition("/")[0])
@@ -244,7 +244,7 @@ def _remove_empty(folder: Path, before: float) -> None:
         folder.rmdir()
 
 
-def _listed(system: Any, base: str) -> Any:
+def _list_files(system: Any, base: str) -> Any:
     from pyarrow import fs
 
     return system.get_file_info(fs.FileSelector(base, allow_not_found=True))

@@ -71,7 +71,7 @@ def landed(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch
     if policy.keep == 0:
         return without_payloads(rows, [True] * rows.num_rows, NOT_LANDED)
     if policy.mask:
-        return _masked(rows, [JsonPath.parse(one) for one in policy.mask])
+        return _mask_rows(rows, [JsonPath.parse(one) for one in policy.mask])
     return rows
 
 
@@ -81,13 +81,13 @@ def without_payloads(rows: pa.RecordBatch, chosen: Sequence[bool], word: str) ->
     """
     payloads = rows.column("payload").to_pylist()
     gone = [chosen[at] and one is not None for at, one in enumerate(payloads)]
-    return _changed(rows, payloads, {at: (None, word) for at, one in enumerate(gone) if one})
+    return _replace_payloads(rows, payloads, {at: (None, word) for at, one in enumerate(gone) if one})
 
 
-def _masked(rows: pa.RecordBatch, paths: Sequence[JsonPath]) -> pa.RecordBatch:
+def _mask_rows(rows: pa.RecordBatch, paths: Sequence[JsonPath]) -> pa.RecordBatch:
     payloads = rows.column("payload").to_pylist()
     made = {at: _mask(one, paths) for at, one in enumerate(payloads) if one}
-    return _changed(rows, payloads, {at: one for at, one in made.items() if one is not None})
+    return _replace_payloads(rows, payloads, {at: one for at, one in made.items() if one is not None})
 
 
 def _mask(payload: bytes, paths: Sequence[JsonPath]) -> tuple[bytes | None, str] | None:
@@ -112,7 +112,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _changed(
+def _replace_payloads(
     rows: pa.RecordBatch, payloads: list[bytes | None], changes: Mapping[int, tuple[bytes | None, str]]
 ) -> pa.RecordBatch:
     import pyarrow as pa

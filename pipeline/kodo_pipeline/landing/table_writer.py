@@ -184,11 +184,11 @@ def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str, *
     writer = made.write.mode("overwrite").option(_SUCCESS, "false")
     writer.partitionBy(*table.partitions).parquet(place.uri)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _written(place, attempt, name, table), place.files())
+        found = pool.map(lambda name: _write_file(place, attempt, name, table), place.files())
         return [one for one in found if one is not None]
 
 
-def _written(place: Storage, attempt: str, name: str, table: Table) -> DataFile | None:
+def _write_file(place: Storage, attempt: str, name: str, table: Table) -> DataFile | None:
     from pyarrow import parquet
 
     if not name.endswith(".parquet") or name.startswith(

@@ -66,7 +66,7 @@ def exclusive_levels(
         level = next(one for one in FREE if one not in read_levels(ground))
         found.append(ExclusiveLevel(topic, tenant, level.value, with_level(ground, level)))
         there = {
-            "levels": tuple(map(Level, _listed(ground, level))),
+            "levels": tuple(map(Level, _level_names(ground, level))),
             "exclusive_levels": {**ground.exclusive_levels, level: (tenant,)},
         }
         topics[topic] = ground.model_copy(update=there)
@@ -75,7 +75,7 @@ def exclusive_levels(
     return found
 
 
-def _listed(ground: GroundTopic, level: Level) -> list[str]:
+def _level_names(ground: GroundTopic, level: Level) -> list[str]:
     found = with_level(ground, level)[1]
     return ["L1", "L2"] if found == "double" else list(found)
 

@@ -165,10 +165,10 @@ def _fewest(case: SubscriptionWindows, recent: Sequence[LoadWindow]) -> list[tup
             break
         chosen.append(best)
         open_ -= blamed[best].keys()
-    return [(one, tuple(blamed[one].values())) for one in _needed(chosen, blamed)]
+    return [(one, tuple(blamed[one].values())) for one in _needed_tenants(chosen, blamed)]
 
 
-def _needed(chosen: Sequence[str], blamed: Mapping[str, Mapping[int, LoadWindow]]) -> list[str]:
+def _needed_tenants(chosen: Sequence[str], blamed: Mapping[str, Mapping[int, LoadWindow]]) -> list[str]:
     kept = list(chosen)
     for one in chosen:
         others = {at for other in kept if other != one for at in blamed[other]}

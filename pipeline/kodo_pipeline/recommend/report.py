@@ -59,7 +59,7 @@ def document(
 
 def _move(one: LevelMove, victims: Sequence[Victim]) -> RecommendedMove:
     by_own = one.action in OWN
-    late, late_else = _rounded(one.late), _rounded(one.late_else)
+    late, late_else = _round(one.late), _round(one.late_else)
     return {
         "topic": one.topic,
         "subscription": one.subscription,
@@ -92,8 +92,8 @@ def _setting(one: SettingChange) -> RecommendedSetting:
         "busy_slots": round(one.busy, 2),
         "total_slots": one.total,
         "needed_slots": one.needed,
-        "others_late": _rounded(one.late),
-        "others_late_else": _rounded(one.late_else),
+        "others_late": _round(one.late),
+        "others_late_else": _round(one.late_else),
     }
 
 
@@ -108,12 +108,12 @@ def _level(one: ExclusiveLevel) -> RecommendedLevel:
                 "runs": figures.runs,
                 "share": round(figures.share, 4),
                 "slot_share": round(figures.slot_share, 4),
-                "late": _rounded(figures.late),
+                "late": _round(figures.late),
             }
             for figures in one.figures
         ],
     }
 
 
-def _rounded(share: float | None) -> float | None:
+def _round(share: float | None) -> float | None:
     return None if share is None else round(share, 4)

@@ -86,12 +86,12 @@ def read_slot_windows(
     since = (newest // query.width - RECENT) * query.width
     runs = _runs(spark, records(since), expansion, query).persist()
     try:
-        lanes, tenants = _added(runs, _LANE, query.width), _added(runs, _TENANT, query.width)
+        lanes, tenants = _add_windows(runs, _LANE, query.width), _add_windows(runs, _TENANT, query.width)
         rows = [row.asDict() for row in lanes.collect()]
         alive = _workers(runs, query.width).collect()
         workers = {(row["topic"], row["subscription"], row["window"]): row["workers"] for row in alive}
         known = {(row["topic"], row["subscription"]) for row in alive if row["timed"]}
-        loads = [row.asDict() for row in _chosen(spark, tenants, query).collect()]
+        loads = [row.asDict() for row in _relevant_rows(spark, tenants, query).collect()]
     finally:
         runs.unpersist()
     return {key: _windows(key, rows, workers, loads) for key in query.pairs if key in known}
@@ -158,7 +158,7 @@ def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: Sl
     )  # fmt: skip
 
 
-def _added(runs: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
+def _add_windows(runs: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
     """(keys, slot_ms, offered_ms, started, late, levels): slot time in every window that a run was in, what was offered
     in that in which its message arrived, runs in those in which they began or were late.
     """
@@ -197,7 +197,7 @@ def _workers(runs: DataFrame, width: int) -> DataFrame:
     )
 
 
-def _chosen(spark: SparkSession, tenants: DataFrame, query: SlotQuery) -> DataFrame:
+def _relevant_rows(spark: SparkSession, tenants: DataFrame, query: SlotQuery) -> DataFrame:
     """Rows of tenants that may matter: those with most slot time of a window, light ones with late runs, and those that
     routes have promoted.
     """

@@ -76,7 +76,7 @@ def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, 
     topics = expansion.topology.spec.topics
     try:
         for place, some in wanted.moves:
-            after = _moved(after, environment, place, some)
+            after = _patch_moves(after, environment, place, some)
         for change in wanted.settings:
             key = str(change.path[0])
             path = _subscription(Text(after), environment, (change.topic, change.subscription), key)
@@ -85,7 +85,7 @@ def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, 
         for level in wanted.levels:
             after = _with_exclusive(after, environment, level)
     except (CannotPatchError, CannotFormatError) as problem:
-        raise _refused(source.name, wanted, str(problem)) from None
+        raise _refusal(source.name, wanted, str(problem)) from None
     after = f"{mark}{after}"
     _verify(expansion, wanted, after)
     return before, after
@@ -110,7 +110,7 @@ def _topic(tree: Text, environment: str | None, topic: str) -> Path:
     return over if there else ("topics", topic)
 
 
-def _moved(text: str, environment: str | None, place: SubscriptionRoutes, moves: Sequence[LevelMove]) -> str:
+def _patch_moves(text: str, environment: str | None, place: SubscriptionRoutes, moves: Sequence[LevelMove]) -> str:
     tree = Text(text)
     path = _subscription(tree, environment, (place.topic, place.subscription), "routes")
     topic = _topic(tree, environment, place.topic)
@@ -143,9 +143,9 @@ def _verify(expansion: Expansion, wanted: Recommendations, after: str) -> None:
         expansions, findings = check_set([file], one)
         wrong = [found for found in findings if found.severity is Severity.ERROR and found.allowed_because is None]
         if wrong or len(expansions) != 1:
-            raise _refused(source.name, wanted, "; ".join(found.detail for found in wrong) or "it would not be read")
-        if one == environment and _data(expansions[0].topology.spec) != _expected(expansion, wanted):
-            raise _refused(
+            raise _refusal(source.name, wanted, "; ".join(found.detail for found in wrong) or "it would not be read")
+        if one == environment and _data(expansions[0].topology.spec) != _expected_data(expansion, wanted):
+            raise _refusal(
                 source.name, wanted, "it is written in a way that is not edited here: aliases, or an overlay in the way"
             )
 
@@ -156,7 +156,7 @@ def _data(spec: Topology) -> dict[str, Any]:
     return data
 
 
-def _expected(expansion: Expansion, wanted: Recommendations) -> dict[str, Any]:
+def _expected_data(expansion: Expansion, wanted: Recommendations) -> dict[str, Any]:
     spec = expansion.topology.spec
     data = _data(spec)
     for place, some in wanted.moves:
@@ -186,6 +186,6 @@ def _route(place: SubscriptionRoutes, one: ManagedRoute) -> object:
     return Route.model_validate(written).model_dump(by_alias=True, mode="json")
 
 
-def _refused(name: str, wanted: Recommendations, why: str) -> KodoctlError:
+def _refusal(name: str, wanted: Recommendations, why: str) -> KodoctlError:
     detail = "\n".join((why, "write what was recommended by hand:", *wanted.texts()))
     return KodoctlError(error("K803", "the file cannot be patched", detail, Where(name)))

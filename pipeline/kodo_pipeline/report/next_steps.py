@@ -161,14 +161,14 @@ def advice(document: ReportDocument, file: str, typed: str, ledger: str = "") ->
 def _again(words: Mapping[str, str]) -> NextStep:
     why = "Nothing needs you. Read again regularly: a report shows what was read."
     commands = ("kodoctl pipeline ingest {typed}", "kodoctl pipeline report {typed}")
-    return NextStep("Come back tomorrow", why, _filled(commands, words))
+    return NextStep("Come back tomorrow", why, _fill_words(commands, words))
 
 
-def _filled(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
-    return _booked([one.format(**words) for one in commands], words)
+def _fill_words(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
+    return _add_ledger_option([one.format(**words) for one in commands], words)
 
 
-def _booked(commands: Iterable[str], words: Mapping[str, str]) -> tuple[str, ...]:
+def _add_ledger_option(commands: Iterable[str], words: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the commands, with the option `--ledger` added to those that read the recall ledger. Without the ledger
     an audit would report recalled messages as lost, and a recall would send them again.
     """
@@ -180,7 +180,7 @@ def _losses(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Next
     lost = [one for one in document["audit"]["findings"] if one["fate"] == "lost"]
     if document["audit"]["verdict"] == "loss":
         again = resend_commands(document["audit"]["lost"], words["typed"], words["ledger"])
-        commands = [*_filled(("kodoctl pipeline audit {typed} --format json",), words)]
+        commands = [*_fill_words(("kodoctl pipeline audit {typed} --format json",), words)]
         commands += [
             f"kodo-consumer why {words['file']} --topic {shlex.quote(one['topic'])} "
             f"--subscription {shlex.quote(one['subscription'])} {shlex.quote(one['id'])}"
@@ -201,7 +201,7 @@ def _doubts(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Next
     kinds = {one["kind"] for one in document["audit"]["reasons"] if one["proves"] == "inconclusive"}
     for some, (title, why, commands) in _DOUBTS.items():
         if kinds & set(some):
-            yield NextStep(title, why, _filled(commands, words))
+            yield NextStep(title, why, _fill_words(commands, words))
 
 
 def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
@@ -215,7 +215,7 @@ def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
             "are tried again until their attempts are used up."
         )
         of = f"{words['file']} --topic {shlex.quote(one['topic'])}"
-        where = f" --where {_quoted(f'tenant = {literal(name)}')}" if _nameable(one["tenant"]) else ""
+        where = f" --where {_quote(f'tenant = {literal(name)}')}" if _nameable(one["tenant"]) else ""
         commands = (f"kodoctl waiting list {of}{where} --by cause",)
         yield NextStep(f"Find out why every run of {name} fails", why, commands)
 
@@ -256,7 +256,7 @@ def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
     for one in dead[:_MOST]:
         of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
         cause = _commonest_cause(document, one)
-        where = _quoted(f"cause = {literal(cause)}" if cause else "true")
+        where = _quote(f"cause = {literal(cause)}" if cause else "true")
         sending = (
             f"kodoctl recall plan {of} --where {where} --out recall.json",
             "kodoctl recall apply recall.json --rate 200/s",
@@ -266,7 +266,7 @@ def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
             "kodoctl recall apply discard.json",
         )
         at_once = bool(cause) and _given_up_at_once(document, one, cause)
-        commands = _booked((*discarding, *sending) if at_once else sending, words)
+        commands = _add_ledger_option((*discarding, *sending) if at_once else sending, words)
         number = one["messages"]
         wait = f"{many(number, 'message')} {'waits' if number == 1 else 'wait'}"
         why = f"{wait} in the dead letters of {one['topic']} / {one['subscription']} until somebody fixes the cause and sends them again."
@@ -297,7 +297,7 @@ def _commonest_cause(document: ReportDocument, lane: WaitingLane) -> str:
     return causes[0] if causes and causes[0].isprintable() else ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quotes a text for a shell. Double quotes are used if the text has a single quote and no character that is special
     in double quotes, because the result is easier to read.
     """
@@ -313,7 +313,7 @@ def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextS
                 f"On {one['topic']} the others waited as long as the busiest. `fair_by` shares turns, `limits` hold a tenant to "
                 "a rate, `isolate` moves a flood aside; write them into the file and plan."
             )
-            commands = _filled(("kodoctl pipeline recommend {typed}", "kodoctl plan {file}"), words)
+            commands = _fill_words(("kodoctl pipeline recommend {typed}", "kodoctl plan {file}"), words)
             yield NextStep("Keep a noisy tenant from delaying the others", why, commands)
 
 

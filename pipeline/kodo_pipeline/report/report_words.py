@@ -143,7 +143,7 @@ def causes(document: ReportDocument) -> list[tuple[str, int]]:
 def noisy(document: ReportDocument) -> str:
     """Headline on noisy tenants, and on the delay of others."""
     sentences = [sentence for one in document["fairness"] if (sentence := _noise(one))]
-    broken = _broken(document)
+    broken = _failing_tenants(document)
     if sentences:
         return "; ".join([*sentences, broken] if broken else sentences)
     if broken:
@@ -151,7 +151,7 @@ def noisy(document: ReportDocument) -> str:
     return "No tenant stands out" if document["tenants"] else "No message says whose it is"
 
 
-def _broken(document: ReportDocument) -> str:
+def _failing_tenants(document: ReportDocument) -> str:
     """The tenant whose runs fail most, if that is half of them or more, and how many others are like it; "": none."""
     found = [(one["failed"] / (one["failed"] + one["done"]), one) for one in document["tenants"] if one["failed"]]
     found = sorted((pair for pair in found if pair[0] >= 0.5), key=lambda pair: (-pair[0], -pair[1]["failed"]))

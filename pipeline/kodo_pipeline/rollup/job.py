@@ -164,7 +164,7 @@ def count(
         landed = batches_with_messages(snapshot.commits)
         fresh = landed if again else landed - state.batches
         report(RollupScope(wide, fresh, again and bool(state.window), is_upgrade))
-        happened = _happened(spark, landing, snapshot, -1 if again else state.batch)
+        happened = _new_days(spark, landing, snapshot, -1 if again else state.batch)
         anew = again and not (removed and is_upgrade)  # else days before the removal stay as they were counted
         closed = "" if removed is None or anew else day_of(removed.before)
         days = [one for one in happened.days if one >= closed]
@@ -194,7 +194,7 @@ class _Happened:
     recorded: set[Pair]
 
 
-def _happened(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, counted_to: int) -> _Happened:
+def _new_days(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, counted_to: int) -> _Happened:
     """Returns the days of the rows that landed after batch `counted_to`, in order, and the topics of their events. Runs
     one query with few result rows. A file that no ingest wrote may have rows of any batch. Rows without a day, which an
     ingest landed before LATEST was its bound, are counted on no day.
@@ -236,7 +236,7 @@ def _state_after(
     """Returns the state after a rollup. Subscriptions that neither the topology file nor a message names are left out,
     because any sender of a record can name one.
     """
-    topics = {**state.topics, **happened.topics, **_declared(expansion)}
+    topics = {**state.topics, **happened.topics, **_declared_topics(expansion)}
     grounds = expansion.topology.spec.topics.items()
     pairs = happened.pairs.union((topic, name) for topic, ground in grounds for name in ground.subscriptions)
     recorded = (happened.recorded & pairs).union(state.recorded or ())
@@ -250,7 +250,7 @@ def topics_table(spark: SparkSession, places: Mapping[str, Place]) -> DataFrame:
     return small_table(spark, listed, "msg_topic string, level string, state string")
 
 
-def _declared(expansion: Expansion) -> dict[str, Place]:
+def _declared_topics(expansion: Expansion) -> dict[str, Place]:
     """Topics of the topology file as it is now."""
     return {
         one.name.full: (one.level.value if one.level else None, one.state.value)

@@ -31,7 +31,7 @@ def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: Da
     `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait because of a limit
     or on request of the handler; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
     """
-    return together(_happened(events, transitions, window, topics))
+    return together(_count_events(events, transitions, window, topics))
 
 
 def detailed(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
@@ -39,7 +39,7 @@ def detailed(events: DataFrame, transitions: DataFrame, *, window: str, topics: 
     are made. What was done is in a row for each bucket, everything else in one without.
     """
     first = F.when(F.expr(_SENT), 1).otherwise(0).cast("bigint").alias("sent")
-    rows = _happened(events, transitions, window, topics, first).groupBy(*KEYS, "bucket")
+    rows = _count_events(events, transitions, window, topics, first).groupBy(*KEYS, "bucket")
     counts = (*COUNTS, "sent")
     return rows.agg(*(F.sum(name).alias(name) for name in counts)).select(*KEYS, "bucket", *counts)
 
@@ -74,7 +74,9 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics:
     bucket by bucket.
     """
     return (
-        _placed(transitions.where(F.col("event").isin(*DONE)), _topics(events) if topics is None else topics, window)
+        _add_places(
+            transitions.where(F.col("event").isin(*DONE)), _topics(events) if topics is None else topics, window
+        )
         .select(*KEYS, bucket("age_ms").alias("bucket"))
         .groupBy(*KEYS, "bucket")
         .agg(F.count("*").alias("messages"))
@@ -82,15 +84,15 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics:
     )
 
 
-def _happened(
+def _count_events(
     events: DataFrame, transitions: DataFrame, window: str, topics: DataFrame | None, *more: Column
 ) -> DataFrame:
     """(KEYS, bucket, COUNTS): a row for each that happened, with `more` of arrivals."""
-    placed = _handled(transitions, _topics(events) if topics is None else topics, window)
-    return _arrived(events, window, *more).unionByName(placed, allowMissingColumns=True)
+    placed = _handling_rows(transitions, _topics(events) if topics is None else topics, window)
+    return _arrival_rows(events, window, *more).unionByName(placed, allowMissingColumns=True)
 
 
-def _arrived(events: DataFrame, window: str, *more: Column) -> DataFrame:
+def _arrival_rows(events: DataFrame, window: str, *more: Column) -> DataFrame:
     tried = F.size("attempts") > 0
     marks = F.col("seq_high").isNotNull()
     return events.where((F.col("state") != AUDIT) & ~marks).select(
@@ -102,10 +104,10 @@ def _arrived(events: DataFrame, window: str, *more: Column) -> DataFrame:
     )
 
 
-def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
+def _handling_rows(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     event, rule = F.col("event"), F.col("rule")
     records = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
-    return _placed(records, topics, window).select(
+    return _add_places(records, topics, window).select(
         *KEYS,
         F.when(event.isin(*DONE), bucket("age_ms")).alias("bucket"),
         *_counts(
@@ -125,7 +127,7 @@ def _topics(events: DataFrame) -> DataFrame:
     return events.where(F.col("state") != AUDIT).select("msg_topic", "level", "state").distinct()
 
 
-def _placed(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
+def _add_places(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     """Records with the level and state of the topic they are about."""
     return transitions.join(F.broadcast(topics), "msg_topic", how="left").select(
         F.window("at_ts", window)["start"].alias("window_ts"), *KEYS[1:], "event", "rule", "age_ms"

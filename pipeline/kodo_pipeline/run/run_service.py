@@ -51,7 +51,7 @@ def serve(
     collector = PipelineCollector(
         list(names), [one.value for one in MessageStatus], interval / 1000, _now, timeout / 1000
     )
-    with _served(collector, *address):
+    with _serve(collector, *address):
         PipelineService(runner, collector, interval / 1000, names, expansions, timeout / 1000).run()
 
 
@@ -90,7 +90,7 @@ class PipelineService:
                     raise
                 if is_stopped:
                     break
-                self._failed(list(self.names), problem)
+                self._report_failure(list(self.names), problem)
                 with ended_by_signals() as stop:
                     is_stopped = stop.wait(self.interval)
         tell_folded("Stopped; what is complete stays, and the next run goes on behind it.")
@@ -123,7 +123,7 @@ class PipelineService:
         try:
             self.expansions = self.runner.expansions()
         except KodoctlError as problem:
-            self._failed(list(self.names), problem)
+            self._report_failure(list(self.names), problem)
             return
         known = {_labels(one): one for one in self.expansions}
         for labels, name in self.names.items():
@@ -133,7 +133,7 @@ class PipelineService:
                 self._one(spark, known[labels], stop)
             else:
                 detail = f"no file declares {name} any more: end this process, or bring the file back"
-                self._failed([labels], UsageError(error("K701", "one topology file needed", detail)))
+                self._report_failure([labels], UsageError(error("K701", "one topology file needed", detail)))
 
     def _one(self, spark: Session, expansion: Expansion, stop: threading.Event) -> None:
         from kodo_pipeline.spark.spark_session import cancel_jobs
@@ -155,9 +155,9 @@ class PipelineService:
             return
         except KodoctlError as problem:
             if not stop.is_set():  # else Java may have had the signal as well
-                self._failed([labels], self._known(deadline, problem), view)
+                self._report_failure([labels], self._root_cause(deadline, problem), view)
         except Exception as problem:  # noqa: BLE001 - a process that is to go on for months reports a defect, and goes on
-            self._failed([labels], self._known(deadline, KodoctlError(defect(problem))), view)
+            self._report_failure([labels], self._root_cause(deadline, KodoctlError(defect(problem))), view)
         if result is None:
             return
         why = (result.audit["verdict"], [one["text"] for one in result.audit["reasons"]])
@@ -179,7 +179,7 @@ class PipelineService:
         runner = self.runner
         return RunProgressView(runner.output, new_run(), runner.bar, name, brief=True, landed=landed, got_on=got_on)
 
-    def _known(self, deadline: RunDeadline, problem: KodoctlError) -> KodoctlError:
+    def _root_cause(self, deadline: RunDeadline, problem: KodoctlError) -> KodoctlError:
         """The cause of a failure: a run that was cancelled fails by that, in Spark's words."""
         if deadline.exceeded is None:
             return problem
@@ -197,7 +197,7 @@ class PipelineService:
         """Ends this process, because a hanging run cannot be ended otherwise. A supervisor starts another
         process.
         """
-        self._failed(
+        self._report_failure(
             [labels],
             self._timed_out(last, "cancelling its Spark jobs did not end it, so this process ends: start it again"),
         )
@@ -205,7 +205,9 @@ class PipelineService:
             stream.flush()
         os._exit(ExitCode.ERROR)
 
-    def _failed(self, topologies: list[Labels], problem: KodoctlError, view: RunProgressView | None = None) -> None:
+    def _report_failure(
+        self, topologies: list[Labels], problem: KodoctlError, view: RunProgressView | None = None
+    ) -> None:
         """Reports a run that came to no verdict, in the log and in the metrics."""
         text = one_line("; ".join(str(one) for one in problem.diagnostics), 300)
         for labels in topologies:
@@ -235,7 +237,7 @@ def _labels(expansion: Expansion) -> Labels:
 
 
 @contextmanager
-def _served(collector: PipelineCollector, host: str, port: int | None) -> Iterator[None]:
+def _serve(collector: PipelineCollector, host: str, port: int | None) -> Iterator[None]:
     """HTTP, where a port is named. Raises UsageError where it cannot be listened on."""
     if port is None:
         yield

@@ -265,7 +265,9 @@ class Runner:
         )  # fmt: skip
         with spark_failures(spark):
             found = run_topology(spark, self.settings, request, view, is_stopped)
-        commands = resend_commands(found.audit["lost"], self._typed(expansion, self.asked.landing), self._ledger)
+        commands = resend_commands(
+            found.audit["lost"], self._typed_command(expansion, self.asked.landing), self._ledger
+        )
         return replace(found, audit={**found.audit, "commands": commands})
 
     @property
@@ -278,7 +280,7 @@ class Runner:
         """The ledger as printed in commands to copy: "" for the default ledger."""
         return "" if self._book == LEDGER else self._book
 
-    def _typed(self, expansion: Expansion, landing: str) -> str:
+    def _typed_command(self, expansion: Expansion, landing: str) -> str:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
 
     def page(self, result: RunResult, expansion: Expansion) -> str | None:
@@ -297,8 +299,8 @@ class Runner:
             made_at=int(time.time() * 1000),
             topology=expansion.name,
             environment=expansion.topology.environment,
-            file=self._typed(expansion, LANDING),
-            typed=self._typed(expansion, self.asked.landing),
+            file=self._typed_command(expansion, LANDING),
+            typed=self._typed_command(expansion, self.asked.landing),
             ledger=self._ledger,
         )
         file = Path(self.asked.out) / f"{page_stem(expansion)}-report.html"

@@ -41,16 +41,16 @@ def arrivals(
     )  # fmt: skip
     rows = (
         sent.select(
-            F.unix_millis("publish_ts").alias("at_ms"), "level", "tenant", "key", _asked(properties), "size",
+            F.unix_millis("publish_ts").alias("at_ms"), "level", "tenant", "key", _select_properties(properties), "size",
             identity_of("kodo_id", "mid").alias("identity"), "id",
         )
         .orderBy(F.desc("at_ms"), F.desc("id"))
         .limit(newest)
     )  # fmt: skip
     return (
-        rows.join(_recorded(_records(transitions, topic, subscription)), "identity", how="left")
+        rows.join(_recorded_results(_records(transitions, topic, subscription)), "identity", how="left")
         .orderBy("at_ms", "id")
-        .select(*_filled(COLUMNS))
+        .select(*_fill_columns(COLUMNS))
     )
 
 
@@ -73,13 +73,13 @@ def waiting_messages(
     return (
         waited.join(left, ["msg_topic", "id"], how="left_semi")
         .select(
-            F.lit(since).cast("bigint").alias("at_ms"), "level", "tenant", "key", _asked(properties), "size",
+            F.lit(since).cast("bigint").alias("at_ms"), "level", "tenant", "key", _select_properties(properties), "size",
             identity_of("kodo_id", "mid").alias("identity"), "id", "state", "due_ms", "hop", "attempts",
         )
-        .join(_recorded(records), "identity", how="left")
+        .join(_recorded_results(records), "identity", how="left")
         .orderBy("due_ms", "id")
         .limit(newest)
-        .select(*_filled(WAITING))
+        .select(*_fill_columns(WAITING))
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def _letter(text: str) -> Column:
     return F.lit(text or None).cast("string")
 
 
-def _recorded(records: DataFrame) -> DataFrame:
+def _recorded_results(records: DataFrame) -> DataFrame:
     """(identity, took_ms, moves, outcomes): what the records say of each message."""
     letters = F.array_sort(F.collect_list(F.when(F.col("letter").isNotNull(), F.struct("hop", "at_ts", "letter"))))
     return records.groupBy("identity").agg(
@@ -138,12 +138,12 @@ def _recorded(records: DataFrame) -> DataFrame:
     )
 
 
-def _asked(properties: Sequence[str]) -> Column:
+def _select_properties(properties: Sequence[str]) -> Column:
     asked = F.map_filter("properties", lambda name, _: name.isin(*properties)) if properties else F.create_map()
     return asked.alias("properties")
 
 
-def _filled(columns: Sequence[str]) -> list[Column]:
+def _fill_columns(columns: Sequence[str]) -> list[Column]:
     """The columns, with no moves and no outcomes where nothing is recorded."""
     given = {
         "moves": F.coalesce("moves", F.lit(0).cast("bigint")),

@@ -126,7 +126,7 @@ def lab(
         tuple(outage_of(one) for one in outage or ()),
     )
     today = job.Side.of(one_expansion(asked.topology, asked.env))
-    then = None if candidate is None else job.candidate(today, *_read(candidate))
+    then = None if candidate is None else job.candidate(today, *_read_file(candidate))
     if then is not None:
         job.changed(today, then)
     place = asked.place(today.expansion, messages=True)
@@ -146,7 +146,7 @@ def lab(
     tell("Nothing was changed.")
 
 
-def _read(file: str) -> tuple[bytes, str]:
+def _read_file(file: str) -> tuple[bytes, str]:
     """Returns the content of `file` and its name for messages. "-" is standard input. Raises UsageError."""
     if file == "-":
         return sys.stdin.buffer.read(), "standard input"

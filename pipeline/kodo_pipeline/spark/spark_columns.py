@@ -27,9 +27,9 @@ def cause_column(reason: str, error: str) -> str:
 
 def quoted(text: str) -> str:
     """A text of Spark SQL; a backslash and whatever is not plain ASCII is written by its number."""
-    return "'" + "".join(c if c.isascii() and c.isprintable() and c not in "'\\" else _escaped(c) for c in text) + "'"
+    return "'" + "".join(c if c.isascii() and c.isprintable() and c not in "'\\" else _escape(c) for c in text) + "'"
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     number = ord(character)
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -33,7 +33,7 @@ def _connector(text: str) -> Diagnostic | None:
     return error("K579", "Spark has no connector for the store", detail)
 
 
-def _gone(text: str) -> Diagnostic | None:
+def _missing_file(text: str) -> Diagnostic | None:
     """A file of a table is not there."""
     if (found := _GONE.search(text)) is None:
         return None
@@ -52,6 +52,6 @@ def spark_error(text: str, otherwise: Diagnostic) -> KodoctlError:
         return ClusterError(*found)
     if lacking := _connector(text):
         return UsageError(lacking)
-    if gone := _gone(text):
+    if gone := _missing_file(text):
         return KodoctlError(gone)
     return KodoctlError(otherwise)

@@ -66,7 +66,7 @@ class Bar:
         from kodo_pipeline.spark.executor_wait import report_executor_wait
         from kodo_pipeline.spark.spark_session import spark_session
 
-        with self._shown(), spark_session(settings) as spark, report_executor_wait(spark, self.tell):
+        with self._show(), spark_session(settings) as spark, report_executor_wait(spark, self.tell):
             self._spark, self._doing = spark, "Spark works"
             try:
                 yield spark
@@ -74,7 +74,7 @@ class Bar:
                 self._spark, self._doing = None, "Spark ends"
 
     @contextmanager
-    def _shown(self) -> Iterator[None]:
+    def _show(self) -> Iterator[None]:
         """Draws on a copy of the terminal: where Java starts, both outputs lead elsewhere for some seconds."""
         if not (self._wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
             yield
@@ -84,7 +84,7 @@ class Bar:
         width = columns()
         with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as screen:
             console = _console(screen, width)
-            self._live = Live(console=console, transient=True, get_renderable=self._drawn, redirect_stdout=False,
+            self._live = Live(console=console, transient=True, get_renderable=self._draw_table, redirect_stdout=False,
                               redirect_stderr=False)  # fmt: skip
             try:
                 with self._live:
@@ -92,7 +92,7 @@ class Bar:
             finally:
                 self._live = None
 
-    def _drawn(self) -> Table:
+    def _draw_table(self) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 

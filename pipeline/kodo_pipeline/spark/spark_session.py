@@ -211,7 +211,7 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
     asked = settings or SparkSettings()
     running = SparkSession.getActiveSession()
-    session = running.newSession() if running else _started(asked)
+    session = running.newSession() if running else _start_session(asked)
     if session.sparkContext.pythonExec == "python3":  # nobody said which; the first on PATH may be any
         session.sparkContext.pythonExec = sys.executable
     if not running:  # workers of a session of the caller's import as the caller wants
@@ -345,7 +345,7 @@ def running_tasks(session: SparkSession) -> tuple[int, int]:
     return sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
 
 
-def _started(asked: SparkSettings) -> SparkSession:
+def _start_session(asked: SparkSettings) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException

@@ -87,7 +87,7 @@ class LandingDatabase:
         for one in statements:
             is_explain = one.type.name == _EXPLAIN
             connection = self._explaining if is_explain else self._connection
-            with _reported(is_explain=is_explain):
+            with _report_errors(is_explain=is_explain):
                 _begin_to_read(connection)
                 found: duckdb.DuckDBPyRelation | None = connection.sql(one)
                 assert found is not None
@@ -95,7 +95,7 @@ class LandingDatabase:
             yield QueryResult(reader.schema.names, _rows(reader))
 
     def _statements(self, text: str) -> list[duckdb.Statement]:
-        with _reported():
+        with _report_errors():
             return self._connection.extract_statements(text.encode().decode())
 
     def interrupt(self) -> None:
@@ -113,13 +113,13 @@ def open_database(landing: Landing, *, other_files: bool = False) -> Iterator[La
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="kodoctl-sql-") as scratch, ExitStack() as stack:
-        explaining = connection = _locked(stack.enter_context(duckdb.connect()), scratch)
+        explaining = connection = _lock_connection(stack.enter_context(duckdb.connect()), scratch)
         if other_files:
-            connection = _locked(stack.enter_context(duckdb.connect()), scratch, but=_EXTERNAL)
+            connection = _lock_connection(stack.enter_context(duckdb.connect()), scratch, but=_EXTERNAL)
         yield LandingDatabase(landing, connection, explaining)
 
 
-def _locked(connection: duckdb.DuckDBPyConnection, scratch: str, but: str = "") -> duckdb.DuckDBPyConnection:
+def _lock_connection(connection: duckdb.DuckDBPyConnection, scratch: str, but: str = "") -> duckdb.DuckDBPyConnection:
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"SET temp_directory = '{scratch.replace(chr(39), chr(39) * 2)}'")
     for setting in _LOCKED:
@@ -162,7 +162,7 @@ def _commits(commits: Sequence[LandingCommit]) -> pa.Table:
 
 def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
     while True:
-        with _reported():
+        with _report_errors():
             try:
                 batch = reader.read_next_batch()
             except StopIteration:
@@ -180,7 +180,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 @contextmanager
-def _reported(*, is_explain: bool = False) -> Iterator[None]:
+def _report_errors(*, is_explain: bool = False) -> Iterator[None]:
     """Turns errors of DuckDB and Arrow in the block into KodoctlError if a file of the landing is missing, else into
     UsageError. `is_explain`: see LandingDatabase.
     """

@@ -29,9 +29,9 @@ def text_lines(columns: Sequence[str], rows: Sequence[Row], width: int, *, more:
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     if sum(widths) + len(_GAP) * (len(widths) - 1) <= width:
         right = [_is_number(column) for column in zip(*rows, strict=True)] if rows else [False] * len(heads)
-        yield _aligned(heads, widths, right)
+        yield _align(heads, widths, right)
         yield _GAP.join("-" * one for one in widths)
-        yield from (_aligned(row, widths, right) for row in cells)
+        yield from (_align(row, widths, right) for row in cells)
     else:
         yield from _records(heads, cells, width)
     if more:
@@ -48,7 +48,7 @@ def _records(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -
             yield from fold(f"{head.ljust(wide)}{_GAP}{cell}", width, wide + len(_GAP))
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+def _align(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     placed = (
         cell.rjust(wide) if is_right else cell.ljust(wide)
         for cell, wide, is_right in zip(cells, widths, right, strict=True)

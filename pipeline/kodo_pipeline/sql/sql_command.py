@@ -144,7 +144,7 @@ def _ask_again_and_again(place: Landing, output: QueryFormat, *, other_files: bo
 
     with suppress(ImportError):
         import readline  # noqa: F401 - lines can be edited, and found again
-    texts = _typed()
+    texts = _typed_statements()
     again = True
     while again:
         again = False
@@ -178,7 +178,7 @@ def _try(database: LandingDatabase, text: str, output: QueryFormat) -> None:
         tell("Interrupted.")
 
 
-def _typed() -> Iterator[str]:
+def _typed_statements() -> Iterator[str]:
     """Yields statements and commands as a person types them. Ctrl-C discards an incomplete statement; the end
     of input ends the iteration.
     """

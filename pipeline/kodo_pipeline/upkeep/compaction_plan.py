@@ -26,7 +26,7 @@ def compaction_groups(
         if one.size < target // 2:
             side = -1 if one.batch < 0 else sum(one.batch > floor for floor in floors)
             apart[(*sorted(one.partition.items(), key=str), side)].append(one)
-    return [group for found in apart.values() for group in _packed(_worthwhile(found), target)]
+    return [group for found in apart.values() for group in _pack_files(_worthwhile(found), target)]
 
 
 def _worthwhile(files: list[DataFile]) -> list[DataFile]:
@@ -38,7 +38,7 @@ def _worthwhile(files: list[DataFile]) -> list[DataFile]:
     return sorted(kept, key=lambda one: (one.batch, one.path))
 
 
-def _packed(files: list[DataFile], target: int) -> list[list[DataFile]]:
+def _pack_files(files: list[DataFile], target: int) -> list[list[DataFile]]:
     groups: list[list[DataFile]] = []
     size = target
     for one in files:

@@ -35,7 +35,7 @@ class EntryColumns:
     @classmethod
     def stored(cls, rows: pa.RecordBatch) -> Self:
         """Returns the entries in which rows of `events` are stored."""
-        return cls(_named(rows["msg_topic"], rows["msg_partition"]), rows["ledger"], rows["entry"])
+        return cls(_join_columns(rows["msg_topic"], rows["msg_partition"]), rows["ledger"], rows["entry"])
 
     @classmethod
     def named(cls, rows: pa.RecordBatch, topic: str, place: str) -> Self:
@@ -46,12 +46,12 @@ class EntryColumns:
 
         found = pc.extract_regex(rows[place], _PLACE)
         ledger, entry = (pc.struct_field(found, name).cast("int64") for name in ("ledger", "entry"))
-        return cls(_named(rows[topic], pc.struct_field(found, "part")), ledger, entry)
+        return cls(_join_columns(rows[topic], pc.struct_field(found, "part")), ledger, entry)
 
     @property
     def keys(self) -> pa.Array:
         """A text for each entry."""
-        return _named(self.partition, self.ledger, self.entry)
+        return _join_columns(self.partition, self.ledger, self.entry)
 
     def before(self, limits: Sequence[tuple[str, int, int]]) -> pa.Array:
         """True in front of the limit of the partition: (partition, ledger, entry); null in partitions without one."""
@@ -95,7 +95,7 @@ class RangeIndex:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        ledger = pc.index_in(_named(rows.partition, rows.ledger), value_set=self._ledgers).cast("int64")
+        ledger = pc.index_in(_join_columns(rows.partition, rows.ledger), value_set=self._ledgers).cast("int64")
         inside = pc.less(rows.entry, 1 << _SHIFT)
         code = pc.if_else(inside, pc.add(pc.multiply(ledger, 1 << _SHIFT), rows.entry), None)
         count = len(self._first)
@@ -149,7 +149,7 @@ def partition_name(topic: str, partition: int) -> str:
     return f"{topic}\t{partition}"
 
 
-def _named(*columns: Any) -> pa.Array:
+def _join_columns(*columns: Any) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.binary_join_element_wise(*(one.cast("string") for one in columns), "\t")

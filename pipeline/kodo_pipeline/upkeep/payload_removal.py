@@ -76,7 +76,7 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
     def selection() -> PayloadSelection:
         return select_tenant(landing, asked.tenant, asked.topic)
 
-    found = _removed(landing, selected, selection, _of_tenant(asked.tenant), ERASED, asked.run)
+    found = _remove_payloads(landing, selected, selection, _of_tenant(asked.tenant), ERASED, asked.run)
     removed = remove_unnamed(landing, EVENTS, 0, loose=0 if asked.alone else YOUNG)
     _record(asked, "end", found)
     return found.messages, len(removed)
@@ -108,7 +108,7 @@ def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[
         def selection(is_due: Callable[[DataFile], bool] = is_due, at: int = at) -> PayloadSelection:
             return _select(landing, filter(is_due, landing.snapshot(EVENTS).files[EVENTS.name]), _before(at))
 
-        expired += _removed(landing, selection(), selection, _before(at), EXPIRED, run).messages
+        expired += _remove_payloads(landing, selection(), selection, _before(at), EXPIRED, run).messages
     return expired
 
 
@@ -161,7 +161,7 @@ def _select(landing: Landing, files: Iterable[DataFile], choice: Choice) -> Payl
     return PayloadSelection(tuple(chosen.values()), topics.total(), size, since, until, dict(sorted(topics.items())))
 
 
-def _removed(
+def _remove_payloads(
     landing: Landing,
     found: PayloadSelection,
     selection: Callable[[], PayloadSelection],

@@ -196,9 +196,9 @@ class _KeptEntries:
         judged = [one for one in reader.files(TRANSITIONS) if self._bounds.has_judged(one)]
         more = True
         while more:
-            more = sum(self._tied(*one) for file in judged for one in reader.ties(file)) > 0
+            more = sum(self._is_tied(*one) for file in judged for one in reader.ties(file)) > 0
 
-    def _tied(self, rows: pa.RecordBatch, own: EntryColumns, target: EntryColumns) -> bool:
+    def _is_tied(self, rows: pa.RecordBatch, own: EntryColumns, target: EntryColumns) -> bool:
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from kodo_pipeline.evidence.continuity import is_contiguous
 from kodo_pipeline.evidence.partition_history import PartitionHistory, read_tables
-from kodo_pipeline.evidence.readings import _aged, _lags, audit_scope
+from kodo_pipeline.evidence.readings import _aged_place, _lags, audit_scope
 
 from tests.unit.pipeline.evidence.test_readings import (
     AT,
@@ -109,10 +109,10 @@ def test_what_was_read_a_horizon_ago_is_old_whatever_its_clock_said():
     ranges = (span((7, 0), (7, 4)), span((7, 5), (7, 6), run="r2"), span((7, 7), (7, 9), run="r3"))
     marks = tuple(mark((7, -1), run=f"r{at}", taken=AT + at * 1_000) for at in (1, 2, 3, 4))
     reading = PartitionHistory(ranges, marks)
-    assert _aged(reading, 2_500) is None
-    assert _aged(reading, 1_500) == (7, 4)
-    assert _aged(reading, 500) == (7, 6)
-    assert _aged(PartitionHistory(), 500) is None
+    assert _aged_place(reading, 2_500) is None
+    assert _aged_place(reading, 1_500) == (7, 4)
+    assert _aged_place(reading, 500) == (7, 6)
+    assert _aged_place(PartitionHistory(), 500) is None
 
 
 def third(expansion, cursors, **lacking):

@@ -132,12 +132,12 @@ def test_what_a_dead_task_of_spark_left_is_no_file_of_the_attempt(tmp_path: Path
     (one,) = written(tmp_path, EVENTS, [event("orders", DAY)])
     attempt, _, name = one.path.partition("/")
     place = Storage(str(tmp_path / attempt))
-    found = table_writer._written(place, attempt, name, EVENTS)
+    found = table_writer._write_file(place, attempt, name, EVENTS)
     assert found is not None
     assert (found.path, found.rows, found.partition) == (one.path, 1, one.partition)
     left = tmp_path / attempt / "_temporary/0/_temporary/attempt_1" / name
     left.parent.mkdir(parents=True)
     left.write_bytes((tmp_path / one.path).read_bytes())
     (tmp_path / attempt / f".{Path(name).name}.crc").touch()
-    every = [table_writer._written(place, attempt, there, EVENTS) for there in place.files()]
+    every = [table_writer._write_file(place, attempt, there, EVENTS) for there in place.files()]
     assert [one for one in every if one is not None] == [found], "its rows would count twice"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kodo_pipeline.landing.file_store import Storage, StoredInput, _created
+from kodo_pipeline.landing.file_store import Storage, StoredInput, _create_file
 from pyarrow import fs, parquet
 
 
@@ -63,7 +63,7 @@ def test_a_folder_that_is_removed_before_its_first_file_is_made_again(tmp_path: 
         def open_output_stream(self, path: str) -> Any:
             return self.opened.open_output_stream(path)
 
-    with _created(Removing(), f"{tmp_path}/attempt/date=1/part", in_folder=True) as out:
+    with _create_file(Removing(), f"{tmp_path}/attempt/date=1/part", in_folder=True) as out:
         out.write(b"x")
     assert (Path(tmp_path, "attempt/date=1/part").read_bytes(), Removing.made) == (b"x", 3)
 
