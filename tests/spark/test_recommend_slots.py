@@ -201,5 +201,5 @@ def test_no_slot_time_that_a_stranger_writes_ends_a_recommendation(spark, tmp_pa
     audit = spark.createDataFrame([("vips", payload)], "topic string, payload binary")
     query = slot_query.SlotQuery([("vips", "s")], WINDOW, 10_000, {}, [])
     runs = slot_query._runs(spark, audit, expansion, query)
-    added = slot_query._added(runs, slot_query._TENANT, WINDOW).collect()
+    added = slot_query._add_windows(runs, slot_query._TENANT, WINDOW).collect()
     assert max(row.offered_ms for row in added) == many * 30 * 86_400_000
