@@ -132,7 +132,7 @@ class AuditResult:
         return [SampledFinding(*row) for row in sampled(findings(self.verdicts, self.lanes)).collect()]
 
     def _lost_messages(self, ranks: Collection[int]) -> list[LostMessages]:
-        """Lost messages by the lane that lost them. `ranks`: as of `_sampled`."""
+        """Lost messages by the lane that lost them. `ranks`: as of `_sampled_findings`."""
         if RANKS[MessageStatus.LOST] not in ranks:
             return []
         names = {lane["msg_topic"]: lane["name"] for lane in self.ground.lanes}
