@@ -56,7 +56,7 @@ def all_of_records(calls, messages, key, producer):
 
 around(partition_producers.Producers, "_send", "sent.", 3, of_records)  # on its way, without receipt
 around(send_calls.NativeSendCalls, "send_all", "sent.", 3, all_of_records)  # the same of a bundle
-around(AuditRecorder, "stored", "recorded", 3)  # the record is stored, its messages are not acknowledged
+around(AuditRecorder, "on_stored", "recorded", 3)  # the record is stored, its messages are not acknowledged
 
 
 def handle(message):

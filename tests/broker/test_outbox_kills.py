@@ -68,7 +68,7 @@ def around(owner, name, step, nth):
 
 around(OutboxStore, "claim", "claimed.", 1)  # nothing of the batch is sent
 around(Senders, "post", "posted.", 150)  # on its way, without receipt
-around(Relay, "_stored", "stored", 150)  # the broker has it, the table does not know
+around(Relay, "_on_stored", "stored", 150)  # the broker has it, the table does not know
 around(OutboxStore, "settle", "settled.", 1)
 main()
 """
