@@ -162,6 +162,11 @@ def test_a_failover_worker_that_could_not_ask_who_is_active_handles_nothing_that
     setting.declare("type: failover, concurrency: 4, in_place: [], states: [], expected_workers: 2", "partitions: 2")
     book, count, keys = Book(), 600, 8
     away, usual, slow = threading.Event(), book.handler("a", 0.02), book.handler("a", 0.2)
+
+    def handle(message: Message) -> None:
+        """Handles less while the admin API is away: enough is left for the other worker, however late the alarm is."""
+        (slow if away.is_set() else usual)(message)
+
     proxy = Proxy(setting.broker.admin_url, lambda _: Fault.UNAVAILABLE_AFTER if away.is_set() else None)
     with setting.producer() as producer:
         for number in range(count):
@@ -169,9 +174,7 @@ def test_a_failover_worker_that_could_not_ask_who_is_active_handles_nothing_that
     with closing(proxy):
         direct = setting.place.copy()
         setting.place["admin_url"] = proxy.url
-        with setting.worker(
-            lambda message: (slow if away.is_set() else usual)(message)
-        ) as first:  # leaves enough for b
+        with setting.worker(handle) as first:
             setting.place = direct
             eventually(lambda: book.handled() >= 50)
             away.set()
