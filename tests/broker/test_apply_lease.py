@@ -9,11 +9,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
+import pulsar
 import pytest
 
 from kodoctl.cli.common import command_target
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.control.lease import HEARTBEAT_S
+from tests.brokers.broker import Broker
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 from tests.services.servers import Proxy, Request
@@ -212,3 +217,17 @@ def test_where_nobody_holds_the_lease_there_is_nothing_to_unlock(workspace: Work
     assert (
         workspace.run("unlock", workspace.namespace).text.strip() == f"Nobody holds the lease of {workspace.namespace}."
     )
+
+
+def test_a_topic_that_its_broker_does_not_know_is_asked_for_again_only_where_it_is_new(
+    broker: Broker, namespace: str
+) -> None:
+    """As the topic of the first lease may be, just after another broker created it."""
+    create = threading.Timer(1, broker.admin, ("PUT", f"persistent/{namespace}/t"))
+    with BrokerClient(Connection(broker.admin_url, broker.broker_url)) as client:
+        ask = partial(client.ask, lambda opened: opened.create_producer(f"persistent://{namespace}/t"), "a producer")
+        with pytest.raises(pulsar.TopicNotFound):
+            ask()
+        create.start()
+        ask(new_topic=True).close()
+    create.join()

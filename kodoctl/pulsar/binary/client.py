@@ -87,9 +87,11 @@ class BrokerClient:
         limit: float = FAIL_OVER_S,
         late: Callable[[T], object] = lambda _: None,
         patience: Patience | None = None,
+        new_topic: bool = False,
     ) -> T:
         """Result of `work` on the `pulsar.Client`. The call is repeated for `limit` seconds while topics move
-        from a broker to another or cannot be opened; 0: one call. Raises the library's last error,
+        from a broker to another or cannot be opened; 0: one call. `new_topic`: the topic may have been created a
+        moment ago, and a broker that does not know it yet is asked again. Raises the library's last error,
         UnansweredError if a call does not return, and as `get`.
         """
         client = self.get()
@@ -98,7 +100,7 @@ class BrokerClient:
             while True:
                 try:
                     return waiting.call(partial(work, client), what, CALL_S, late)
-                except _transient() as problem:
+                except _transient(new_topic=new_topic) as problem:
                     if not limit or not wait.again(f"{what}: {problem}"):
                         raise
 
@@ -232,11 +234,12 @@ def _close(opened: Any) -> None:
         opened.close()
 
 
-def _transient() -> tuple[type[Exception], ...]:
-    """Errors of the client library while a topic moves, and while its broker cannot open it."""
+def _transient(*, new_topic: bool = False) -> tuple[type[Exception], ...]:
+    """Errors of the client library while a topic moves, and while its broker cannot open it, or does not know it yet."""
     import pulsar
 
     return (
+        *((pulsar.TopicNotFound,) if new_topic else ()),
         pulsar.Timeout,
         pulsar.ConnectError,
         pulsar.NotConnected,

@@ -247,6 +247,7 @@ class _Taking:
                 f"the lease of {namespace}",
                 late=lambda made: made.close(),
                 patience=self.patience,
+                new_topic=True,
             )
         except (pulsar.ProducerFenced, pulsar.ProducerBusy):
             return None
