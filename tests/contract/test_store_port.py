@@ -163,7 +163,7 @@ def test_identities_that_databases_refuse_are_kept_as_digests(identity: str, sto
 
 # ---- limits that workers share
 
-RATE, CAP = RateSpec(0.01, 50), ConcurrencySpec(3)
+CAP = ConcurrencySpec(3)
 
 
 def _lease_store(store: Store) -> LeaseStore:
@@ -173,18 +173,19 @@ def _lease_store(store: Store) -> LeaseStore:
 
 def test_what_one_has_borrowed_no_other_is_lent(store_of: Open) -> None:
     a, b = _lease_store(store_of("a")), _lease_store(store_of("b"))
+    rate = RateSpec(1, 50)  # tokens of 50 s are kept: the machine may stall between two grants
     long = "rate::" + "x" * 500
-    requests = [LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)]
+    requests = [LeaseRequest("cap", CAP, 2), LeaseRequest(long, rate, 10)]
     mine, slots = a.grant(requests)
     assert (mine.name, mine.permits, slots.name) == ("cap", 2, long)
-    others, others_slots = b.grant([LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)])
+    others, others_slots = b.grant([LeaseRequest("cap", CAP, 2), LeaseRequest(long, rate, 10)])
     assert (others.permits, others_slots.sharers) == (1, 2)
     (first,), (second,) = slots.runs, others_slots.runs
     assert first.count == 10
-    assert second.mark >= first.mark + 10 * 0.01 - 1e-6
-    a.grant([LeaseRequest("cap", CAP, 0), LeaseRequest(long, RATE, 0, back=(first.mark + 0.09,))])
+    assert second.mark >= first.mark + 10 - 1e-6
+    a.grant([LeaseRequest("cap", CAP, 0), LeaseRequest(long, rate, 0, back=(first.mark + 9,))])
     assert [grant.permits for grant in b.grant([LeaseRequest("cap", CAP, 3, in_use=1)])] == [3]
-    assert b.grant([LeaseRequest(long, RATE, 1)])[0].runs[0].mark == pytest.approx(first.mark + 0.09)
+    assert b.grant([LeaseRequest(long, rate, 1)])[0].runs[0].mark == pytest.approx(first.mark + 9)
     assert list(a.grant([])) == []
 
 
