@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
+from kodoctl.dev import node_config, jars, java, logs, node_files, process, versions
 from kodoctl.dev import cluster_nodes as nodes
 from kodoctl.dev.broker_engine import PATIENCE, Launch
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
@@ -220,14 +220,14 @@ class ClusterEngine:
         ports = _ports(instance)
         match node.kind:
             case NodeKind.ZOOKEEPER:
-                return broker_config.zookeeper(ports)
+                return node_config.zookeeper(ports)
             case NodeKind.BOOKIE:
-                return broker_config.bookie(ports, node.number)
+                return node_config.bookie(ports, node.number)
             case NodeKind.BROKER:
                 tokens = None
                 if instance.auth is Auth.TOKEN:
                     tokens = token_places(self.homes.folder(instance.name), folder)
-                return broker_config.broker(instance.name, ports, node.number, str(folder.scratch), tokens)
+                return node_config.broker(instance.name, ports, node.number, str(folder.scratch), tokens)
 
     def _wait_listening(self, instance: Instance, node: ClusterNode) -> None:
         deadline = time.monotonic() + _LISTENING
@@ -253,8 +253,8 @@ class ClusterEngine:
             *_jvm(tools, folder, NodeKind.ZOOKEEPER, "logs/setup.log"),
             _SETUP_PROGRAM,
             *("--cluster", instance.name),
-            *("--metadata-store", broker_config.metadata_url(ports)),
-            *("--configuration-metadata-store", broker_config.metadata_url(ports)),
+            *("--metadata-store", node_config.metadata_url(ports)),
+            *("--configuration-metadata-store", node_config.metadata_url(ports)),
             *("--web-service-url", f"http://{HOST}:{admin}"),
             *("--broker-service-url", f"pulsar://{HOST}:{binary}"),
         ]

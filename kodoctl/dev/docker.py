@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev import broker_config, java, logs
-from kodoctl.dev.broker_config import TokenPlaces
+from kodoctl.dev import node_config, java, logs
+from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Homes, Instance
@@ -126,7 +126,7 @@ class DockerEngine(BrokerEngine):
         """Writes the files to mount. The container has another user: readable for all, in a folder only its owner can enter."""
         folder = self.homes.folder(instance.name)
         make_private(folder.conf)
-        content = broker_config.render(
+        content = node_config.render(
             instance.ports, *self.marks(instance), bind=_EVERYWHERE, tokens=_token_places(instance)
         )
         write_private(folder.conf / _SETTINGS, content.encode(), 0o644)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import versions
-from kodoctl.dev.broker_config import packaged
+from kodoctl.dev.node_config import packaged
 from kodoctl.dev.dev_errors import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.instance import take_lock
 from kodoctl.dev.maven_output import FULL, downloaded, explain

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
-from kodoctl.dev.broker_config import TokenPlaces
+from kodoctl.dev import node_config, jars, java, logs, node_files, process, versions
+from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
@@ -41,7 +41,7 @@ class JavaEngine(BrokerEngine):
 
         def launch() -> Process | None:
             places = token_places(folder, folder) if instance.auth is Auth.TOKEN else None
-            settings = broker_config.render(instance.ports, str(folder.scratch), tokens=places)
+            settings = node_config.render(instance.ports, str(folder.scratch), tokens=places)
             arguments = _arguments(found, classpath, instance, folder)
             node_files.write(folder, {"standalone.conf": settings, "java.args": arguments}, log_file(folder).name)
             command = [str(found.program), f"-Dkodoctl.dev={instance.name}", "@conf/java.args"]

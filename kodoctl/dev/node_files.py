@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev import broker_config
+from kodoctl.dev import node_config
 from kodoctl.host.private_files import make_private, write_private
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def write(folder: Folder, files: Mapping[str, str], log: str) -> None:
     for place in (folder.conf, folder.logs, folder.data, folder.scratch):
         make_private(place)
     common = {
-        "log4j2.xml": broker_config.packaged("log4j2.xml"),
+        "log4j2.xml": node_config.packaged("log4j2.xml"),
         "logging.properties": _JAVA_LOGGING,
         "jndi.properties": _DNS,
     }

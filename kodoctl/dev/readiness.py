@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev.broker_config import MARK
+from kodoctl.dev.node_config import MARK
 from kodoctl.dev.progress import Tell, WaitProgress
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ _numbers = itertools.count(1)
 _PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _START = """
 import json, os
-from kodoctl.dev import broker_config as conf
+from kodoctl.dev import node_config as conf
 own = conf._authentication
 conf._authentication = lambda tokens: {**own(tokens), **json.loads(os.environ["KODOCTL_TEST_CONF"])}
 from kodoctl.cli.main import main

@@ -11,7 +11,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from kodoctl.dev import broker_config, jars, java, process, readiness, versions
+from kodoctl.dev import node_config, jars, java, process, readiness, versions
 from kodoctl.dev.progress import quiet
 from tests.brokers.broker import CACHE, VERSION, Broker
 from tests.faults.wire import Wire
@@ -44,9 +44,9 @@ class Machine:
         found = java.find(os.environ, versions.java_needed(self._version))
         classpath = jars.ensure(CACHE, self._version, os.environ, quiet)
         scratch = folder / "scratch"
-        settings = broker_config.render(self._ports, str(scratch), bind=BIND)
+        settings = node_config.render(self._ports, str(scratch), bind=BIND)
         (folder / "conf/standalone.conf").write_text(settings, encoding="utf-8")
-        (folder / "conf/log4j2.xml").write_text(broker_config.packaged("log4j2.xml"), encoding="utf-8")
+        (folder / "conf/log4j2.xml").write_text(node_config.packaged("log4j2.xml"), encoding="utf-8")
         (folder / "conf/logging.properties").write_text("handlers=\n", encoding="utf-8")
         parts = java.arguments(found.feature, classpath, scratch=scratch, bookie_port=self._ports.bookie)
         (folder / "conf/java.args").write_text(java.argument_file(parts), encoding="utf-8")

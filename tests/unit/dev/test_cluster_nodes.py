@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from kodoctl.dev import broker_config, cluster_nodes, process
-from kodoctl.dev.broker_config import TokenPlaces
+from kodoctl.dev import node_config, cluster_nodes, process
+from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.cluster_nodes import NodeState
 from kodoctl.dev.instance import Folder
 from kodoctl.dev.ports import ClusterPorts
 from kodoctl.errors import KodoctlError
-from tests.unit.dev.test_broker_config import settings
+from tests.unit.dev.test_node_config import settings
 
 PORTS = ClusterPorts(3184, (3181, 3182, 3183), ((8080, 6650), (8081, 6651)))
 
@@ -85,7 +85,7 @@ def test_a_damaged_record_is_told(folder):
 
 
 def test_brokers_share_a_cluster_and_keep_three_copies():
-    found = settings(broker_config.broker("three", PORTS, 2, "/x", TokenPlaces("secret.key", "file:///t")))
+    found = settings(node_config.broker("three", PORTS, 2, "/x", TokenPlaces("secret.key", "file:///t")))
     assert (found["webServicePort"], found["brokerServicePort"]) == ("8081", "6651")
     assert found["clusterName"] == "three"
     assert found["metadataStoreUrl"] == found["configurationMetadataStoreUrl"] == "zk:127.0.0.1:3184"
@@ -98,12 +98,12 @@ def test_brokers_share_a_cluster_and_keep_three_copies():
 
 
 def test_a_single_bookie_keeps_one_copy():
-    found = settings(broker_config.broker("one", ClusterPorts(1, (2,), ((3, 4),)), 1, "/x"))
+    found = settings(node_config.broker("one", ClusterPorts(1, (2,), ((3, 4),)), 1, "/x"))
     assert found["managedLedgerDefaultAckQuorum"] == "1"
 
 
 def test_storage_and_metadata_listen_on_loopback():
-    bookie, zookeeper = settings(broker_config.bookie(PORTS, 3)), settings(broker_config.zookeeper(PORTS))
+    bookie, zookeeper = settings(node_config.bookie(PORTS, 3)), settings(node_config.zookeeper(PORTS))
     assert bookie["bookiePort"] == "3183"
     assert bookie["listeningInterface"] in ("lo", "lo0")
     assert bookie["metadataServiceUri"] == "metadata-store:zk:127.0.0.1:3184"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from kodoctl.dev import broker_config
-from kodoctl.dev.broker_config import TokenPlaces
+from kodoctl.dev import node_config
+from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.ports import Ports
 
 
@@ -17,7 +17,7 @@ def settings(text):
 
 
 def test_addresses_of_the_instance_and_only_on_this_machine():
-    found = settings(broker_config.render(Ports(8081, 6651, 3182), "/x/tmp"))
+    found = settings(node_config.render(Ports(8081, 6651, 3182), "/x/tmp"))
     assert found["webServicePort"] == "8081"
     assert found["brokerServicePort"] == "6651"
     assert found["bindAddress"] == found["advertisedAddress"] == "127.0.0.1"
@@ -26,7 +26,7 @@ def test_addresses_of_the_instance_and_only_on_this_machine():
 
 
 def test_what_a_declarative_tool_and_its_tests_rely_on():
-    found = settings(broker_config.render(Ports(), "/x"))
+    found = settings(node_config.render(Ports(), "/x"))
     expected = {
         "journalSyncData": "true",
         "allowAutoTopicCreation": "false",
@@ -47,7 +47,7 @@ def test_what_a_declarative_tool_and_its_tests_rely_on():
 
 
 def test_no_comments_or_blanks_reach_the_broker():
-    for line in broker_config.render(Ports(), "/x").splitlines():
+    for line in node_config.render(Ports(), "/x").splitlines():
         key, value = line.split("=", 1)
         assert key == key.strip() != ""
         assert value == value.strip() != ""
@@ -55,7 +55,7 @@ def test_no_comments_or_blanks_reach_the_broker():
 
 
 def test_tokens():
-    found = settings(broker_config.render(Ports(), "/x", tokens=TokenPlaces("secret.key", "file:///i/tokens/admin")))
+    found = settings(node_config.render(Ports(), "/x", tokens=TokenPlaces("secret.key", "file:///i/tokens/admin")))
     assert found["authenticationEnabled"] == found["authorizationEnabled"] == "true"
     assert found["superUserRoles"] == "admin,applier"
     assert found["tokenSecretKey"] == "secret.key"
@@ -63,7 +63,7 @@ def test_tokens():
 
 
 def test_inside_a_container_it_listens_everywhere_and_is_still_reached_at_127_0_0_1():
-    found = settings(broker_config.render(Ports(), "/x", bind="0.0.0.0"))
+    found = settings(node_config.render(Ports(), "/x", bind="0.0.0.0"))
     assert found["bindAddress"] == "0.0.0.0"
     assert "listeningInterface" not in found
     assert found["advertisedAddress"] == "127.0.0.1"
@@ -71,7 +71,7 @@ def test_inside_a_container_it_listens_everywhere_and_is_still_reached_at_127_0_
 
 def test_packaged_files_are_well_formed_and_name_no_repository():
     for name in ("pom.xml", "log4j2.xml"):
-        text = broker_config.packaged(name)
+        text = node_config.packaged(name)
         ET.fromstring(text)
         assert "<repositor" not in text
         assert "<url>" not in text
