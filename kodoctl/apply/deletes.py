@@ -97,12 +97,12 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
     subscription = change.before
     assert isinstance(subscription, SubscriptionResource)
 
-    def found() -> SubscriptionReading | None:
+    def find_subscription() -> SubscriptionReading | None:
         reading = read_topic(admin, subscription.topic)
         return next((s for s in reading.subscriptions if s.name == subscription.name), None) if reading else None
 
     def look() -> Mapping[str, str] | None:
-        now = found()
+        now = find_subscription()
         if now is None:
             return None
         _refuse_stranger(now.marker, marker)
@@ -114,7 +114,7 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
         return {"force": "true"} if now.facts.consumers else {}
 
     reply = delete(admin, subscription_path(subscription.topic, subscription.name), look, final=_REFUSED)
-    if reply is not None and not reply.ok and not poll_until(lambda: found() is None):
+    if reply is not None and not reply.ok and not poll_until(lambda: find_subscription() is None):
         raise WriteFailedError(f"the broker refused: {reply.reason}")
 
 

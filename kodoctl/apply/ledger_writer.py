@@ -94,7 +94,7 @@ class LedgerWriter:
         if complete:
             for owner in self._plan.owners:
                 key = (owner.namespace, owner.name)
-                self._entries[key] = _closed(self._entries[key], owner, ending=key in self._ending)
+                self._entries[key] = _final_entry(self._entries[key], owner, ending=key in self._ending)
         self._write(final=complete)
 
     def _update_ownership(self, changes: Iterable[Change], *, intent: bool) -> None:
@@ -112,7 +112,7 @@ class LedgerWriter:
                         OwnershipKind.INTENT if intent else OwnershipKind.CREATED
                     )
                 case Adopt(before=before, taken_from=other) if isinstance(before, HELD):
-                    owned.setdefault(key, {})[change.address] = self._adopted(key, change)
+                    owned.setdefault(key, {})[change.address] = self._adopted_kind(key, change)
                     if other is not None and (key[0], other) in self._entries:
                         owned.setdefault((key[0], other), {})[change.address] = None
                 case Delete() | Forget():
@@ -138,7 +138,7 @@ class LedgerWriter:
         rest = {address: actions for address, actions in entry.grants.items() if address != change.address}
         self._entries[key] = replace(entry, grants={**rest, **given})
 
-    def _adopted(self, key: Key, change: Adopt) -> OwnershipKind:
+    def _adopted_kind(self, key: Key, change: Adopt) -> OwnershipKind:
         """Kind of ownership of an adopted object. An object that this topology or its former owner created
         stays `CREATED`, and an object with an intent becomes `CREATED`; any other is `ADOPTED`.
         """
@@ -184,11 +184,11 @@ class LedgerWriter:
         if sum(len(text or "") for key, text in after.items() if key.startswith(LEDGER_PREFIX)) > ledgers.MAX_BYTES:
             raise WriteFailedError(ledgers.too_large(namespace))
 
-        def done() -> bool:
+        def is_written() -> bool:
             now = must(self._admin.call("GET", path), f"reading the ledgers of {namespace}").get("properties") or {}
             return all(now.get(key) == text for key, text in properties.items())
 
-        write_confirmed(self._admin, "PUT", f"{path}/properties", properties, done=done)
+        write_confirmed(self._admin, "PUT", f"{path}/properties", properties, done=is_written)
 
 
 def _text(live: Live, namespace: NamespaceName, name: str) -> str | None:
@@ -200,7 +200,7 @@ def _new(owner: LedgerPlan) -> Ledger:
     return Ledger(owner.name, owner.namespace, owner.source, owner.environment)
 
 
-def _closed(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
+def _final_entry(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
     """Entry after a complete apply; intents that came to nothing go, unless they may be about the rest of a
     plan of which this was a part.
     """

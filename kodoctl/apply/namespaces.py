@@ -49,11 +49,11 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
     if reply is not None and reply.status == 409:
         raise WriteFailedError("somebody created it since the plan: plan again")
 
-    def shown() -> bool:
+    def is_visible() -> bool:
         seen = admin.call("GET", path)
         return seen.ok and not _different(read_namespace_policies(seen.data, cluster), namespace.policies)
 
-    if not poll_until(shown):
+    if not poll_until(is_visible):
         wrong = _different(read_policies(admin, namespace.name, cluster), namespace.policies)
         raise WriteFailedError(f"created, but the broker shows other values for {', '.join(wrong)}: apply again")
 
@@ -78,18 +78,18 @@ def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyCha
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
     path = namespace_path(name)
 
-    def shown(policy: str) -> PolicyValue | None:
+    def current_value(policy: str) -> PolicyValue | None:
         return read_policies(admin, name, cluster).get(policy)
 
     for step in write_order(changed, {}, by_time=False):
 
         def there(step: PolicyWrite = step) -> bool:
-            return normalize(shown(step.name)) == normalize(step.after)
+            return normalize(current_value(step.name)) == normalize(step.after)
 
         requests = namespace_writes(step.name, step.after, step.before)
-        write_policy(admin, path, step, requests, partial(shown, step.name))
+        write_policy(admin, path, step, requests, partial(current_value, step.name))
         if not poll_until(there):
-            raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {shown(step.name)}")
+            raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {current_value(step.name)}")
 
 
 class GrantGuard:

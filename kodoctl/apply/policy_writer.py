@@ -25,7 +25,7 @@ def write_policy(
     unsets a value is sent only while the policy has its planned value.
     """
 
-    def done() -> bool:
+    def is_written() -> bool:
         return is_equal(step.name, now(), step.after)
 
     def as_planned() -> bool:
@@ -35,7 +35,7 @@ def write_policy(
         )
 
     def look(query: Mapping[str, str]) -> Mapping[str, str] | None:
-        if done():
+        if is_written():
             return None
         if not poll_until(as_planned):  # another broker may show late what was written right before
             difference = f"planned from {step.before}, now {now()}"
@@ -48,5 +48,5 @@ def write_policy(
             delete(admin, where, partial(look, query))
         else:
             write_confirmed(
-                admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=done
+                admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=is_written
             )

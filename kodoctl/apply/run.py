@@ -83,14 +83,14 @@ def run(
         tell("holding the lease, reading the cluster again")
         live = read_live(session.admin, session.client, scope_of_plan(plan))
         with _naming_earlier_apply(session, plan, spaces):
-            checked = _checked(session, plan, live)
+            checked = _recheck_plan(session, plan, live)
         party.wait_to_begin()
         fenced = FencedAdmin(session.admin, lease.check)
         _index(fenced, plan, before=True)
         journal = Journal(lease, spaces)
         executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
-        report = _ended(journal, executor.run(party), journaled=session.client.available)
+        report = _end_journal(journal, executor.run(party), journaled=session.client.available)
         return _less_index(fenced, plan, report) if report.complete else report
 
 
@@ -99,7 +99,7 @@ def _heading(plan: Plan, options: RunOptions) -> Heading:
     return Heading(options.verb, options.who, options.commit, plan.digest[:12], len(plan.changes), text)
 
 
-def _ended(journal: Journal, report: ApplyReport, *, journaled: bool) -> ApplyReport:
+def _end_journal(journal: Journal, report: ApplyReport, *, journaled: bool) -> ApplyReport:
     """The journal's last entry, and the name under which the apply is found there. `journaled`: there is a journal."""
     with contextlib.suppress(LockedError):  # the journal then shows it as cut off, which it is
         journal.end(complete=report.complete)
@@ -130,7 +130,9 @@ def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceNam
         return None
     for namespace in spaces:
         with contextlib.suppress(ClusterError):
-            found = history.read(map(history.parse, read_journal(session.admin, session.client, namespace))).applies
+            found = history.read_history(
+                map(history.parse, read_journal(session.admin, session.client, namespace))
+            ).applies
             if earlier := history.earlier_apply(found, plan_file.to_json(plan)):
                 detail = _application_text(earlier, namespace, latest=earlier is found[-1])
                 return error("K533", "the plan was applied already", detail)
@@ -184,7 +186,7 @@ def _tenants(plan: Plan) -> list[str]:
     return sorted({namespace.tenant for namespace in plan.namespaces})
 
 
-def _checked(session: Session, plan: Plan, live: Live) -> Plan:
+def _recheck_plan(session: Session, plan: Plan, live: Live) -> Plan:
     """The plan with its dangers judged again on the live cluster. Raises RefusedError for anything that was not
     planned.
     """

@@ -80,7 +80,7 @@ def update_topic(
     set_policies(admin, after.name, policies, levels)
     if "delayed_delivery" in names:
         path = topic_path(after.name)
-        delete(admin, f"{path}/{DELAYED_DELIVERY}", lambda: {} if _delayed(admin, after.name) else None)
+        delete(admin, f"{path}/{DELAYED_DELIVERY}", lambda: {} if _has_delayed_delivery(admin, after.name) else None)
         write_confirmed(admin, "PUT", f"{path}/unload", done=lambda: True)
 
 
@@ -109,7 +109,7 @@ def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None
     return codec.shape.decode(raw) if is_set(raw) else None
 
 
-def _delayed(admin: Admin, topic: TopicName) -> bool:
+def _has_delayed_delivery(admin: Admin, topic: TopicName) -> bool:
     return is_set(
         must(admin.call("GET", f"{topic_path(topic)}/{DELAYED_DELIVERY}"), f"reading delayed delivery of {topic}")
     )
@@ -142,7 +142,7 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
     """Sets our marker, or (None) takes it off; other properties stay. `planned`: the marker that the plan saw."""
     path = f"{topic_path(topic)}/properties"
 
-    def marked() -> bool:
+    def is_marked() -> bool:
         found = read_topic(admin, topic)
         return found is not None and found.marker == owner
 
@@ -150,7 +150,7 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
         found = read_topic(admin, topic)
         if found is not None and found.marker not in (None, planned, owner):
             raise WriteFailedError(f"it belongs to {found.marker!r} since the plan: plan again")
-        write_confirmed(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
+        write_confirmed(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=is_marked)
         return
 
     def look() -> Mapping[str, str] | None:

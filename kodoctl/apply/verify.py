@@ -50,7 +50,7 @@ class Verifier:
                     *self._policies(written, pool),
                     *self._subscriptions(written, pool),
                     *self._grants(written),
-                    *self._deleted(written),
+                    *self._deletions(written),
                 ]
         except ClusterError as problem:
             return [(step, f"written, but not read back: {problem.diagnostics[0].detail}") for step in written]
@@ -111,14 +111,14 @@ class Verifier:
             namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
             if namespace not in shown:
                 shown[namespace] = read_grants(self._admin, namespace)
-            if shown[namespace].get(grant.address, frozenset()) != wanted and not self._given(grant, wanted):
+            if shown[namespace].get(grant.address, frozenset()) != wanted and not self._is_granted(grant, wanted):
                 now = read_grant(self._admin, grant)
                 yield step, f"written {actions_text(wanted)}, the broker shows {actions_text(now)}"
 
-    def _given(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
+    def _is_granted(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
         return poll_until(lambda: read_grant(self._admin, grant) == wanted)
 
-    def _deleted(self, steps: Sequence[Step]) -> Iterator[Problem]:
+    def _deletions(self, steps: Sequence[Step]) -> Iterator[Problem]:
         doomed = {
             step.change.before.name: step
             for step in steps

@@ -57,11 +57,11 @@ class LazyGroup(TyperGroup):
         if ours in self.commands and args[0] not in self.commands and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {ours!r}?")
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _loaded(command), rest
+        return name, _load_command(command), rest
 
     def load_all(self) -> Mapping[str, Any]:
         """All commands themselves, by name: for pages and tests."""
-        return {name: _loaded(command) for name, command in self.commands.items()}
+        return {name: _load_command(command) for name, command in self.commands.items()}
 
 
 class _Command(TyperCommand):
@@ -134,7 +134,7 @@ def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:
             ctx.fail(f"Option '{parameter.opts[0]}' is given {times} times; this command takes one.")
 
 
-def _loaded(command: Any) -> Any:
+def _load_command(command: Any) -> Any:
     return command.load() if isinstance(command, LazyCommand) else command
 
 

@@ -38,7 +38,7 @@ class Commands(LazyGroup):
         LazyCommand("peek", "kodoctl.cli.letters.peek_command:peek", "Look at stored messages, oldest first; consumes nothing."),
         group("review", "Plans in pull requests. Uses the GitHub API given by GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.", (
             LazyCommand("post", "kodoctl.cli.plan.review_commands:post", "Show a plan in a pull request."),
-            LazyCommand("approved", "kodoctl.cli.plan.review_commands:approved", "Fetch the plan that was approved."),
+            LazyCommand("approved", "kodoctl.cli.plan.review_commands:fetch_approved", "Fetch the plan that was approved."),
         )),
         group("recall", "Dead letters: choose, review, send again or discard.", (
             LazyCommand("plan", "kodoctl.cli.letters.recall_commands:plan", "Choose dead letters to send again; makes a plan."),

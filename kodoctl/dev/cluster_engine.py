@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev import node_config, jars, java, logs, node_files, process, versions
 from kodoctl.dev import cluster_nodes as nodes
+from kodoctl.dev import jars, java, logs, node_config, node_files, process, versions
 from kodoctl.dev.broker_engine import PATIENCE, Launch
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
 from kodoctl.dev.dev_errors import failure, too_little_room
@@ -214,7 +214,7 @@ class ClusterEngine:
         started = process.start_detached(command, folder=folder.path, output=console, environ=self.environ)
         nodes.write_process(folder, started)
         if started is None:
-            raise self._died(instance, node, "it ended at once")
+            raise self._death_error(instance, node, "it ended at once")
 
     def _settings(self, instance: Instance, node: ClusterNode, folder: Folder) -> str:
         ports = _ports(instance)
@@ -233,7 +233,7 @@ class ClusterEngine:
         deadline = time.monotonic() + _LISTENING
         while not nodes.listens(self.folder(instance, node), node.port):
             if not self._runs(instance, node):
-                raise self._died(instance, node, "it ended before it listened")
+                raise self._death_error(instance, node, "it ended before it listened")
             if time.monotonic() > deadline:
                 why = self._why(instance, node, f"it does not listen after {_LISTENING:.0f} s")
                 raise failure("K609", "broker not ready", *why)
@@ -281,7 +281,7 @@ class ClusterEngine:
             raise failure("K608", "broker died before it was ready", f"the cluster's metadata: {problem}{reasons}")
         done.touch()
 
-    def _died(self, instance: Instance, node: ClusterNode, problem: str) -> Exception:
+    def _death_error(self, instance: Instance, node: ClusterNode, problem: str) -> Exception:
         return failure("K608", "broker died before it was ready", *self._why(instance, node, problem))
 
     def _why(self, instance: Instance, node: ClusterNode, problem: str) -> tuple[str, Path]:

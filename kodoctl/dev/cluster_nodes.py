@@ -68,7 +68,7 @@ def of(ports: ClusterPorts) -> tuple[ClusterNode, ...]:
     )
 
 
-def named(ports: ClusterPorts, name: str) -> ClusterNode:
+def find_node(ports: ClusterPorts, name: str) -> ClusterNode:
     """The node of that name. Raises UsageError (K625) when there is none."""
     found = next((node for node in of(ports) if node.name == name), None)
     if found is None:
@@ -78,9 +78,9 @@ def named(ports: ClusterPorts, name: str) -> ClusterNode:
 
 def state(folder: Folder) -> NodeState:
     """State of the node of that folder."""
-    known, ended = _read(folder)
+    known, ended = _read_record(folder)
     if known is not None and process.alive(known):
-        return NodeState.PAUSED if process.paused(known) else NodeState.RUNNING
+        return NodeState.PAUSED if process.is_paused(known) else NodeState.RUNNING
     if ended is not None:
         return ended
     return NodeState.STOPPED if known is None else NodeState.DIED
@@ -88,7 +88,7 @@ def state(folder: Folder) -> NodeState:
 
 def process_of(folder: Folder) -> Process | None:
     """The node's process, dead or alive; None when it was not started or was stopped."""
-    return _read(folder)[0]
+    return _read_record(folder)[0]
 
 
 def listens(folder: Folder, port: int) -> bool:
@@ -143,7 +143,7 @@ def _signal(folder: Folder, number: signal.Signals, wanted: NodeState) -> bool:
     return True
 
 
-def _read(folder: Folder) -> tuple[Process | None, NodeState | None]:
+def _read_record(folder: Folder) -> tuple[Process | None, NodeState | None]:
     try:
         content = json.loads((folder.path / _RECORD).read_text(encoding="utf-8"))
         known = Process(**content["process"]) if content["process"] else None

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev import node_config, java, logs
-from kodoctl.dev.node_config import TokenPlaces
+from kodoctl.dev import java, logs, node_config
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Homes, Instance
+from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.dev.tokens import ADMIN, token_file

@@ -13,7 +13,7 @@ from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
 from kodoctl.dev.dev_errors import disk_errors, failure, not_found
 from kodoctl.dev.progress import Tell, quiet
-from kodoctl.dev.typed_command import typed
+from kodoctl.dev.typed_command import dev_command
 
 if TYPE_CHECKING:
     from kodoctl.dev.instance import Homes, Instance
@@ -34,12 +34,14 @@ class NodeAction(StrEnum):
 
 def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, ClusterNode]:
     """A node by its name. Raises UsageError: K615 (instance not found), K625 (unknown node)."""
-    instance = service.known(homes, name)
+    instance = service.find_instance(homes, name)
     engine = service.engine_of(instance, homes, environ)
     if not isinstance(engine, ClusterEngine) or instance.cluster is None:
-        detail = f"`{name}` is a standalone, one process without nodes; a cluster: {typed('up --brokers 3', 'NAME')}"
+        detail = (
+            f"`{name}` is a standalone, one process without nodes; a cluster: {dev_command('up --brokers 3', 'NAME')}"
+        )
         raise not_found("K625", "unknown node", detail)
-    return engine, instance, cluster_nodes.named(instance.cluster, node)
+    return engine, instance, cluster_nodes.find_node(instance.cluster, node)
 
 
 def carry_out(
@@ -89,7 +91,7 @@ def _wait_ready(
     runs = partial(_runs, engine, instance, node)
     problem = readiness.wait(partial(readiness.not_ready, [target]), alive=runs, limit=limit, tell=tell)
     if problem:
-        detail = f"{node.name}: {problem}; see {typed(f'logs {node.name}', instance.name)}"
+        detail = f"{node.name}: {problem}; see {dev_command(f'logs {node.name}', instance.name)}"
         raise failure("K609", "broker not ready", detail, engine.folder(instance, node).logs / node.log)
 
 

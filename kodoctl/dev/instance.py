@@ -156,7 +156,7 @@ class Instance:
         return self.cluster.all() if self.cluster else self.ports.all()
 
 
-def read(folder: Folder) -> Instance | None:
+def read_instance(folder: Folder) -> Instance | None:
     """The instance of a folder; None when there is none. Raises KodoctlError (K621) when its record is damaged."""
     try:
         content = json.loads(folder.record.read_text(encoding="utf-8"))
@@ -214,11 +214,14 @@ def forget_process(folder: Folder, instance: Instance) -> Instance:
 
 
 def all_instances(homes: Homes) -> list[Instance]:
-    """Every instance, by name."""
+    """Returns every recorded instance, running or stopped, sorted by name; [] if there is no data folder.
+
+    Raises KodoctlError (K621) if one of the records is damaged or of another version of kodoctl.
+    """
     if not homes.data.is_dir():
         return []
     names = sorted(path.name for path in homes.data.iterdir() if _NAME.fullmatch(path.name))
-    return [instance for name in names if (instance := read(homes.folder(name)))]
+    return [instance for name in names if (instance := read_instance(homes.folder(name)))]
 
 
 @contextmanager

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import versions
-from kodoctl.dev.node_config import packaged
 from kodoctl.dev.dev_errors import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.instance import take_lock
-from kodoctl.dev.maven_output import FULL, downloaded, explain
+from kodoctl.dev.maven_output import FULL, downloaded_megabytes, explain
+from kodoctl.dev.node_config import packaged_text
 from kodoctl.dev.progress import Download, ProgressStep, Tell
 from kodoctl.host.programs import find_program
 
@@ -87,7 +87,7 @@ def _fetch(folder: Path, version: str, environ: Mapping[str, str], tell: Tell) -
 
 def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], tell: Tell) -> None:
     """Lets Maven copy the jars to `work/lib`. Its output goes to a log beside `work`, never to the terminal."""
-    (work / "pom.xml").write_text(packaged("pom.xml"), encoding="utf-8")
+    (work / "pom.xml").write_text(packaged_text("pom.xml"), encoding="utf-8")
     log = work.parent / f"pulsar-{version}-maven.log"
     command = [
         *(maven, "--batch-mode", "--strict-checksums", "-f", str(work / "pom.xml")),
@@ -96,7 +96,7 @@ def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], 
     ]
     tell(ProgressStep(_announcement(version)))
     if _run(command, log, environ, versions.download_size(version), tell) != 0:
-        raise _failed(log.read_text(encoding="utf-8", errors="replace").splitlines(), log, work.parent)
+        raise _fetch_error(log.read_text(encoding="utf-8", errors="replace").splitlines(), log, work.parent)
 
 
 def _announcement(version: str) -> str:
@@ -114,7 +114,7 @@ def _run(command: Sequence[str], log: Path, environ: Mapping[str, str], total: i
         try:
             while _running(maven):
                 *lines, rest = (rest + source.read()).split("\n")
-                sizes += filter(None, map(downloaded, lines))
+                sizes += filter(None, map(downloaded_megabytes, lines))
                 tell(Download(sum(sizes), len(sizes), total))
         except BaseException:
             maven.terminate()
@@ -131,7 +131,7 @@ def _running(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _failed(lines: Sequence[str], log: Path, home: Path) -> KodoctlError:
+def _fetch_error(lines: Sequence[str], log: Path, home: Path) -> KodoctlError:
     cause, line = explain(lines)
     quoted = f"Maven says: {line}\n" if line else ""
     if cause is FULL:

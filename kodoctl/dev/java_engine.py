@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.dev import node_config, jars, java, logs, node_files, process, versions
-from kodoctl.dev.node_config import TokenPlaces
+from kodoctl.dev import jars, java, logs, node_config, node_files, process, versions
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
+from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.tokens import ADMIN, token_file
 
 if TYPE_CHECKING:

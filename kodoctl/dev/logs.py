@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Final, TextIO
 
-from kodoctl.dev.typed_command import typed
+from kodoctl.dev.typed_command import dev_command
 from kodoctl.text.escaping import one_line
 
 LIMIT: Final = 15
@@ -69,7 +69,7 @@ def tail(file: Path, count: int) -> list[str]:
 
 def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator[str]:
     """Lines as they are written from now on, also when the file is replaced by a new one, until `ended` says so."""
-    source, rest = _opened(file), ""
+    source, rest = _open_log(file), ""
     source.seek(0, os.SEEK_END)
     try:
         while not ended():
@@ -78,19 +78,19 @@ def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator
             yield from map(printable, lines)
             if text:
                 continue
-            if _replaced(file, source):
+            if _is_replaced(file, source):
                 source.close()
-                source = _opened(file)
+                source = _open_log(file)
             time.sleep(_LOOK_EVERY)
     finally:
         source.close()
 
 
-def _opened(file: Path) -> TextIO:
+def _open_log(file: Path) -> TextIO:
     return file.open(encoding="utf-8", errors="replace") if file.exists() else StringIO()
 
 
-def _replaced(file: Path, source: TextIO) -> bool:
+def _is_replaced(file: Path, source: TextIO) -> bool:
     try:
         now = file.stat()
     except FileNotFoundError:
@@ -129,4 +129,4 @@ def hint(lines: Sequence[str], name: str) -> str | None:
     """Advice for a known cause; None for others."""
     text = "\n".join(line for line in lines if _MATTERS.search(line)).lower() or "\n".join(lines).lower()
     found = next((advice for pattern, advice in _HINTS if re.search(pattern.lower(), text)), None)
-    return found.format(reset=typed("reset", name)) if found else None
+    return found.format(reset=dev_command("reset", name)) if found else None

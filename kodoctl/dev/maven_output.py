@@ -84,7 +84,7 @@ _CAUSES: Final = (
 _OTHER: Final = _cause("", "Maven failed", "read the full log, put it right, then " + _AGAIN)
 
 
-def downloaded(line: str) -> float:
+def downloaded_megabytes(line: str) -> float:
     """Megabytes that one line says were fetched; 0 for any other line."""
     found = _DOWNLOADED.search(_COLOUR.sub("", line))
     return float(found[1]) * _MEGABYTES[found[2]] if found else 0.0

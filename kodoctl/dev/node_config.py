@@ -32,7 +32,7 @@ class TokenPlaces:
     own_token: str
 
 
-def packaged(name: str) -> str:
+def packaged_text(name: str) -> str:
     """Text of a file that comes with this package."""
     return (resources.files("kodoctl.dev") / "files" / name).read_text(encoding="utf-8")
 
@@ -45,7 +45,7 @@ def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | N
     for unpacked archives, and distinguishes this broker from any other that answers on its port.
     """
     return _text(
-        _packaged("broker.conf", "bookie.conf", "standalone.conf"),
+        _packaged_settings("broker.conf", "bookie.conf", "standalone.conf"),
         _listener(ports.admin, ports.broker, bind),
         {"listeningInterface": _LOOPBACK} if bind == HOST else {},
         {MARK: mark},
@@ -60,7 +60,7 @@ def broker(cluster: str, ports: ClusterPorts, number: int, mark: str, tokens: To
     bookies = len(ports.bookies)
     admin, binary = ports.brokers[number - 1]
     return _text(
-        _packaged("broker.conf", "cluster-broker.conf"),
+        _packaged_settings("broker.conf", "cluster-broker.conf"),
         {
             "clusterName": cluster,
             "metadataStoreUrl": metadata_url(ports),
@@ -80,7 +80,7 @@ def bookie(ports: ClusterPorts, number: int) -> str:
     node's own, where it runs.
     """
     return _text(
-        _packaged("bookie.conf", "cluster-bookie.conf"),
+        _packaged_settings("bookie.conf", "cluster-bookie.conf"),
         {
             "bookiePort": str(ports.bookies[number - 1]),
             "advertisedAddress": HOST,
@@ -96,7 +96,7 @@ def bookie(ports: ClusterPorts, number: int) -> str:
 def zookeeper(ports: ClusterPorts) -> str:
     """Text of zookeeper.conf: the packaged file with the data folder and the port of this cluster."""
     return _text(
-        _packaged("zookeeper.conf"),
+        _packaged_settings("zookeeper.conf"),
         {"dataDir": "data", "clientPort": str(ports.zookeeper), "clientPortAddress": HOST},
     )
 
@@ -112,8 +112,8 @@ def _text(*settings: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in merged.items())
 
 
-def _packaged(*names: str) -> dict[str, str]:
-    lines = [line.strip() for name in names for line in packaged(name).splitlines()]
+def _packaged_settings(*names: str) -> dict[str, str]:
+    lines = [line.strip() for name in names for line in packaged_text(name).splitlines()]
     pairs = [line.split("=", 1) for line in lines if line and not line.startswith("#")]
     return {key: value for key, value in pairs}  # noqa: C416 - dict() of lists is not typed
 

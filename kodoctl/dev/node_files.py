@@ -27,7 +27,7 @@ def write(folder: Folder, files: Mapping[str, str], log: str) -> None:
     for place in (folder.conf, folder.logs, folder.data, folder.scratch):
         make_private(place)
     common = {
-        "log4j2.xml": node_config.packaged("log4j2.xml"),
+        "log4j2.xml": node_config.packaged_text("log4j2.xml"),
         "logging.properties": _JAVA_LOGGING,
         "jndi.properties": _DNS,
     }

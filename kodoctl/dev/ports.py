@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from kodoctl.dev.dev_errors import failure
-from kodoctl.dev.typed_command import typed
+from kodoctl.dev.typed_command import dev_command
 from kodoctl.errors import KodoctlError, UsageError, error
 
 LOWEST: Final = 1024
@@ -101,14 +101,17 @@ def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) ->
             chosen[role] = wanted
         else:
             advice = f"name another with --{role}-port, or leave the option out: a free one is chosen then"
-            raise _taken(role, wanted, claims, advice)
+            raise _port_taken_error(role, wanted, claims, advice)
     return Ports(**chosen)
 
 
 def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, free: IsFree) -> ClusterPorts:
-    """Ports of a new cluster: `first` for its first broker and bookie, for every other node the next free one.
+    """Chooses the ports of a new cluster: an admin and a binary port for each broker, one for each bookie, and one
+    for ZooKeeper. At least one broker and one bookie have ports.
 
-    Raises KodoctlError (K604) when no port is left.
+    The first broker and the first bookie have those of `first`, which are not checked. Each other port is the next
+    one above that of the node before it (ZooKeeper: of the last bookie) that is free and not in `claims`.
+    Raises KodoctlError (K604) if no port up to 32767 is left.
     """
     used = {*first.all(), *claims}
 
@@ -136,8 +139,8 @@ def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Cla
         raise failure("K613", "the data was made otherwise", detail)
     for port in known.all():
         if not free(port):
-            advice = f"`{name}` used it so far: free it, or give the data up with {typed('reset', name)}"
-            raise _taken("cluster", port, claims, advice)
+            advice = f"`{name}` used it so far: free it, or give the data up with {dev_command('reset', name)}"
+            raise _port_taken_error("cluster", port, claims, advice)
 
 
 def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
@@ -147,8 +150,10 @@ def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
     """
     for node, port in wanted.items():
         if not free(port):
-            advice = f"{node} of `{name}` is known by it: free it, or give the data up with {typed('reset', name)}"
-            raise _taken(node, port, {}, advice)
+            advice = (
+                f"{node} of `{name}` is known by it: free it, or give the data up with {dev_command('reset', name)}"
+            )
+            raise _port_taken_error(node, port, {}, advice)
 
 
 def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
@@ -166,7 +171,7 @@ def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFre
         raise UsageError(error("K605", "port cannot be used", detail))
     for role in _ROLES:
         if not free(ports.of(role)):
-            raise _taken(role, ports.of(role), claims, _advice_when_kept(name, role))
+            raise _port_taken_error(role, ports.of(role), claims, _advice_when_kept(name, role))
     return ports
 
 
@@ -189,7 +194,7 @@ def _next_free(start: int, excluded: set[int], free: IsFree) -> int:
 
 def _advice_when_kept(name: str, role: Role) -> str:
     if role == "bookie":
-        return f"{_moved_bookie(name, None)}\nfree the port, or give the data up with {typed('reset', name)}"
+        return f"{_moved_bookie(name, None)}\nfree the port, or give the data up with {dev_command('reset', name)}"
     return f"`{name}` used it so far: free it, or choose another with --{role}-port N"
 
 
@@ -198,7 +203,7 @@ def _moved_bookie(name: str, port: int | None) -> str:
     return f"the data of `{name}` belongs to {which} and is not found again on another"
 
 
-def _taken(role: str, port: int, claims: Claims, advice: str) -> KodoctlError:
+def _port_taken_error(role: str, port: int, claims: Claims, advice: str) -> KodoctlError:
     holder = f"the instance `{claims[port]}`" if port in claims else "another program"
     detail = f"{role} port {port} on {HOST} is taken by {holder}; see who has it: {_who_has(port)}\n{advice}"
     return failure("K604", "port taken", detail)

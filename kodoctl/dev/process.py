@@ -35,7 +35,7 @@ def identify(pid: int) -> Process | None:
     """The process with this number now; None when there is none, or only a dead one nobody has buried."""
     try:
         found = psutil.Process(pid)
-        return None if found.status() == psutil.STATUS_ZOMBIE else Process(pid, _started(found))
+        return None if found.status() == psutil.STATUS_ZOMBIE else Process(pid, _start_id(found))
     except psutil.Error:
         return None
 
@@ -45,7 +45,7 @@ def alive(process: Process) -> bool:
     return identify(process.pid) == process
 
 
-def paused(process: Process) -> bool:
+def is_paused(process: Process) -> bool:
     """True if it is stopped by SIGSTOP."""
     try:
         return alive(process) and bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
@@ -118,7 +118,7 @@ def wait_gone(process: Process, seconds: float) -> bool:
     return True
 
 
-def _started(process: psutil.Process) -> str:
+def _start_id(process: psutil.Process) -> str:
     """A text that identifies the start of a process. On Linux it has the ticks since boot and the id of the
     boot: psutil counts from a clock that may be changed, and pids and ticks can repeat after a reboot.
     """

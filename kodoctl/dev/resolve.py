@@ -11,7 +11,7 @@ from kodoctl.dev import ports, versions
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, EngineName, Instance
 from kodoctl.dev.ports import AskedPorts, Claims, IsFree, Ports
-from kodoctl.dev.typed_command import DEFAULT_NAME, typed
+from kodoctl.dev.typed_command import DEFAULT_NAME, dev_command
 from kodoctl.errors import UsageError, error
 
 DEFAULT_NODES = 3
@@ -82,13 +82,13 @@ def check_running(asked: UpFlags, running: Instance) -> None:
     """Raises KodoctlError (K614) if the running instance differs from the flags of `up`."""
     if asked.version is not None:
         versions.exact(asked.version)
-    differs = [f"{what} {have}, asked {want}" for what, have, want in _compared(asked, running)]
+    differs = [f"{what} {have}, asked {want}" for what, have, want in _differences(asked, running)]
     if differs:
-        again = f"stop it first, with {typed('down', running.name)}; data is kept"
+        again = f"stop it first, with {dev_command('down', running.name)}; data is kept"
         raise failure("K614", "runs already, but otherwise", f"`{running.name}` has {'; '.join(differs)}\n{again}")
 
 
-def _compared(asked: UpFlags, running: Instance) -> list[tuple[str, object, object]]:
+def _differences(asked: UpFlags, running: Instance) -> list[tuple[str, object, object]]:
     members: list[tuple[str, object, object]] = [
         ("engine", running.engine, asked.engine),
         ("auth", running.auth, asked.auth),
@@ -119,6 +119,6 @@ def _check_data(asked: UpFlags, known: Instance) -> None:
     if wrong:
         detail = (
             f"the data of `{known.name}` was made with {' and '.join(wrong)}\n"
-            f"give it another --name, or give the data up with {typed('reset', known.name)}"
+            f"give it another --name, or give the data up with {dev_command('reset', known.name)}"
         )
         raise failure("K613", "the data was made otherwise", detail)

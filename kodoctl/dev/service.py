@@ -22,7 +22,7 @@ from kodoctl.dev.dev_errors import disk_errors, not_found
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.progress import Tell, quiet
-from kodoctl.dev.typed_command import typed
+from kodoctl.dev.typed_command import dev_command
 from kodoctl.errors import KodoctlError
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> B
     return JavaEngine(homes, environ) if instance.engine is EngineName.JAVA else docker.DockerEngine(homes, environ)
 
 
-def known(homes: Homes, name: str) -> Instance:
+def find_instance(homes: Homes, name: str) -> Instance:
     """Raises UsageError (K615) when there is no such instance."""
     with disk_errors(homes.data):
-        found = record.read(homes.folder(name))
+        found = record.read_instance(homes.folder(name))
         others = [other.name for other in record.all_instances(homes)] if found is None else []
     if found is None:
         which = f"there are: {', '.join(others)}" if others else "there is none yet"
-        raise not_found("K615", "instance not found", f"`{name}`: {which}; start it with {typed('up', name)}")
+        raise not_found("K615", "instance not found", f"`{name}`: {which}; start it with {dev_command('up', name)}")
     return found
 
 
@@ -92,7 +92,10 @@ def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[rea
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
     """One instance, or all of them by name. Raises UsageError (K615) when the one is not there."""
     with disk_errors(homes.data):
-        return [_status(homes, environ, one) for one in ([known(homes, name)] if name else record.all_instances(homes))]
+        return [
+            _status(homes, environ, one)
+            for one in ([find_instance(homes, name)] if name else record.all_instances(homes))
+        ]
 
 
 def _status(homes: Homes, environ: Mapping[str, str], instance: Instance) -> InstanceStatus:
@@ -130,9 +133,9 @@ def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
 
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
     """Stops a broker and keeps its data; whether it ran. Raises KodoctlError: K615, K620 (it cannot be stopped)."""
-    instance = known(homes, name)
+    instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
-        instance = known(homes, name)
+        instance = find_instance(homes, name)
         return _stop(homes, environ, instance)
 
 
@@ -149,7 +152,7 @@ def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quie
     """Stops a broker, removes it with all its data, and returns the removed instance. Jars stay. Raises like
     `down`.
     """
-    instance = known(homes, name)
+    instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
         _stop(homes, environ, instance)
         remove(homes, environ, instance)
@@ -168,7 +171,7 @@ def claims(homes: Homes, besides: str) -> dict[int, str]:
     found: dict[int, str] = {}
     for path in homes.data.iterdir():
         with suppress(KodoctlError):
-            instance = record.read(homes.folder(path.name))
+            instance = record.read_instance(homes.folder(path.name))
             if instance and instance.name != besides:
                 found.update(dict.fromkeys(instance.all_ports(), instance.name))
     return found

@@ -13,7 +13,7 @@ import jwt
 
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance
-from kodoctl.dev.typed_command import typed
+from kodoctl.dev.typed_command import dev_command
 from kodoctl.errors import UsageError, error
 from kodoctl.host.private_files import make_private, write_private
 from kodoctl.pulsar.connection.secret import Secret
@@ -70,10 +70,8 @@ def mint(key: bytes, role: str) -> Secret:
 def token(folder: Folder, instance: Instance, role: str) -> Secret:
     """A token of an instance. Raises KodoctlError (K616) when it has no authentication."""
     if instance.auth is not Auth.TOKEN:
-        start = typed("up --auth token", instance.name)
-        detail = (
-            f"anybody may connect to `{instance.name}`; to change that: {typed('down', instance.name)}, then {start}"
-        )
+        start = dev_command("up --auth token", instance.name)
+        detail = f"anybody may connect to `{instance.name}`; to change that: {dev_command('down', instance.name)}, then {start}"
         raise failure("K616", "no token authentication", detail)
     return mint(ensure_key(folder), role)
 

@@ -18,7 +18,7 @@ from kodoctl.dev.java_engine import log_file
 from kodoctl.dev.ports import AskedPorts
 from kodoctl.dev.progress import ProgressStep, Tell, quiet
 from kodoctl.dev.resolve import MachineFacts, UpFlags, check_running, settle
-from kodoctl.dev.typed_command import typed
+from kodoctl.dev.typed_command import dev_command
 from kodoctl.errors import KodoctlError
 
 _ATTEMPTS: Final = 3
@@ -70,7 +70,7 @@ def up(
     """
     job = _Job(homes, environ, asked, tell, limit)
     with disk_errors(homes.data), record.lock(homes, asked.name, tell):
-        there = record.read(job.folder)
+        there = record.read_instance(job.folder)
         if there is not None:
             engine = service.engine_of(there, homes, environ)
             if engine.alive(there):
@@ -90,8 +90,10 @@ def _already(job: _Job, there: Instance, engine: BrokerEngine) -> Up:
     ask = partial(readiness.not_ready, service.targets(job.homes, engine, there))
     problem = readiness.wait(ask, alive=lambda: engine.intact(there), limit=job.limit, tell=job.tell)
     if problem:
-        again = f"{typed('down', there.name)}, then {typed('up', there.name)}"
-        detail = f"it runs, but is not ready: {problem}\nsee {typed('logs', there.name)}; to start it again: {again}"
+        again = f"{dev_command('down', there.name)}, then {dev_command('up', there.name)}"
+        detail = (
+            f"it runs, but is not ready: {problem}\nsee {dev_command('logs', there.name)}; to start it again: {again}"
+        )
         raise failure("K609", "broker not ready", detail, _log(there, job.folder))
     if not there.ready_once:
         there = record.write(job.folder, replace(there, ready_once=True))
@@ -114,7 +116,7 @@ def _start_with_patience(job: _Job, there: Instance | None) -> Up:
                     "A port was taken in the meantime; " + ("choosing others" if may_choose else "trying again")
                 )
             )
-            there = record.read(job.folder)  # ours by now; its data, if it is new, is nobody's
+            there = record.read_instance(job.folder)  # ours by now; its data, if it is new, is nobody's
     return _start(job, there)
 
 

@@ -40,7 +40,7 @@ def evaluate(node: Node, subject: Subject) -> Value | None:
             left, right = evaluate(node.left, subject), evaluate(node.right, subject)
             return None if left is None or right is None else _COMPARE[node.operator](left, right)
         case ast.Logic(operator=joined, parts=parts):
-            return _joined((evaluate(part, subject) for part in parts), decisive=joined == "OR")
+            return _combine_truths((evaluate(part, subject) for part in parts), decisive=joined == "OR")
         case ast.Not(part=part):
             truth = evaluate(part, subject)
             return None if truth is None else not truth
@@ -62,7 +62,7 @@ def evaluate(node: Node, subject: Subject) -> Value | None:
             assert_never(node)
 
 
-def _joined(truths: Iterable[Value | None], *, decisive: bool) -> bool | None:
+def _combine_truths(truths: Iterable[Value | None], *, decisive: bool) -> bool | None:
     """AND (decisive: false) or OR (decisive: true); looks no further than needed."""
     unknown = False
     for truth in truths:

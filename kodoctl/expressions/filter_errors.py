@@ -28,10 +28,10 @@ class SyntaxIssue:
 
 def diagnostics(text: str, faults: list[SyntaxIssue]) -> list[Diagnostic]:
     """Findings in the order of the text."""
-    return [error(fault.code, fault.summary, _shown(text, fault)) for fault in sorted(set(faults))]
+    return [error(fault.code, fault.summary, _fault_text(text, fault)) for fault in sorted(set(faults))]
 
 
-def _shown(text: str, fault: SyntaxIssue) -> str:
+def _fault_text(text: str, fault: SyntaxIssue) -> str:
     """Detail of the fault, then the piece of text around the place, on one line, and the caret below it."""
     at = min(max(fault.at, 0), len(text))
     first = max(0, at - _SHOWN * 2 // 3)

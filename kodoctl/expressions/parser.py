@@ -18,7 +18,7 @@ MAX_DEPTH: Final = 32  # brackets, NOTs and signs inside each other
 _MISSING: Final = re.compile(r"Missing (.+) from (\d+):(\d+)")
 
 
-def read(text: str) -> Any:
+def parse_expression(text: str) -> Any:
     """The tree of one expression. Raises ConditionError pointing at the place."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import ParseError
@@ -31,12 +31,12 @@ def read(text: str) -> Any:
     try:
         tree = parse_one(text, read="spark", into=exp.Condition)
     except ParseError as problem:
-        raise _refused(text, _parse_fault(text, problem)) from None
+        raise _condition_error(text, _parse_fault(text, problem)) from None
     except RecursionError:
-        raise _refused(text, _too_deep(0)) from None
+        raise _condition_error(text, _too_deep(0)) from None
     except Exception as problem:  # noqa: BLE001  # whatever a parser of a whole language stumbles over is the text's fault
         detail = f"this is not understood ({type(problem).__name__})"
-        raise _refused(text, _syntax(0, 1, detail)) from None
+        raise _condition_error(text, _syntax(0, 1, detail)) from None
     finally:
         log.disabled = before
     _place_intervals(tree, tokens)
@@ -59,7 +59,7 @@ def check_text(text: str) -> None:
         raise ConditionError(*diagnostics("", [_syntax(0, 0, detail)]))
     if len(text) > MAX_LENGTH:
         detail = f"{len(text):,} characters; at most {MAX_LENGTH:,} are read"
-        raise _refused(text, SyntaxIssue(MAX_LENGTH, 1, "K551", "a condition beyond the limits", detail))
+        raise _condition_error(text, SyntaxIssue(MAX_LENGTH, 1, "K551", "a condition beyond the limits", detail))
 
 
 def _tokens(text: str) -> list[Any]:
@@ -69,13 +69,15 @@ def _tokens(text: str) -> list[Any]:
     try:
         return list(Spark().tokenize(text))
     except TokenError as problem:
-        raise _refused(text, _token_fault(text, problem)) from None
+        raise _condition_error(text, _token_fault(text, problem)) from None
 
 
 def _check_tokens(text: str, tokens: list[Any]) -> None:
     if len(tokens) > MAX_TOKENS:
         detail = f"{len(tokens):,} words and signs; at most {MAX_TOKENS:,} are read"
-        raise _refused(text, SyntaxIssue(tokens[MAX_TOKENS].start, 1, "K551", "a condition beyond the limits", detail))
+        raise _condition_error(
+            text, SyntaxIssue(tokens[MAX_TOKENS].start, 1, "K551", "a condition beyond the limits", detail)
+        )
     depth = run = 0
     for token in tokens:
         name = token.token_type.name
@@ -85,7 +87,7 @@ def _check_tokens(text: str, tokens: list[Any]) -> None:
             depth -= 1
         run = run + 1 if name in ("NOT", "DASH", "PLUS", "TILDE") else 0
         if depth + run > MAX_DEPTH:
-            raise _refused(text, _too_deep(token.start))
+            raise _condition_error(text, _too_deep(token.start))
 
 
 def _too_deep(at: int) -> SyntaxIssue:
@@ -130,5 +132,5 @@ def _line_start(text: str, line: int) -> int:
     return start
 
 
-def _refused(text: str, fault: SyntaxIssue) -> ConditionError:
+def _condition_error(text: str, fault: SyntaxIssue) -> ConditionError:
     return ConditionError(*diagnostics(text, [fault]))

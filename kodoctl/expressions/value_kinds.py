@@ -41,13 +41,13 @@ def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked:
     if node is POISON or node.kind is kind:
         return node
     if isinstance(node, Constant) and node.kind is ValueKind.TEXT and kind in (ValueKind.MOMENT, ValueKind.TRUTH):
-        return _quoted(faults, tree, str(node.value), kind)
+        return _quoted_constant(faults, tree, str(node.value), kind)
     if node.kind is ValueKind.UNTYPED or (asked and node.kind is ValueKind.TEXT):
         return ast.Cast(node, kind)
     return faults.add_kind(tree, f"this is a {node.kind}, needed is a {kind}")
 
 
-def _quoted(faults: FaultList, tree: Any, text: str, kind: ValueKind) -> Node:
+def _quoted_constant(faults: FaultList, tree: Any, text: str, kind: ValueKind) -> Node:
     parse: Callable[[str], Any] = moment if kind is ValueKind.MOMENT else TRUTHS.get
     value = parse(text)
     if value is None:

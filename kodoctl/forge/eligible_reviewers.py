@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, Final
 
-from kodoctl.forge.review import refused
+from kodoctl.forge.review import refusal
 
 Json = dict[str, Any]
 WRITERS: Final = frozenset({"admin", "maintain", "write"})
@@ -43,10 +43,10 @@ def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) ->
     number, head = pull["number"], str(pull["head"]["sha"])
     shas = {str(commit["sha"]) for commit in commits}
     if len(commits) >= MAX_COMMITS or head not in shas:
-        raise refused(f"the forge does not list all commits of #{number}: nobody can say who wrote them")
+        raise refusal(f"the forge does not list all commits of #{number}: nobody can say who wrote them")
     accounts = {login} if (login := _login(pull.get("user"))) else set()
     unnamed: dict[str, str] = {}
-    for row in _made(pull, pushes, shas):
+    for row in _pull_pushes(pull, pushes, shas):
         what, login = f"who pushed {str(row['after'])[:8]}", _login(row.get("actor"))
         if login is None or login.endswith(_BOT):
             unnamed[login or what] = f"{what} is {login or 'not known'}"
@@ -77,7 +77,7 @@ def check_review(
     if counted:
         objections += [f"{', '.join(counted)} approved, and {len(known.unnamed) + 1} must: {'; '.join(known.unnamed)}"]
     detail = f"nobody else of the repository approved {head[:8]} since #{number} shows this plan"
-    raise refused(f"{detail}: approve it, and run this job again", *objections)
+    raise refusal(f"{detail}: approve it, and run this job again", *objections)
 
 
 def _approvals(reviews: Iterable[Json]) -> Mapping[str, Json]:
@@ -102,7 +102,7 @@ def _objection(login: str, review: Json, comment: Json, head: str, known: Contri
     return None
 
 
-def _made(pull: Json, pushes: Iterable[Json], shas: set[str]) -> Iterator[Json]:
+def _pull_pushes(pull: Json, pushes: Iterable[Json], shas: set[str]) -> Iterator[Json]:
     """Pushes that made a pull request: of its head, back to its first. If the forge has not all, the last has no
     actor.
 
@@ -118,7 +118,7 @@ def _made(pull: Json, pushes: Iterable[Json], shas: set[str]) -> Iterator[Json]:
         if kind == "branch_creation" or not (rewritten or row["before"] in shas):
             return
     if last is None:
-        raise refused(f"the forge does not say who pushed {head[:8]}, the head of #{number}")
+        raise refusal(f"the forge does not say who pushed {head[:8]}, the head of #{number}")
     yield {"actor": None, "after": last["before"]}
 
 

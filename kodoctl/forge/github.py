@@ -84,7 +84,7 @@ class Forge:
             if "after" not in following:
                 return
             query["after"] = following["after"][0]  # of the address only this: the token goes nowhere else
-        raise self._failed("GET", "activity", f"more than {_MAX_PAGES} pages")
+        raise self._request_error("GET", "activity", f"more than {_MAX_PAGES} pages")
 
     def permission(self, login: str) -> str:
         """The rights of an account in the repository: `admin`, `write`, `read` or `none`."""
@@ -111,11 +111,11 @@ class Forge:
                 return self._bytes(answer)
             url = answer.headers.get("Location", "")
             if urlsplit(url).scheme != urlsplit(self._place.api_url).scheme:
-                raise self._failed(
+                raise self._request_error(
                     "GET", "an artifact", f"redirected to {urlsplit(url).scheme}://{urlsplit(url).netloc}"
                 )
             answer = self._bare(url)
-        raise self._failed("GET", "an artifact", "redirected in circles")
+        raise self._request_error("GET", "an artifact", "redirected in circles")
 
     def post(self, number: int, body: str) -> Json:
         """A new comment on a pull request."""
@@ -146,7 +146,7 @@ class Forge:
             yield from found
             if len(found) < _PAGE:
                 return
-        raise self._failed("GET", path, f"more than {_MAX_PAGES * _PAGE:,} of them")
+        raise self._request_error("GET", path, f"more than {_MAX_PAGES * _PAGE:,} of them")
 
     def _call(
         self,
@@ -177,12 +177,12 @@ class Forge:
                 )
             except requests.RequestException as problem:
                 if attempt == tries:
-                    raise self._failed(method, path, type(problem).__name__) from None
+                    raise self._request_error(method, path, type(problem).__name__) from None
             else:
                 if answer.status_code < 400 or answer.status_code in well:
                     return answer
                 if answer.status_code not in _BUSY or attempt == tries:
-                    raise self._failed(method, path, f"{answer.status_code} {self._reason(answer)}")
+                    raise self._request_error(method, path, f"{answer.status_code} {self._reason(answer)}")
             self._pause(2.0 ** (attempt - 1))
         raise AssertionError("unreachable")
 
@@ -190,9 +190,9 @@ class Forge:
         try:
             answer = requests.get(url, timeout=TIMEOUT, allow_redirects=False, stream=True)
         except requests.RequestException as problem:
-            raise self._failed("GET", "an artifact", type(problem).__name__) from None
+            raise self._request_error("GET", "an artifact", type(problem).__name__) from None
         if answer.status_code >= 400:
-            raise self._failed("GET", "an artifact", f"{answer.status_code} from its storage")
+            raise self._request_error("GET", "an artifact", f"{answer.status_code} from its storage")
         return answer
 
     def _bytes(self, answer: requests.Response) -> bytes:
@@ -200,7 +200,7 @@ class Forge:
         for chunk in answer.iter_content(65_536):
             found += chunk
             if len(found) > _MAX_BYTES:
-                raise self._failed("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
+                raise self._request_error("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
         return found
 
     def _reason(self, answer: requests.Response) -> str:
@@ -211,6 +211,6 @@ class Forge:
             text = answer.reason or ""
         return text.replace(self._place.token.reveal(), "***")[:300]
 
-    def _failed(self, method: str, path: str, why: str) -> ClusterError:
+    def _request_error(self, method: str, path: str, why: str) -> ClusterError:
         detail = f"{method} {path} of {self._place.repository} at {self._place.api_url}: {why}"
         return ClusterError(error("K546", "the forge refused a request", detail))

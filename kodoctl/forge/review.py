@@ -53,7 +53,7 @@ class CommentHeader:
         return f"<!-- kodoctl:plan environment={self.environment} commit={self.commit} run={self.run} plan={shown} -->"
 
 
-def refused(detail: str, *more: str) -> RefusedError:
+def refusal(detail: str, *more: str) -> RefusedError:
     """An error with the reason for which there is no plan to apply. `more`: further lines."""
     return RefusedError(error("K545", "no approved plan", "\n".join([f"{detail}; nothing was written", *more])))
 
@@ -102,27 +102,27 @@ def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
     found = [pull for pull in pulls if pull.get("merged_at") and pull.get("merge_commit_sha") == commit]
     if len(found) != 1:
         came = "came with no pull request that was merged as it" if not found else "came with several pull requests"
-        raise refused(f"commit {commit[:8]} {came}: what nobody reviewed is not applied")
+        raise refusal(f"commit {commit[:8]} {came}: what nobody reviewed is not applied")
     [pull] = found
     if pull["base"]["ref"] != branch:
-        raise refused(f"#{pull['number']} was merged into {pull['base']['ref']!r}, this job is of {branch!r}")
+        raise refusal(f"#{pull['number']} was merged into {pull['base']['ref']!r}, this job is of {branch!r}")
     return pull
 
 
-def marked(comment: Json | None, pull: Json, environment: str) -> CommentHeader:
+def approval_mark(comment: Json | None, pull: Json, environment: str) -> CommentHeader:
     """The mark of a comment that may stand for an approval. Raises RefusedError."""
     number, head = pull["number"], str(pull["head"]["sha"])
     mark = mark_of(str(comment["body"])) if comment else None
     if comment is None or mark is None:
-        raise refused(
+        raise refusal(
             f"pull request #{number} has no plan for {environment}: its check did not run, or its comment was removed"
         )
     if mark.commit != head:
-        raise refused(f"#{number} shows the plan of {mark.commit[:8]}, merged was {head[:8]}: pushed after the plan")
+        raise refusal(f"#{number} shows the plan of {mark.commit[:8]}, merged was {head[:8]}: pushed after the plan")
     if mark.plan is None:
-        raise refused(f"#{number}: {head[:8]} could not be planned for {environment}")
+        raise refusal(f"#{number}: {head[:8]} could not be planned for {environment}")
     if str(comment["updated_at"]) > str(pull["merged_at"]):
-        raise refused(f"the plan shown in #{number} was written after the merge, so that nobody approved it")
+        raise refusal(f"the plan shown in #{number} was written after the merge, so that nobody approved it")
     return mark
 
 
@@ -146,21 +146,21 @@ def check_run(run: Json, pull: Json, job: CiJob) -> None:
         (run.get("head_branch") != head, f"is of the branch {run.get('head_branch')}, not of {head}"),
     ):
         if wrong:
-            raise refused(f"run {run.get('id')}, which #{pull['number']} names, {difference}")
+            raise refusal(f"run {run.get('id')}, which #{pull['number']} names, {difference}")
 
 
 def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: str) -> Plan:
     """The plan in an artifact, which is the one that the comment shows. Raises RefusedError."""
     try:
-        plan = plan_file.loads(_unpacked(archive), "the plan of the pull request")
+        plan = plan_file.loads(_unpack_plan(archive), "the plan of the pull request")
     except RefusedError:
         raise
     except (KodoctlError, zipfile.BadZipFile, UnicodeDecodeError, KeyError, OSError) as problem:
-        raise refused(f"the artifact of run {mark.run} holds no plan: {problem}") from None
+        raise refusal(f"the artifact of run {mark.run} holds no plan: {problem}") from None
     if plan_file.to_json(plan)["seal"] != mark.plan:
-        raise refused(f"the artifact of run {mark.run} is another plan than the one that was shown")
+        raise refusal(f"the artifact of run {mark.run} is another plan than the one that was shown")
     if _plain(str(comment["body"])) != _plain(body_of(plan, mark, run_url)):
-        raise refused("the comment does not show the plan as it is: it was edited, or written by another kodoctl")
+        raise refusal("the comment does not show the plan as it is: it was edited, or written by another kodoctl")
     if plan.refused:
         raise RefusedError(
             error("K536", "this plan is refused", "it was merged although its check failed: settle its errors")
@@ -168,13 +168,13 @@ def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: s
     return plan
 
 
-def _unpacked(archive: bytes) -> str:
+def _unpack_plan(archive: bytes) -> str:
     with zipfile.ZipFile(io.BytesIO(archive)) as folder:
         [name] = folder.namelist() if len(folder.namelist()) == 1 else [""]
         with folder.open(name) as stream:  # KeyError: not one file
             data = stream.read(MAX_PLAN + 1)
     if len(data) > MAX_PLAN:
-        raise refused(f"the artifact's plan has more than {MAX_PLAN:,} bytes")
+        raise refusal(f"the artifact's plan has more than {MAX_PLAN:,} bytes")
     return data.decode()
 
 

@@ -28,7 +28,7 @@ def working_folder() -> Path:
         raise UsageError(error("K031", "no working folder", detail)) from None
 
 
-def expanded(path: str | Path) -> Path:
+def expand_home(path: str | Path) -> Path:
     """A path whose `~` stands for the user's home folder; as it was given where the user has none."""
     try:
         return Path(path).expanduser()
@@ -38,7 +38,7 @@ def expanded(path: str | Path) -> Path:
 
 def absolute_uri(place: str) -> str:
     """A folder as a URI, without a slash at its end, or as an absolute path."""
-    return place.rstrip("/") if "://" in place else str(expanded(place).absolute())
+    return place.rstrip("/") if "://" in place else str(expand_home(place).absolute())
 
 
 def user_name() -> str:

@@ -39,7 +39,7 @@ def _make(folder: Path, others: int) -> None:
 
 def create_private(file: Path) -> None:
     """An empty file, for a library that opens files by itself. One that is there is replaced. Raises OSError."""
-    os.close(_created(file, 0o600))
+    os.close(_create_file(file, 0o600))
 
 
 def write_whole(file: Path, content: bytes) -> None:
@@ -48,7 +48,7 @@ def write_whole(file: Path, content: bytes) -> None:
     """
     scratch = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:
-        with os.fdopen(_created(scratch, 0o666), "wb") as stream:
+        with os.fdopen(_create_file(scratch, 0o666), "wb") as stream:
             stream.write(content)
         scratch.replace(file)
     except OSError:
@@ -57,7 +57,7 @@ def write_whole(file: Path, content: bytes) -> None:
         raise
 
 
-def _created(file: Path, mode: int) -> int:
+def _create_file(file: Path, mode: int) -> int:
     file.unlink(missing_ok=True)
     return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 

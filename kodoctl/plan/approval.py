@@ -10,7 +10,7 @@ from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, Create, Update, action_of, with_context
 from kodoctl.plan.staleness import other_cluster
-from kodoctl.text.formatting import shortened, value_text
+from kodoctl.text.formatting import shorten_lines, value_text
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_actions import Action
@@ -38,7 +38,7 @@ def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
     lines = [*_changes(fresh, approved), *_owners(fresh, approved)]
     if lines:
         advice = "nothing was written: plan again in a pull request, and have that approved"
-        findings.append(error("K544", K544, "\n".join([*shortened(lines), advice])))
+        findings.append(error("K544", K544, "\n".join([*shorten_lines(lines), advice])))
     return tuple(findings)
 
 
@@ -64,7 +64,7 @@ def _changes(fresh: Plan, approved: Plan) -> Iterator[str]:
         if address not in touched:
             yield f"{address}: {action_of(change).value}"
             continue
-        if reviewed is None or _done(change) != _done(reviewed):
+        if reviewed is None or _effect_of(change) != _effect_of(reviewed):
             yield f"{address}: {_in_words(change)}; approved was {', '.join(touched[address])}"
             continue
         seen = {(danger.code, danger.severity) for danger in reviewed.about.dangers}
@@ -83,7 +83,7 @@ def _owners(fresh: Plan, approved: Plan) -> Iterator[str]:
             yield f"topology {owner.name} in {owner.namespace}{end}{instead}; the approved plan does not have that"
 
 
-def _done(change: Change) -> dict[str, Any]:
+def _effect_of(change: Change) -> dict[str, Any]:
     return {key: value for key, value in serialization.change_to_json(change).items() if key not in _ABOUT}
 
 

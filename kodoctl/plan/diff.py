@@ -29,7 +29,7 @@ from kodoctl.plan.ownership_decision import (
 )
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
-from kodoctl.text.formatting import many, shortened
+from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
     Address,
@@ -101,16 +101,16 @@ class _Diff:
         self._conflicts += foreign_ledgers(self._desired, self._live, take_over=self._allowances.take_over)
         for address, wanted in self._desired.objects.items():
             if self._includes(address):
-                self._declared(address, wanted, self._live.objects.get(address))
+                self._diff_declared(address, wanted, self._live.objects.get(address))
         self._conflicts += (_conflict(*names, objects) for names, objects in self._refused.items())
         for ledger in self._records.ours:
-            self._undeclared(ledger)
+            self._diff_undeclared(ledger)
         self._conflicts += self._field_diff.unsupported()
         return Difference(
             tuple(self._changes),
             tuple(self._conflicts),
             self._unchanged,
-            tuple(sorted(self._unmanaged())),
+            tuple(sorted(self._unmanaged_addresses())),
             self._records.elsewhere(),
             self._chosen,
         )
@@ -120,18 +120,18 @@ class _Diff:
 
     # --- declared objects
 
-    def _declared(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
+    def _diff_declared(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
         match wanted.resource:
             case GrantResource() as grant if found is not None:
                 self._grant(wanted, grant, found)
             case SchemaResource() | TenantResource() if found is not None:
-                self._unowned(wanted, found)
+                self._diff_unowned(wanted, found)
             case NamespaceResource(name=name, managed=None) if found and not self._records.namespace_keys(name):
                 self._unchanged += 1  # needed, and there: whose it is does not matter
             case _:
-                self._owned(address, wanted, found)
+                self._diff_owned(address, wanted, found)
 
-    def _owned(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
+    def _diff_owned(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
         """A declared object that belongs to one topology: first whose it is, then its fields."""
         formerly = self._desired.formerly(wanted.owner)
         live = claim(address, found, self._live, asking=wanted.owner) if found else None
@@ -172,7 +172,7 @@ class _Diff:
             remedy = Remedy("--adopt", address)
             self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where, remedy))
 
-    def _unowned(self, wanted: DesiredObject, found: LiveObject) -> None:
+    def _diff_unowned(self, wanted: DesiredObject, found: LiveObject) -> None:
         """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
         match wanted.resource, found.resource:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
@@ -194,7 +194,7 @@ class _Diff:
 
     # --- ours, and no longer declared
 
-    def _undeclared(self, ledger: Ledger) -> None:
+    def _diff_undeclared(self, ledger: Ledger) -> None:
         owner = self._records.lives_here(ledger)
         for address, holding in sorted(ledger.owned.items()):
             if address.startswith("namespace."):
@@ -249,7 +249,7 @@ class _Diff:
 
     # --- seen, and not ours
 
-    def _unmanaged(self) -> Iterator[Address]:
+    def _unmanaged_addresses(self) -> Iterator[Address]:
         touched = {change.address for change in self._changes}
         for address, found in self._live.objects.items():
             if address in self._desired.objects or address in touched or not self._includes(address):
@@ -271,7 +271,7 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
         f"{subject} to the topology {owner!r}: declare {them} in one file only; if {owner!r} was renamed to"
         f" {ours!r} write `formerly: {owner}`; --take-over takes {them}"
     )
-    listed = shortened([first, *others]) if others else []
+    listed = shorten_lines([first, *others]) if others else []
     return error(
         "K410", "another topology owns it", "\n".join([detail, *listed]), objects[0].where, Remedy("--take-over")
     )

@@ -111,7 +111,7 @@ def loads(text: str, file: str) -> FleetPlan:
     """A plan file's plans. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
     if not is_fleet(text):
         return alone(plan_file.loads(text, file))
-    return plan_file.parsed(plan_file.opened(text, file), file, _from_json)
+    return plan_file.parse_document(plan_file.open_document(text, file), file, _from_json)
 
 
 def _from_json(document: Json) -> FleetPlan:

@@ -32,7 +32,7 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
             owners.append(_owner(entry, going, whole=whole))
             changes += [_forget(entry.name, address, live) for address in sorted(going)]
     known = {change.address for change in changes}
-    findings = _unowned(wanted - known, names - {entry.name for entry in entries})
+    findings = _unowned_findings(wanted - known, names - {entry.name for entry in entries})
     return plan_without_files(live, tuple(changes), owners, findings=findings, allowances=Allowances(forget=wanted))
 
 
@@ -54,7 +54,7 @@ def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     return replace(with_entry(entry), digest="", grants=grants)
 
 
-def _unowned(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:
+def _unowned_findings(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:
     for address in sorted(addresses):
         yield error("K419", "nothing to forget", f"{address} is in no topology's ledger on this cluster")
     for name in sorted(names):

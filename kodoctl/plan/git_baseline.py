@@ -52,7 +52,7 @@ def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tupl
     return tuple(found)
 
 
-def unedited(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnostic]:
+def unedited_warning(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnostic]:
     """One warning for all that the edits since the revision do not make."""
     found = [change for change in changes if change.about.origin is not None and change.about.origin is not Origin.EDIT]
     if not found:

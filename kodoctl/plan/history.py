@@ -127,7 +127,7 @@ class _Open:
     results: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
 
 
-def read(entries: Iterable[Json]) -> History:
+def read_history(entries: Iterable[Json]) -> History:
     """Every apply in the journal's entries. Entries of several namespaces about the same apply are put
     together. The result keeps the order of the journal, which the lease makes the true one: the clocks of the
     users who applied may differ.
@@ -139,7 +139,7 @@ def read(entries: Iterable[Json]) -> History:
             _take(found, entry)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidNameError) as problem:
             foreign.append(f"entry {number} is none of kodoctl's, and is left out: {serialization.reason(problem)}")
-    return History(tuple(_applied(name, one) for name, one in found.items()), tuple(foreign))
+    return History(tuple(_build_applied(name, one) for name, one in found.items()), tuple(foreign))
 
 
 def _take(found: dict[str, _Open], entry: Json) -> None:
@@ -169,7 +169,7 @@ def _take(found: dict[str, _Open], entry: Json) -> None:
             pass  # of a later kodoctl
 
 
-def _applied(name: str, one: _Open) -> Applied:
+def _build_applied(name: str, one: _Open) -> Applied:
     begin, end = one.begin, one.end
     status = {key: one.results.get(key, ("unknown", "its end was never written down")) for key in one.changes}
     bad = {key: outcome for key, outcome in status.items() if outcome[0] != "done"}
@@ -195,7 +195,7 @@ def _applied(name: str, one: _Open) -> Applied:
     )
 
 
-def chosen(found: Iterable[Applied], name: str, namespace: str) -> Applied:
+def find_apply(found: Iterable[Applied], name: str, namespace: str) -> Applied:
     """The apply of this id, or beginning with it; `last` is the latest. `namespace`: for the error. Raises UsageError."""
     known = list(found)
     fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
@@ -217,10 +217,12 @@ def earlier_apply(found: Iterable[Applied], plan: Mapping[str, Any]) -> Applied 
     """The latest apply of this plan (its JSON), or of one that saw and meant the same;
     None where the journal knows none.
     """
-    return next((one for one in reversed(tuple(found)) if _bound(_document(one)) == _bound(plan)), None)
+    return next(
+        (one for one in reversed(tuple(found)) if _binding_values(_document(one)) == _binding_values(plan)), None
+    )
 
 
-def _bound(plan: Mapping[str, Any]) -> list[Any]:
+def _binding_values(plan: Mapping[str, Any]) -> list[Any]:
     return [plan.get(key) for key in _BOUND_TO]
 
 

@@ -68,7 +68,7 @@ class Desired:
         )
 
 
-def desired(
+def desired_inventory(
     expansions: Iterable[Expansion], environment: str | None, sources: Mapping[str, Source] | None = None
 ) -> Desired:
     """The desired inventory of all expansions together; a namespace that no file owns is needed bare."""

@@ -102,7 +102,7 @@ class OwnershipRecords:
         """Returns two sets of actions of a grant: those that our ledger entries gave, and those that other topologies
         gave.
         """
-        return _granted(self.ours, address), _granted(self._others, address)
+        return _granted_actions(self.ours, address), _granted_actions(self._others, address)
 
     def lives_here(self, ledger: Ledger) -> str | None:
         """Returns the present name of a ledger entry's topology, if the topology still lives in that namespace. None:
@@ -122,7 +122,7 @@ class OwnershipRecords:
         return {ledger.name: len(ledger.owned) for ledger in self._others}
 
 
-def _granted(ledgers: Iterable[Ledger], address: Address) -> frozenset[str]:
+def _granted_actions(ledgers: Iterable[Ledger], address: Address) -> frozenset[str]:
     return frozenset(action for ledger in ledgers for action in ledger.grants.get(address, ()))
 
 

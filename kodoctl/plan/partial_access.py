@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 K429: Final = "not all could be seen"
 
 
-def reduced(desired: Desired, live: Live) -> tuple[Desired, Live]:
+def drop_unseen(desired: Desired, live: Live) -> tuple[Desired, Live]:
     """Removes the parts that could not be read in the namespaces `live.unseen`, from both the declared and the
     live side. The markers of topics replace the ledgers there.
     """
@@ -35,7 +35,7 @@ def reduced(desired: Desired, live: Live) -> tuple[Desired, Live]:
         if isinstance(wanted.resource, NamespaceResource) and wanted.resource.name in bare
         else wanted
         for address, wanted in desired.objects.items()
-        if not _hidden(wanted, live.unseen)
+        if not _is_hidden(wanted, live.unseen)
     }
     found = {resource.address: LiveObject(resource) for resource in bare.values()}
     entries = {namespace: _by_markers(namespace, live, desired.environment) for namespace in live.unseen}
@@ -45,7 +45,7 @@ def reduced(desired: Desired, live: Live) -> tuple[Desired, Live]:
     )
 
 
-def _hidden(wanted: DesiredObject, unseen: frozenset[NamespaceName]) -> bool:
+def _is_hidden(wanted: DesiredObject, unseen: frozenset[NamespaceName]) -> bool:
     match wanted.resource:
         case TenantResource(name=tenant):
             return tenant in {namespace.tenant for namespace in unseen}

@@ -18,7 +18,7 @@ from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.danger.unmet_needs import unmet_needs
 from kodoctl.plan.diff import Allowances, Difference
-from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
+from kodoctl.plan.git_baseline import Baseline, unedited_warning, with_origins
 from kodoctl.plan.ledger_plan import (
     ABSENT,
     ConsumerChange,
@@ -123,7 +123,7 @@ def make_plan(  # the parts of a plan are what they are
             *renamed_in_part(owners, desired),
             *ledgers_fit(part, owners, live),
             *blast_radius(desired, live, changes, allowances.share),
-            *(unedited(changes, against) if against is not None else ()),
+            *(unedited_warning(changes, against) if against is not None else ()),
             *delayed_delivery_findings(part, live),
             *broker_config_findings(part, live, changes),
             *unmet_needs(live, changes),

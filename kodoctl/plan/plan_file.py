@@ -49,7 +49,7 @@ def to_json(plan: Plan) -> PlanDocument:
         "findings": [serialization.finding_values(finding) for finding in plan.findings],
     }
     in_order = {name: values[name] for name in PlanDocument.__annotations__ if name in values}
-    document: PlanDocument = serialization.written(PlanDocument, in_order)
+    document: PlanDocument = serialization.dump_values(PlanDocument, in_order)
     document["seal"] = serialization.digest(document)
     return document
 
@@ -67,10 +67,10 @@ def dumps(plan: Plan) -> str:
 
 def loads(text: str, file: str) -> Plan:
     """A plan file's plan. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
-    return parsed(opened(text, file), file, from_json)
+    return parse_document(open_document(text, file), file, from_json)
 
 
-def opened(text: str, file: str) -> Json:
+def open_document(text: str, file: str) -> Json:
     """A plan file's document, of this format, unbroken and written by this kodoctl. Raises as `loads` does."""
     try:
         document: Json = json.loads(text)
@@ -95,7 +95,7 @@ def opened(text: str, file: str) -> Json:
     return document
 
 
-def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
+def parse_document(document: Json, file: str, read: Callable[[Json], T]) -> T:
     """The result of `read` on a document. Raises InvalidFileError if `read` fails."""
     try:
         return read(document)

@@ -51,15 +51,15 @@ def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, 
         PolicyWrite("retention", *pair["retention"]),
         PolicyWrite("backlog_quota", *pair["backlog_quota"]),
     )
-    if _accepted(quota.before, retention.after, beneath, by_time=by_time):
+    if _is_accepted(quota.before, retention.after, beneath, by_time=by_time):
         return [*writes, retention, quota]
-    if _accepted(quota.after, retention.before, beneath, by_time=by_time):
+    if _is_accepted(quota.after, retention.before, beneath, by_time=by_time):
         return [*writes, quota, retention]
     none, back = PolicyWrite(quota.name, quota.before, _NO_QUOTA), PolicyWrite(quota.name, _NO_QUOTA, quota.after)
     return [*writes, none, retention, back]
 
 
-def _accepted(
+def _is_accepted(
     quota: PolicyValue | None,
     retention: PolicyValue | None,
     beneath: Mapping[str, PolicyValue | None],
@@ -119,13 +119,13 @@ def _limit(value: int | Unlimited | None) -> float:
 
 def _freer(change: PolicyChange, before: BacklogQuota, after: BacklogQuota) -> PolicyValue | None:
     """The quota that asks less of every retention, in both limits; where each asks less in one, none at all."""
-    pairs = list(zip(_asked(before), _asked(after), strict=True))
+    pairs = list(zip(_quota_limits(before), _quota_limits(after), strict=True))
     if all(new <= old for old, new in pairs):
         return change.after
     return change.before if all(old <= new for old, new in pairs) else _NO_QUOTA
 
 
-def _asked(quota: BacklogQuota) -> tuple[float, float]:
+def _quota_limits(quota: BacklogQuota) -> tuple[float, float]:
     """Size and time that a retention must exceed; 0 for an unlimited quota."""
     size, time = ((0.0 if limit in (None, UNLIMITED) else float(limit)) for limit in (quota.size, quota.time))
     return size, time

@@ -58,7 +58,7 @@ def rest_of(plan: Plan, live: Live) -> Plan:
             if plan.fingerprints.get(change.address) == fingerprint(change.address, live) and not _stands(change, live):
                 left.append(change)
             else:
-                left += _left(change, live)
+                left += _remaining_changes(change, live)
         except _ForeignError as problem:
             detail = f"{change.address}: {problem}; what is left cannot be continued: plan again"
             foreign.append(error("K533", "the cluster changed since the plan", detail))
@@ -85,7 +85,7 @@ def _holding(resource: Resource, owner: str, live: Live) -> OwnershipKind | None
     return entry.owned.get(resource.address) if entry else None
 
 
-def _left(change: Change, live: Live) -> Iterator[Change]:
+def _remaining_changes(change: Change, live: Live) -> Iterator[Change]:
     found = live.objects.get(change.address)
     match change:
         case Create(after=after):
@@ -102,7 +102,7 @@ def _left(change: Change, live: Live) -> Iterator[Change]:
             if not _stands(change, live):
                 yield replace(change, before=found.resource)
         case Forget(address=address):
-            if _listed(address, change.about.owner, live):
+            if _is_listed(address, change.about.owner, live):
                 yield replace(change, before=found.resource if found else None)
         case _:
             assert_never(change)
@@ -144,12 +144,12 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
 def _of_changed(change: Update, found: LiveObject | None) -> Iterator[Change]:
     if found is None:
         raise _ForeignError("it is gone")
-    left = tuple(field for field in change.fields if not _written(field, found.resource))
+    left = tuple(field for field in change.fields if not _is_written(field, found.resource))
     if left:
         yield replace(change, before=found.resource, fields=left)
 
 
-def _written(field: FieldUpdate, now: Resource) -> bool:
+def _is_written(field: FieldUpdate, now: Resource) -> bool:
     """True if a field has its new value. Raises _ForeignError for a value that is neither the old nor the new one."""
     before, there, after = _values(field, now)
     if there == after:
@@ -181,7 +181,7 @@ def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
 
 def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live: Live) -> Iterator[Change]:
     if found is None:
-        if _listed(change.address, change.about.owner, live):
+        if _is_listed(change.address, change.about.owner, live):
             yield Forget(change.address, None, change.about)
         return
     if without_gaps(found.resource) != before:
@@ -189,6 +189,6 @@ def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live
     yield Delete(found.resource, change.about)
 
 
-def _listed(address: Address, owner: str, live: Live) -> bool:
+def _is_listed(address: Address, owner: str, live: Live) -> bool:
     """True if a ledger of the owner still lists the address."""
     return any(entry.name == owner and address in entry.addresses for entry in live.entries)

@@ -59,7 +59,7 @@ def form(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def written(kind: Any, values: Any) -> Any:
+def dump_values(kind: Any, values: Any) -> Any:
     """The JSON form of values. Text that is no Unicode, such as a name of a broker's, stays as it is."""
     return form(kind).dump_python(values, warnings=False)
 
@@ -105,14 +105,14 @@ def field_from_json(document: Json) -> FieldUpdate:
 
 
 def _policy_change_from_json(policy: str, document: Json) -> PolicyChange:
-    def read(value: Any) -> Any:
+    def read_value(value: Any) -> Any:
         return None if value is None else from_json(policy, value)
 
     effective = [
-        Effective(read(document[key]["value"]), document[key]["from"]) if key in document else None
+        Effective(read_value(document[key]["value"]), document[key]["from"]) if key in document else None
         for key in ("effective_before", "effective_after")
     ]
-    return PolicyChange(policy, read(document["before"]), read(document["after"]), *effective)
+    return PolicyChange(policy, read_value(document["before"]), read_value(document["after"]), *effective)
 
 
 def finding_values(finding: Diagnostic) -> Json:
@@ -129,7 +129,7 @@ def finding_of(values: Json) -> Diagnostic:
 
 def diagnostic_to_json(finding: Diagnostic) -> FindingRow:
     """One finding."""
-    document: FindingRow = written(FindingRow, finding_values(finding))
+    document: FindingRow = dump_values(FindingRow, finding_values(finding))
     return document
 
 
@@ -183,7 +183,7 @@ def change_of(values: Json) -> Change:
 
 def change_to_json(change: Change) -> ChangeRow:
     """One change as JSON."""
-    document: ChangeRow = written(ChangeRow, change_values(change))
+    document: ChangeRow = dump_values(ChangeRow, change_values(change))
     return document
 
 

@@ -12,7 +12,7 @@ from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, 
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
-from kodoctl.text.formatting import many, shortened
+from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.resources import Address, SubscriptionResource, TenantResource, TopicResource
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
         alone = len(addresses) == 1
         subject = f"{addresses[0]} belongs" if alone else f"{many(len(addresses), 'object')} belong"
         detail = f"{subject} to {owner or 'nobody'}, of which this plan is not: plan again"
-        yield error("K410", "another topology owns it", "\n".join([detail, *shortened([] if alone else addresses)]))
+        yield error("K410", "another topology owns it", "\n".join([detail, *shorten_lines([] if alone else addresses)]))
 
 
 def _may_touch(change: Change, owner: str | None) -> bool:
@@ -103,7 +103,7 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
     """
     findings = []
     if objects := list(stale_objects(plan, live)):
-        lines = shortened([f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects])
+        lines = shorten_lines([f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects])
         detail = "\n".join([*lines, "nothing was written: plan again"])
         findings.append(error("K533", "the cluster changed since the plan", detail))
     now = ledger_fingerprints(plan.owners, plan.changes, live)

@@ -78,18 +78,18 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     pattern that matches nothing, and if nothing is left; ClusterError (K580) if the part needs a topic that cannot be
     read.
     """
-    known = _known(desired, live)
+    known = _known_addresses(desired, live)
     _must_fit(selection, known)
     needs = _Needs(desired, live, known)
     excluded = {address for address in known if selection.excluded(address)}
-    dependents = _reached(excluded, needs.backwards)
+    dependents = _reachable_from(excluded, needs.backwards)
     targeted = {address for address in known if selection.targeted(address)}
     named = targeted - excluded - dependents.keys()
     if not named:
         raise UsageError(
             error("K426", "object not found in the plan", "what --target names, --exclude leaves out again")
         )
-    along = _reached(named, needs.forwards)
+    along = _reachable_from(named, needs.forwards)
     addresses = frozenset(named | along.keys())
     _must_be_known(addresses, live)
     left_out: dict[str, int] = {}
@@ -101,7 +101,7 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     return TargetedObjects(addresses, known, portion)
 
 
-def _known(desired: Desired, live: Live) -> frozenset[Address]:
+def _known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
     """Everything a plan of these files could be about."""
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     return frozenset(desired.objects).union(*entries)
@@ -142,7 +142,7 @@ def _nearest(pattern: str, known: frozenset[Address]) -> str:
     return "nothing has this address; `kodoctl expand` lists what the files declare, and * stands for any text"
 
 
-def _reached(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ...]]) -> dict[Address, Address]:
+def _reachable_from(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ...]]) -> dict[Address, Address]:
     """Address that is reached from some addresses -> the address before it; without the first ones."""
     visited = set(start)
     found: dict[Address, Address] = {}

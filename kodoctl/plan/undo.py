@@ -175,7 +175,7 @@ def _unchange(way: _Backwards, change: Update) -> None:
     if found is None:
         way.since(change.address, "it is gone")
         return
-    moved = [one.label for one in fields if not _unmoved(found.resource, one)]
+    moved = [one.label for one in fields if not _is_unchanged(found.resource, one)]
     if moved:
         way.since(change.address, f"{', '.join(moved)} changed again after that")
         return
@@ -192,7 +192,7 @@ def _back(one: FieldUpdate) -> FieldUpdate:
     return FieldChange(one.name, one.after, one.before)
 
 
-def _unmoved(resource: Resource, one: FieldUpdate) -> bool:
+def _is_unchanged(resource: Resource, one: FieldUpdate) -> bool:
     """True if a field is still as the apply left it."""
     if isinstance(one, PolicyChange):
         assert isinstance(resource, TopicResource | NamespaceResource)

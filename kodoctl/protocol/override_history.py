@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kodoctl.protocol.overrides import FORMAT, InvalidOverridesError, Override, parse, printed, until_text
+from kodoctl.protocol.overrides import FORMAT, InvalidOverridesError, Override, overrides_text, parse, until_text
 from kodoctl.text.formatting import time_text
 
 MAX_CHANGES: Final = 20
@@ -64,6 +64,6 @@ def _change(row: object, order: Override) -> OverrideChange:
 def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
     """The value of the property that holds the history: the last `MAX_CHANGES` changes."""
     kept = [*known, *more][-MAX_CHANGES:]
-    orders = json.loads(printed(change.order for change in kept))["orders"]
+    orders = json.loads(overrides_text(change.order for change in kept))["orders"]
     rows = [[change.at, change.who, change.back] for change in kept]
     return json.dumps({"format": FORMAT, "changes": rows, "orders": orders}, separators=(",", ":"), sort_keys=True)

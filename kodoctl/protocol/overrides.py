@@ -103,7 +103,7 @@ def parse(text: str) -> tuple[Override, ...]:
     return orders
 
 
-def printed(orders: Iterable[Override]) -> str:
+def overrides_text(orders: Iterable[Override]) -> str:
     """The value of the property that holds these orders."""
     unsaid = {field.name: field.default for field in fields(Override)}
     kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]

@@ -64,12 +64,12 @@ class Signer:
         return _FORM + urlsafe_b64encode(mac.digest()).decode().rstrip("=")
 
 
-def unmarked(properties: Mapping[str, str]) -> bool:
+def is_unmarked(properties: Mapping[str, str]) -> bool:
     """True if a message carries no property of the platform that could be believed."""
     return not any(map(_claims, properties))
 
 
-def stripped(properties: Mapping[str, str]) -> dict[str, str]:
+def strip_platform_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties without those of the platform that a reader could believe."""
     return {name: value for name, value in properties.items() if not _claims(name)}
 

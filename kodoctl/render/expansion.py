@@ -205,12 +205,14 @@ def table(document: Json, width: int = WIDTH) -> str:
     """One row a topic; with explanations, one row a value."""
     topics = [entry for entry in document["resources"].values() if entry["kind"] == "topic"]
     several = len({entry["namespace"] for entry in topics}) > 1
-    rows = [_explained(document), _listed(document, several=several)][not any("explain" in entry for entry in topics)]
+    rows = [_policy_rows(document), _topic_rows(document, several=several)][
+        not any("explain" in entry for entry in topics)
+    ]
     del width  # cells are never cut: a cut name is no name
     return "\n".join([*_columns(rows), "", totals(document)])
 
 
-def _listed(document: Json, *, several: bool) -> list[tuple[str, ...]]:
+def _topic_rows(document: Json, *, several: bool) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("TOPIC", "LEVEL", "STATE", "PARTITIONS", "SUBSCRIPTIONS")]
     resources = list(document["resources"].values())
     for topic in _topics(document, resources):
@@ -221,7 +223,7 @@ def _listed(document: Json, *, several: bool) -> list[tuple[str, ...]]:
     return rows
 
 
-def _explained(document: Json) -> list[tuple[str, ...]]:
+def _policy_rows(document: Json) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("RESOURCE", "POLICY", "VALUE", "FROM")]
     for entry in document["resources"].values():
         for path, source in entry.get("explain", {}).items():

@@ -43,12 +43,12 @@ def fleet_lines(document: FleetDocument, targets: Mapping[str, str]) -> Iterator
     yield Line(_head(document), "bold")
     yield Line()
     for plans in _groups(document):
-        yield Line(f"--- {_named(plans)}", "bold cyan")
+        yield Line(f"--- {_context_names(plans)}", "bold cyan")
         for context, plan in plans.items():
             yield Line(words.cluster_line(plan, targets[context]), "bold")
         yield from body_lines(_common(plans))
         yield Line()
-    for member in _unreached(document):
+    for member in _unreached_clusters(document):
         yield Line(f"--- {one_line(member['context'])}: not planned", "bold red")
         for problem in member["problems"]:
             yield from finding_lines(problem)
@@ -58,14 +58,16 @@ def fleet_lines(document: FleetDocument, targets: Mapping[str, str]) -> Iterator
 
 
 def _head(document: FleetDocument) -> str:
-    return f"One plan over {many(len(document['clusters']), 'cluster')}: {_named(_contexts(document['clusters']))}"
+    return (
+        f"One plan over {many(len(document['clusters']), 'cluster')}: {_context_names(_contexts(document['clusters']))}"
+    )
 
 
 def _contexts(members: Iterable[FleetMember]) -> list[str]:
     return [member["context"] for member in members]
 
 
-def _named(contexts: Iterable[str]) -> str:
+def _context_names(contexts: Iterable[str]) -> str:
     return ", ".join(map(one_line, contexts))
 
 
@@ -88,7 +90,7 @@ def _key(plan: PlanDocument) -> str:
     return json.dumps([{**plan, "changes": changes}[name] for name in _SAME], sort_keys=True)
 
 
-def _unreached(document: FleetDocument) -> list[FleetMember]:
+def _unreached_clusters(document: FleetDocument) -> list[FleetMember]:
     return [member for member in document["clusters"] if member["plan"] is None]
 
 
@@ -129,7 +131,7 @@ def _verdict(document: FleetDocument) -> Iterator[Line]:
         yield Line(f"{lead}{summary(member)}", "bold", len(lead) + 2)
     if document["refused"]:
         yield Line("Refused in one cluster is refused in all: nothing can be applied.", "bold red")
-    elif _unreached(document):
+    elif _unreached_clusters(document):
         yield Line(_without(document), "bold yellow")
 
 
@@ -141,7 +143,7 @@ def summary(member: FleetMember) -> str:
 
 
 def _without(document: FleetDocument) -> str:
-    lead = f"Without {_named(_contexts(_unreached(document)))}: the others can be applied"
+    lead = f"Without {_context_names(_contexts(_unreached_clusters(document)))}: the others can be applied"
     exception = ", but for their deletes, which wait for all" if document["deletes"] else ""
     return f"{lead}{exception}. Plan again once it answers, or leave its --context out."
 
@@ -153,20 +155,20 @@ def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
     parts = [f"## {markdown(_head(document))}", "\n".join(rows), *_markdown_rest(document)]
     room = LIMIT - sum(len(part.encode()) + 2 for part in parts) - 200 * len(document["clusters"])
     for plans in groups:
-        parts.append(f"## {markdown(_named(plans))}")
-        parts.append(plan_markdown(_common(plans), _joined(plans, targets), limit=room // len(groups)))
+        parts.append(f"## {markdown(_context_names(plans))}")
+        parts.append(plan_markdown(_common(plans), _target_names(plans, targets), limit=room // len(groups)))
     return "\n\n".join(parts)
 
 
-def _joined(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
+def _target_names(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
     return "; ".join(targets[context] for context in contexts)
 
 
 def _markdown_rest(document: FleetDocument) -> Iterator[str]:
-    for member in _unreached(document):
+    for member in _unreached_clusters(document):
         problems = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
         yield f"**{markdown(member['context'])} not planned**: {markdown(problems)}"
-    if _unreached(document) and not document["refused"]:
+    if _unreached_clusters(document) and not document["refused"]:
         yield markdown(_without(document))
     found = document["differences"]
     if found:
@@ -193,7 +195,7 @@ def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
         title=_head(document),
         refused=document["refused"],
         rows=[(one_line(member["context"]), summary(member)) for member in document["clusters"]],
-        verdict=refused or (_without(document) if _unreached(document) else ""),
+        verdict=refused or (_without(document) if _unreached_clusters(document) else ""),
         order=ORDER if document["deletes"] else "",
         differences=[
             (
@@ -205,7 +207,7 @@ def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
         counts=counts,
         unreached=[
             (one_line(member["context"]), [page_finding(problem) for problem in member["problems"]])
-            for member in _unreached(document)
+            for member in _unreached_clusters(document)
         ],
         groups=[_page_group(plans, targets, f"plan-{number}-") for number, plans in enumerate(groups, 1)],
         version=document["kodoctl_version"],
@@ -215,11 +217,11 @@ def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
 
 def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str], anchor: str) -> dict[str, Any]:
     clusters = [words.cluster_line(plan, targets[context]) for context, plan in plans.items()]
-    return {"name": _named(plans), "clusters": clusters, "plan": plan_parts(_common(plans), "", anchor=anchor)}
+    return {"name": _context_names(plans), "clusters": clusters, "plan": plan_parts(_common(plans), "", anchor=anchor)}
 
 
 def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
     """The annotations of each group of clusters, followed by the summary of each cluster."""
-    groups = [plan_github(_common(plans), _joined(plans, targets)) for plans in _groups(document)]
+    groups = [plan_github(_common(plans), _target_names(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
     return "\n".join([*groups, *rows])

@@ -70,26 +70,26 @@ def mermaid(graph: Graph[GraphNode]) -> str:
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["flowchart LR"]
     for number, (ground, levels) in enumerate(groups(graph)):
-        lines.append(f'  subgraph g{number}["{_quoted(ground)}"]')
+        lines.append(f'  subgraph g{number}["{_escape_mermaid(ground)}"]')
         for level, lanes in levels.items():
             inside = "    "
             if level:
                 lines.append(f'    subgraph g{number}_{level}["{level}"]')
                 inside = "      "
-            lines += [f'{inside}{ids[lane]}["{_quoted(_name(lane))}"]:::{lane.state.value}' for lane in lanes]
+            lines += [f'{inside}{ids[lane]}["{_escape_mermaid(_name(lane))}"]:::{lane.state.value}' for lane in lanes]
             lines += ["    end"] if level else []
         lines.append("  end")
     for source, target, moves in arrows(graph):
         arrow = "-." if moves[0].reason is MoveReason.RECALL else "--"
         head = ".->" if arrow == "-." else "-->"
-        label = "<br/>".join(_quoted(move.label) for move in moves)
+        label = "<br/>".join(_escape_mermaid(move.label) for move in moves)
         lines.append(f'  {ids[source]} {arrow} "{label}" {head} {ids[target]}')
     for state, (fill, line) in FILLS.items():
         lines.append(f"  classDef {state.value} fill:{fill},stroke:{line},color:#1b1b1b")
     return "\n".join(lines)
 
 
-def _quoted(text: str) -> str:
+def _escape_mermaid(text: str) -> str:
     return printable(text).replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
 
 
@@ -102,7 +102,7 @@ def dot(graph: Graph[GraphNode]) -> str:
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["digraph topology {", *_DOT_DEFAULTS]
     for number, (ground, levels) in enumerate(groups(graph)):
-        lines += [f"  subgraph cluster_{number} {{", f'    label="{_escaped(ground)}"; {_DOT_GROUND}']
+        lines += [f"  subgraph cluster_{number} {{", f'    label="{_escape_dot(ground)}"; {_DOT_GROUND}']
         for level, lanes in levels.items():
             if level:
                 lines += [f"    subgraph cluster_{number}_{level} {{", f'      label="{level}"; {_DOT_LEVEL}']
@@ -111,7 +111,7 @@ def dot(graph: Graph[GraphNode]) -> str:
         lines.append("  }")
     for source, target, moves in arrows(graph):
         colour = ARROW_COLOURS[moves[0].reason]
-        label = "\\n".join(_escaped(line) for move in moves for line in textwrap.wrap(move.label, _LABEL_WIDTH))
+        label = "\\n".join(_escape_dot(line) for move in moves for line in textwrap.wrap(move.label, _LABEL_WIDTH))
         ends, style = (source, target), ""
         if moves[0].reason is MoveReason.RECALL:  # drawn from the other end: dead letters stand behind all else
             ends, style = (target, source), ", dir=back, style=dashed"
@@ -123,9 +123,9 @@ def dot(graph: Graph[GraphNode]) -> str:
 def _dot_node(lane: GraphNode) -> str:
     fill, line = FILLS[lane.state]
     style = ', style="filled,rounded,dashed"' if lane.draining or not lane.declared else ""
-    return f'[label="{_escaped(_name(lane))}", fillcolor="{fill}", color="{line}"{style}]'
+    return f'[label="{_escape_dot(_name(lane))}", fillcolor="{fill}", color="{line}"{style}]'
 
 
-def _escaped(text: str) -> str:
+def _escape_dot(text: str) -> str:
     """Text for a quoted DOT string, shown as it is: it ends no string and holds no escape, entity or control character."""
     return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.text.formatting import shortened
+from kodoctl.text.formatting import shorten_lines
 
 if TYPE_CHECKING:
     from kodoctl.plan.change_document import ChangeRow, FindingRow
@@ -29,7 +29,7 @@ def loses(change: ChangeRow) -> bool:
     return any(danger["severity"] == "error" or danger["code"] in _LOSSES for danger in change["dangers"])
 
 
-def gathered(document: PlanDocument) -> PlanDocument:
+def gather_warnings(document: PlanDocument) -> PlanDocument:
     """The plan with each warning that several changes have alike moved from them to the findings."""
     shared: dict[tuple[str, str, str], list[ChangeRow]] = {}
     for change, danger in _warnings(document):
@@ -39,7 +39,7 @@ def gathered(document: PlanDocument) -> PlanDocument:
         words.with_dangers(change, [one for one in change["dangers"] if _cause(change, one) not in shared])
         for change in document["changes"]
     ]
-    return {**document, "changes": changes, "findings": [*document["findings"], *map(_gathered, shared.items())]}
+    return {**document, "changes": changes, "findings": [*document["findings"], *map(_shared_finding, shared.items())]}
 
 
 def _warnings(document: PlanDocument) -> Iterator[tuple[ChangeRow, FindingRow]]:
@@ -56,9 +56,9 @@ def _cause(change: ChangeRow, danger: FindingRow) -> tuple[str, str, str]:
     return danger["code"], danger["summary"], detail.replace(topic, "this topic") if topic else detail
 
 
-def _gathered(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> FindingRow:
+def _shared_finding(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> FindingRow:
     (code, summary, detail), changes = shared
-    lines = [detail, *shortened([change["address"] for change in changes])]
+    lines = [detail, *shorten_lines([change["address"] for change in changes])]
     where = next((change["where"] for change in changes if change["where"]), None)
     return {"severity": "warning", "code": code, "summary": summary, "detail": "\n".join(lines), "where": where}
 
@@ -85,7 +85,7 @@ def _key(group: _Group, number: int) -> str:
     """Equal for groups that read the same; the number of a group that is to stand alone."""
     if any(_stands_alone(change) for change in group):
         return str(number)
-    return json.dumps([_shown(change) for change in group], sort_keys=True, default=str)
+    return json.dumps([_visible_parts(change) for change in group], sort_keys=True, default=str)
 
 
 def _stands_alone(change: ChangeRow) -> bool:
@@ -93,7 +93,7 @@ def _stands_alone(change: ChangeRow) -> bool:
     return bool(change["dangers"]) or not words.topic_of(change["address"]) or (change["action"] == "delete" and holds)
 
 
-def _shown(change: ChangeRow) -> list[Any]:
+def _visible_parts(change: ChangeRow) -> list[Any]:
     """Everything that a view shows of a change, without its topic and its place in the file."""
     topic = words.topic_of(change["address"])
     created = words.created_text(change["after"]) if change["action"] == "create" else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
 from kodoctl.render.github_annotations import annotation
-from kodoctl.render.plan_folding import gathered
+from kodoctl.render.plan_folding import gather_warnings
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SEVEREST: Final = ("error", "warning", "note")  # forges show the first ten of 
 
 def plan_github(document: PlanDocument, target: str) -> str:
     """One command a danger or finding, the severest first; then the cluster and the summary, which are in the log."""
-    found = sorted(_annotations(gathered(document)), key=lambda item: _SEVEREST.index(item[0]))
+    found = sorted(_annotations(gather_warnings(document)), key=lambda item: _SEVEREST.index(item[0]))
     verdict = "refused: settle the errors, or allow what is meant. " if document["refused"] else ""
     return "\n".join(
         [

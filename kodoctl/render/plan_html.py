@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kodoctl.render import plan_words as words
 from kodoctl.render.html_page import page
-from kodoctl.render.plan_folding import alike, gathered, loses, names_of
-from kodoctl.render.plan_text import grouped
+from kodoctl.render.plan_folding import alike, gather_warnings, loses, names_of
+from kodoctl.render.plan_text import group_changes
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def plan_html(document: PlanDocument, target: str) -> str:
 
 def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") -> Json:
     """Contents of a page about one plan; `anchor` begins the names of its places, where a page has several plans."""
-    document = gathered(document)
+    document = gather_warnings(document)
     number = count(1)
     sections = [
-        (one_line(title), [_bundle(members, f"{anchor}{next(number)}") for members in alike(grouped(changes))])
+        (one_line(title), [_bundle(members, f"{anchor}{next(number)}") for members in alike(group_changes(changes))])
         for title, changes in words.by_origin(document)
     ]
     return {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.plan_folding import gathered
+from kodoctl.render.plan_folding import gather_warnings
 from kodoctl.text.escaping import code, markdown, one_line
 from kodoctl.text.formatting import many
 
@@ -26,7 +26,7 @@ def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) ->
     """The plan as Markdown: head, destructive changes, findings, then details folded by namespace. As much as
     fits is shown, and the number of omitted parts.
     """
-    document = gathered(document)
+    document = gather_warnings(document)
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
     _destructive(page, document)
@@ -210,7 +210,7 @@ def _by_namespace(changes: list[ChangeRow]) -> list[tuple[str, list[ChangeRow]]]
 
 
 def _diff_rows(changes: list[ChangeRow]) -> list[str]:
-    return [_fenced(line) for change in changes for line in _diff(change)]
+    return [_fenced_line(line) for change in changes for line in _diff(change)]
 
 
 def _diff(change: ChangeRow) -> Iterator[str]:
@@ -223,6 +223,6 @@ def _diff(change: ChangeRow) -> Iterator[str]:
         yield f"{mark}     {words.field_name(field['name'])}: {words.field_text(field)}{drift}"
 
 
-def _fenced(text: str) -> str:
+def _fenced_line(text: str) -> str:
     """One line that cannot end the fence."""
     return one_line(text, _DETAIL).replace("```", "'''")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.plan_folding import alike, gathered, loses, names_of
+from kodoctl.render.plan_folding import alike, gather_warnings, loses, names_of
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import MAX_LISTED, many
 from kodoctl.text.line import Line
@@ -27,20 +27,20 @@ def plan_lines(document: PlanDocument, target: str) -> Iterator[Line]:
 
 def body_lines(document: PlanDocument) -> Iterator[Line]:
     """All below the line that says which cluster."""
-    document = gathered(document)
+    document = gather_warnings(document)
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
     yield Line()
     for title, changes in words.by_origin(document):
         if title:
             yield Line(title, "bold")
-        for first, *others in alike(grouped(changes)):
+        for first, *others in alike(group_changes(changes)):
             yield from _group(first)
             yield from also_lines(others)
         yield Line()
     yield from _part(document)
     yield from _consumers(document)
-    yield from _unmanaged(document)
+    yield from _unmanaged_lines(document)
     if elsewhere := words.elsewhere_line(document):
         yield Line(elsewhere, "dim")
         yield Line()
@@ -49,7 +49,7 @@ def body_lines(document: PlanDocument) -> Iterator[Line]:
     yield from _verdict(document)
 
 
-def grouped(changes: list[ChangeRow]) -> list[list[ChangeRow]]:
+def group_changes(changes: list[ChangeRow]) -> list[list[ChangeRow]]:
     """Groups changes by topic: a topic with its objects is one group, and every other object a group of its
     own. Groups with data at risk come first, then those with warnings.
     """
@@ -170,7 +170,7 @@ def _consumers(document: PlanDocument) -> Iterator[Line]:
     yield Line()
 
 
-def _unmanaged(document: PlanDocument) -> Iterator[Line]:
+def _unmanaged_lines(document: PlanDocument) -> Iterator[Line]:
     names = document["unmanaged"]
     if not names:
         return

@@ -38,7 +38,7 @@ def _of_present(read: Callable[[LaneStatus], float]) -> Callable[[LaneStatus, in
     return lambda lane, _now: read(lane) if lane.there else None
 
 
-def _unacknowledged(lane: LaneStatus, _now: int) -> float | None:
+def _unacknowledged_count(lane: LaneStatus, _now: int) -> float | None:
     """The broker loses count of it where consumers die (kodo_consumer.adapters.pulsar.cluster_admin)."""
     return lane.unacknowledged if lane.there and lane.unacknowledged >= 0 else None
 
@@ -58,7 +58,7 @@ LANE_METRICS: Final = (
                  _age),
     StatusMetric("kodo_lane_delayed_messages", "Messages of a lane that are not due yet, as far as consumers are connected.",
                  _of_present(lambda lane: lane.delayed)),
-    StatusMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have.", _unacknowledged),
+    StatusMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have.", _unacknowledged_count),
     StatusMetric("kodo_lane_consumers", "Consumers connected to a lane.", _of_present(lambda lane: lane.consumers)),
 )  # fmt: skip
 FAILURES: Final = StatusMetric(

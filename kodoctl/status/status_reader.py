@@ -31,7 +31,7 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> T
         answers = pool.map(lambda name: read_stats(admin, name, getEarliestTimeInBacklog="true"), names)
         stats = dict(zip(names, answers, strict=True))
         rows = [row for topic in expansion.topics for row in _lanes(expansion, topic, stats[topic.name])]
-        lanes = list(pool.map(lambda row: _counted(admin, *row, exact=exact), rows))
+        lanes = list(pool.map(lambda row: _add_counts(admin, *row, exact=exact), rows))
         others = tuple(_others(admin, expansion, stats))
     return TopologyStatus(
         expansion.name,
@@ -54,7 +54,7 @@ def read_lanes(
         try:
             if not over():
                 stats = read_stats(admin, topic.name, getEarliestTimeInBacklog="true")
-                return [_counted(admin, *row, exact=False) for row in _lanes(expansion, topic, stats)]
+                return [_add_counts(admin, *row, exact=False) for row in _lanes(expansion, topic, stats)]
         except KodoctlError as problem:
             reason = problem.diagnostics[0].detail or problem.diagnostics[0].summary
         return UnreadTopic(str(expansion.namespace), topic.ground, topic.name.local, reason)
@@ -70,7 +70,7 @@ _Row = tuple[LaneStatus, FamilyTopic, str, Stats]
 
 
 def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
-    """The lanes of a topic, without their backlogs: `_counted` adds these."""
+    """The lanes of a topic, without their backlogs: `_add_counts` adds these."""
     for reader, label in _readers(expansion, topic):
         partitions = [
             sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
@@ -113,7 +113,7 @@ def _readers(expansion: Expansion, topic: FamilyTopic) -> Iterable[tuple[str, st
             return [(topic.subscription or "", topic.subscription or "")]
 
 
-def _counted(
+def _add_counts(
     admin: Admin, lane: LaneStatus, topic: FamilyTopic, reader: str, stats: Stats, *, exact: bool
 ) -> LaneStatus:
     if not lane.there:

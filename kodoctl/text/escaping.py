@@ -21,10 +21,10 @@ def printable(text: str) -> str:
     too.
     """
     shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
-    return _COMMAND.sub(_disarmed, shown) if "::" in shown or "##[" in shown else shown
+    return _COMMAND.sub(_disarm, shown) if "::" in shown or "##[" in shown else shown
 
 
-def _disarmed(found: re.Match[str]) -> str:
+def _disarm(found: re.Match[str]) -> str:
     return "\\x3a:" if found[0] == "::" else "#\\x23"
 
 
@@ -39,7 +39,11 @@ def one_line(value: object, limit: int = MAX_SHOWN) -> str:
 
 
 def markdown(value: object, limit: int = MAX_SHOWN) -> str:
-    """A value as plain text in Markdown; it mentions nobody."""
+    """Returns a value as text on one line that stands as it is within a line of Markdown and mentions nobody.
+
+    Longer values are cut to `limit` characters, counted before escaping: the result may be longer. An invisible
+    U+200B stands behind each `@`. Marks that only count at the start of a line, such as `- ` or `1.`, are not escaped.
+    """
     return _MARKDOWN.sub(r"\\\1", one_line(value, limit)).replace("@", "@\u200b")
 
 

@@ -64,7 +64,7 @@ def lane_text(level: str | None, state: str | None) -> str:
     return " ".join(part for part in (level, state) if part) or "not in the file"
 
 
-def shortened(lines: Sequence[str]) -> list[str]:
+def shorten_lines(lines: Sequence[str]) -> list[str]:
     """The first MAX_LISTED lines, and the number of the others."""
     rest = len(lines) - MAX_LISTED
     return [*lines[:MAX_LISTED], *([f"and {rest} more"] if rest > 0 else [])]

@@ -41,7 +41,7 @@ def _pieces(text: str, room: int) -> Iterator[str]:
     for word, after in zip(words, [*words[1:], ""], strict=True):
         piece.append(word)
         joined = " ".join(piece)
-        if _closed(joined) and not after.startswith("{"):
+        if _is_closed(joined) and not after.startswith("{"):
             yield from _fitting(piece, room)
             piece = []
     yield from piece
@@ -56,5 +56,5 @@ def _fitting(piece: list[str], room: int) -> list[str]:
     return piece
 
 
-def _closed(text: str) -> bool:
+def _is_closed(text: str) -> bool:
     return text.count("{") <= text.count("}") and text.count("`") % 2 == 0

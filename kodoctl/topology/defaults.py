@@ -70,16 +70,16 @@ def active_levels(ground: GroundTopic) -> tuple[Level, ...]:
             named = (Level.L1, Level.L2)
         case levels:
             named = levels
-    return _ordered((*named, Level.B1) if ground.backup else named)
+    return _sort_levels((*named, Level.B1) if ground.backup else named)
 
 
 def read_levels(ground: GroundTopic) -> tuple[Level, ...]:
     """Levels that exist: active ones and those on their way out, highest first."""
-    return _ordered((*active_levels(ground), *ground.draining))
+    return _sort_levels((*active_levels(ground), *ground.draining))
 
 
 @lru_cache(maxsize=1024)
-def _ordered(levels: tuple[Level, ...]) -> tuple[Level, ...]:
+def _sort_levels(levels: tuple[Level, ...]) -> tuple[Level, ...]:
     return tuple(level for level in Level if level in levels)
 
 

@@ -158,7 +158,7 @@ def _family(
     on_states = (base_on_states, policy_layer(ground.state_policies, "topics", name, "state_policies"))
     parts = defaults.partitions(spec, ground)
     levels = defaults.read_levels(ground)
-    group.start(None, parts, (_unacked(*defaults.unacked_budget(ground.subscriptions.values())), *common))
+    group.start(None, parts, (_unacked_limits(*defaults.unacked_budget(ground.subscriptions.values())), *common))
     for level in levels:
         yield group.topic(ready_name(name, level), level, State.READY)
     for sub, subscription in ground.subscriptions.items():
@@ -194,7 +194,7 @@ class _TopicGroup:
 
 
 @cache
-def _unacked(consumer: int, together: int) -> Layer:
+def _unacked_limits(consumer: int, together: int) -> Layer:
     """Unacknowledged limits that the look-ahead needs, where the broker's defaults are too small."""
     values: dict[str, PolicyValue] = {}
     if consumer > defaults.BROKER_UNACKED_PER_CONSUMER:
@@ -209,7 +209,7 @@ def derived_state(consumer: int, together: int) -> Layer:
     """Derived policies of waiting topics. They take messages of any schema version. Recalls and releases send
     to them exactly once by deduplication: without it nobody could release waiting messages in an emergency.
     """
-    unacked = _unacked(consumer, together)
+    unacked = _unacked_limits(consumer, together)
     values = {**unacked.values, "schema_validation": False, "deduplication": True}
     why = {
         **unacked.why,

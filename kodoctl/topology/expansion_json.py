@@ -90,13 +90,13 @@ def _explain(
     """`policy` or `policy.member` -> {file, line, column} or {derived: why}."""
     found: dict[str, Json] = {}
     if topic is not None:
-        found["partitions"] = _given(expansion, expansion.partitions_path(topic), "the default")
+        found["partitions"] = _origin_json(expansion, expansion.partitions_path(topic), "the default")
     for name in sorted(resource.policies):
         for member in _members(resource.policies[name]):
             shown = f"{name}.{member}" if member else name
             if topic is None:
                 path = ("namespace_policies", name, *filter(None, [member]))
-                found[shown] = _given(expansion, path, f"the default within {name}")
+                found[shown] = _origin_json(expansion, path, f"the default within {name}")
             else:
                 found[shown] = _origin(expansion, topic, name, member)
     return found
@@ -117,7 +117,7 @@ def _origin(expansion: Expansion, topic: FamilyTopic, name: str, member: str) ->
     return _place(expansion.topology.where(*path))
 
 
-def _given(expansion: Expansion, path: tuple[str, ...], default: str) -> Json:
+def _origin_json(expansion: Expansion, path: tuple[str, ...], default: str) -> Json:
     topology = expansion.topology
     return _place(topology.where(*path)) if topology.says(*path) else {"derived": default}
 

@@ -97,7 +97,7 @@ def _moves(
         family = _Family(spec, name, subscription, lanes)
         if Level.L1 in family.levels:  # or the file is wrong, and lint says so
             yield from family.moves()
-            yield from _produced(expansion, family, declared)
+            yield from _produced_edges(expansion, family, declared)
 
 
 def _lanes(expansion: Expansion) -> Iterator[GraphNode]:
@@ -226,7 +226,7 @@ class _Family:
             yield from self.move(self.dead, self.lanes[Level.L1, State.READY], MoveReason.RECALL, "recall --to L1")
 
 
-def _produced(expansion: Expansion, family: _Family, lanes: Mapping[TopicName, GraphNode]) -> Iterator[Edge]:
+def _produced_edges(expansion: Expansion, family: _Family, lanes: Mapping[TopicName, GraphNode]) -> Iterator[Edge]:
     for text in family.subscription.produces:
         name = produced_topic(expansion.namespace, text)
         target = lanes.get(name) or GraphNode(name, name.local, None, State.READY, declared=False)

@@ -73,7 +73,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _named(value: Any) -> TopicName | NamespaceName:
+def _parse_target(value: Any) -> TopicName | NamespaceName:
     return TopicName.parse(value) if "://" in _text(value) else NamespaceName.parse(value)
 
 
@@ -92,7 +92,7 @@ def _to_sorted(values: Iterable[str]) -> list[str]:
 _AS_TEXT = PlainSerializer(_to_text, return_type=str)  # pydantic reads a signature; that of a builtin takes 1 ms
 NamespaceText = Annotated[NamespaceName, PlainValidator(lambda value: NamespaceName.parse(_text(value))), _AS_TEXT]
 TopicText = Annotated[TopicName, PlainValidator(lambda value: TopicName.parse(_text(value))), _AS_TEXT]
-TargetText = Annotated[TopicName | NamespaceName, PlainValidator(_named), _AS_TEXT]
+TargetText = Annotated[TopicName | NamespaceName, PlainValidator(_parse_target), _AS_TEXT]
 TextSet = Annotated[frozenset[str], PlainSerializer(_to_sorted, return_type=list[str])]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 DigestOrNone = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]

@@ -52,7 +52,7 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
             problems.append(error("K016", "cannot read file", _why_missing(text, path), Where(text)))
     if problems:
         raise UsageError(*problems)
-    return [_read(path) for path in found.values()]
+    return [_read_file(path) for path in found.values()]
 
 
 def _why_missing(text: str, path: FilePath) -> str:
@@ -74,7 +74,7 @@ def is_topology_file(name: str) -> bool:
 
 
 def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
-    """Yields the topology files of a folder, including files that are not regular: `_read` reports those.
+    """Yields the topology files of a folder, including files that are not regular: `_read_file` reports those.
 
     Folders that cannot be read are added to `problems`, because nobody would notice that their files are not
     judged. A link to a folder inside `folder` is no problem, because that folder is read itself.
@@ -83,18 +83,18 @@ def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
     def refuse(place: str, detail: str) -> None:
         problems.append(error("K016", "cannot read folder", detail, Where(place)))
 
-    def denied(problem: OSError) -> None:
+    def on_walk_error(problem: OSError) -> None:
         refuse(str(problem.filename), problem.strerror or "it cannot be read")
 
     top = realpath(folder)
-    for place, folders, names in os.walk(folder, onerror=denied):
+    for place, folders, names in os.walk(folder, onerror=on_walk_error):
         for link in filter(os.path.islink, (os.path.join(place, name) for name in folders)):  # noqa: PTH118  # os.walk's texts
             if not FilePath(realpath(link)).is_relative_to(top):
                 refuse(link, f"it is a link to {realpath(link)}, and links are not followed: name that folder")
         yield from (FilePath(place, name) for name in names if is_topology_file(name))
 
 
-def _read(path: FilePath) -> SourceFile:
+def _read_file(path: FilePath) -> SourceFile:
     name = str(path)
     try:
         if stray := why_outside_repository(path.parent, path):

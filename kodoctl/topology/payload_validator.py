@@ -69,7 +69,7 @@ class PayloadValidator:
             raise UnusableSchemaError("not valid JSON Schema: it should be an object")
         if why := _Shape(schema).why_unbounded():
             raise UnusableSchemaError(why)
-        self._compiled = _compiled(schema)
+        self._compiled = _compile_schema(schema)
 
     def __reduce__(self) -> tuple[type[PayloadValidator], tuple[Any]]:
         return PayloadValidator, (self._schema,)  # in another process it is compiled again
@@ -110,7 +110,7 @@ def is_json_schema(schema: Any) -> bool:
     return isinstance(schema, Mapping | bool)
 
 
-def _compiled(schema: Any) -> Any:
+def _compile_schema(schema: Any) -> Any:
     import jsonschema_rs
 
     try:

@@ -63,7 +63,7 @@ def points(ground: GroundTopic, subscription: Subscription) -> list[RoutePoint]:
 
 def may_take(route: Route, point: RoutePoint) -> bool:
     """True if a route can take a message at a point."""
-    return point.moment in route.at and True in _truths(condition_of(route.when), _known(point))
+    return point.moment in route.at and True in _truths(condition_of(route.when), _lane_facts(point))
 
 
 def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[int], list[Level]] | None:
@@ -97,7 +97,7 @@ def _round(routes: Sequence[Route], holding: frozenset[int], start: RoutePoint) 
 
 def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) -> int | None:
     """Index of the first route that takes a message at a point."""
-    known = _known(point)
+    known = _lane_facts(point)
     for index, route in enumerate(routes):
         if point.moment not in route.at:
             continue
@@ -115,7 +115,7 @@ class _LaneFacts(NamedTuple):
     facts: RouteFacts
 
 
-def _known(point: RoutePoint) -> _LaneFacts:
+def _lane_facts(point: RoutePoint) -> _LaneFacts:
     fresh = point.moment is RouteMoment.DISPATCH
     names = frozenset({"level", "state", *(_ATTEMPTS if fresh else ())})
     return _LaneFacts(names, RouteFacts({}, "", "", "", 0, point.level, point.state))
@@ -127,7 +127,7 @@ def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
         case RouteCondition():
             return _ANY
         case ast.Logic(operator, parts):
-            return _joined([_truths(part, known) for part in parts], decisive=operator == "OR")
+            return _join_truths([_truths(part, known) for part in parts], decisive=operator == "OR")
         case ast.Not(part):
             return frozenset(None if value is None else not value for value in _truths(part, known))
         case _ if all(isinstance(read, ast.Field) and read.name in known.names for read in ast.references(condition)):
@@ -137,7 +137,7 @@ def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
             return _ANY
 
 
-def _joined(parts: list[frozenset[bool | None]], *, decisive: bool) -> frozenset[bool | None]:
+def _join_truths(parts: list[frozenset[bool | None]], *, decisive: bool) -> frozenset[bool | None]:
     """AND (decisive: false) or OR (decisive: true)."""
     return frozenset(_values(parts, decisive=decisive))
 

@@ -161,13 +161,13 @@ def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
     if values is not None:
         return all(holds(earlier, value) for value in values)
     for sign, strict, weak in ((1, "greater_than", "at_least"), (-1, "less_than", "at_most")):
-        bound, inner = _bound(earlier, sign, strict, weak), _bound(later, sign, strict, weak)
+        bound, inner = _comparison_bound(earlier, sign, strict, weak), _comparison_bound(later, sign, strict, weak)
         if bound is not None:
             return inner is not None and inner >= bound
     return False
 
 
-def _bound(condition: RouteCondition, sign: int, strict: str, weak: str) -> tuple[float, bool] | None:
+def _comparison_bound(condition: RouteCondition, sign: int, strict: str, weak: str) -> tuple[float, bool] | None:
     """The bound of a comparison, a larger one for fewer numbers: its number times `sign`, and whether it is strict."""
     for name in (strict, weak):
         if (number := getattr(condition, name)) is not None:

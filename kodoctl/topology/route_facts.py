@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.expressions.ast import Node, Value, ValueKind
 from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagnostics
-from kodoctl.expressions.parser import read
+from kodoctl.expressions.parser import parse_expression
 from kodoctl.expressions.vocabulary import Vocabulary
 from kodoctl.topology.names import RESERVED_PREFIX, State
 
@@ -46,12 +46,12 @@ class RouteFacts:
 
     def read_property(self, name: str) -> str | None:
         """One of its properties. Raises UnreadableFactError."""
-        return _bounded(name, self.properties.get(name))
+        return _check_length(name, self.properties.get(name))
 
     def fact(self, name: str) -> Value | None:
         """One of ROUTE_FACTS; None is NULL. Raises UnreadableFactError."""
         found = ROUTE_FACTS[name].read(self)
-        return _bounded(name, found) if isinstance(found, str) else found
+        return _check_length(name, found) if isinstance(found, str) else found
 
     @property
     def document(self) -> Any:
@@ -68,7 +68,7 @@ class RouteFacts:
         return int.from_bytes(blake2b(text, digest_size=8).digest()) < share * 2**64
 
 
-def _bounded(name: str, text: str | None) -> str | None:
+def _check_length(name: str, text: str | None) -> str | None:
     if text is not None and len(text) > MAX_TEXT:
         raise UnreadableFactError(name)
     return text
@@ -114,7 +114,7 @@ def parse_condition(text: str) -> Node:
         detail = f"{len(text):,} characters; at most {MAX_CONDITION:,} are read"
         issue = SyntaxIssue(MAX_CONDITION, 1, "K551", "a condition beyond the limits", detail)
         raise ConditionError(*diagnostics(text, [issue]))
-    tree = read(text)
+    tree = parse_expression(text)
     from kodoctl.expressions.compiler import Compiler
 
     return Compiler(text, None, _VOCABULARY).condition(tree)

@@ -118,7 +118,7 @@ class _Walk:
         ends = heads if operator == "POSSESSIVE_REPEAT" else heads | follow
         if least != most and operator != "POSSESSIVE_REPEAT" and heads & follow:
             raise _UnsafeError(
-                f"repeats what may also follow the repetition ({_shown(heads & follow)}): make the two differ, as"
+                f"repeats what may also follow the repetition ({_example_text(heads & follow)}): make the two differ, as"
                 ' "[^"]*" does where ".*" does not'
             )
         self.before(body, ends, repeated=True)
@@ -148,7 +148,7 @@ def _can_be_empty(body: Any) -> bool:
     return bool(body.getwidth()[0] == 0)
 
 
-def _shown(characters: Characters) -> str:
+def _example_text(characters: Characters) -> str:
     """The first of them, a letter or digit where there is one."""
     near = characters & _bits(0, 0x250) or characters  # Latin letters, where there are some
     numbers = [number for number, bit in enumerate(reversed(f"{near:b}")) if bit == "1"]

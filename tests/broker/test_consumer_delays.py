@@ -36,10 +36,10 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker of this module's own. The last of two lines with one key counts."""
     homes = Homes(tmp_path_factory.mktemp("shipped"), platformdirs.user_cache_path("kodoctl"))
     ours = "".join(f"\n{key}={value}" for key, value in SHIPPED.items())
-    packaged = node_config.packaged
+    packaged = node_config.packaged_text
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            node_config, "packaged", lambda name: packaged(name) + (ours if name == "standalone.conf" else "")
+            node_config, "packaged_text", lambda name: packaged(name) + (ours if name == "standalone.conf" else "")
         )
         asked = UpFlags("shipped", "4.2", engine=EngineName.JAVA, preferred=unusual_ports())
         instance = up(homes, os.environ, asked).instance

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from kodoctl.protocol.overrides import Override, OverrideKind, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from tests.brokers.workspace import Workspace
 
 pytestmark = pytest.mark.broker
@@ -24,7 +24,7 @@ def _prepared(workspace: Workspace) -> None:
     workspace.topology("orders: {subscriptions: {billing: {states: [retrying]}}}")
     workspace.apply()
     now = int(time.time() * 1000)
-    orders = printed([Override(OverrideKind.PAUSE, now, now + 3_600_000, "ann@desk", lane="L1/ready")])
+    orders = overrides_text([Override(OverrideKind.PAUSE, now, now + 3_600_000, "ann@desk", lane="L1/ready")])
     workspace.admin("PUT", f"{workspace.path('orders')}/subscription/billing/properties", {"kodo-steer": orders})
 
 

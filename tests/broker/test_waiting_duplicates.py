@@ -40,7 +40,7 @@ def stored_twice(self, batch):
         parts = {self._lanes[one.chosen.lane].part for one in batch.messages}
         producers = {part: client.create_producer(part) for part in parts}
         for one in batch.messages:
-            sent = self._recalled(one, None)
+            sent = self._recalled_message(one, None)
             producers[self._lanes[one.chosen.lane].part].send(
                 sent.payload, dict(sent.properties), partition_key=sent.key, event_timestamp=sent.event_time
             )

@@ -186,7 +186,7 @@ class WiredCluster:
 
     def _node(self, name: str) -> ClusterNode:
         assert self.instance.cluster is not None
-        return cluster_nodes.named(self.instance.cluster, name)
+        return cluster_nodes.find_node(self.instance.cluster, name)
 
     def _folder(self, name: str) -> Folder:
         return self._engine.folder(self.instance, self._node(name))

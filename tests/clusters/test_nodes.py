@@ -127,4 +127,4 @@ def test_nobody_on_another_machine_reaches_any_port_of_any_node(cluster: Cluster
 def test_a_paused_process_is_told_apart() -> None:
     me = process.identify(os.getpid())
     assert me is not None
-    assert not process.paused(me)
+    assert not process.is_paused(me)

@@ -11,7 +11,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from kodoctl.dev import node_config, jars, java, process, readiness, versions
+from kodoctl.dev import jars, java, node_config, process, readiness, versions
 from kodoctl.dev.progress import quiet
 from tests.brokers.broker import CACHE, VERSION, Broker
 from tests.faults.wire import Wire
@@ -46,7 +46,7 @@ class Machine:
         scratch = folder / "scratch"
         settings = node_config.render(self._ports, str(scratch), bind=BIND)
         (folder / "conf/standalone.conf").write_text(settings, encoding="utf-8")
-        (folder / "conf/log4j2.xml").write_text(node_config.packaged("log4j2.xml"), encoding="utf-8")
+        (folder / "conf/log4j2.xml").write_text(node_config.packaged_text("log4j2.xml"), encoding="utf-8")
         (folder / "conf/logging.properties").write_text("handlers=\n", encoding="utf-8")
         parts = java.arguments(found.feature, classpath, scratch=scratch, bookie_port=self._ports.bookie)
         (folder / "conf/java.args").write_text(java.argument_file(parts), encoding="utf-8")

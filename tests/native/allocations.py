@@ -77,13 +77,13 @@ def built(number: int = 0) -> Any:
 def without_broker(failures: Failures) -> None:
     """Single messages, and columns."""
     from kodo_fast import _native
-    from kodo_pipeline.source.native_batches import _decoded
+    from kodo_pipeline.source.native_batches import _decode_message
 
     failures.check("delivery", built, _native.delivery)
     failures.check(
         "columns",
         lambda: [built(number) for number in range(4)],
-        lambda messages: _native.columns(messages, _decoded, True, 1 << 40),
+        lambda messages: _native.columns(messages, _decode_message, True, 1 << 40),
     )
     failures.check("sender", lambda: None, lambda _: _native.Sender())
 

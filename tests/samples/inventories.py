@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, Difference, diff
-from kodoctl.plan.inventory import Desired, desired
+from kodoctl.plan.inventory import Desired, desired_inventory
 from kodoctl.plan.ledger_plan import HELD, LedgerPlan, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.targeting import choose
@@ -47,7 +47,7 @@ def expanded(*texts: str, environment: str | None = None) -> tuple[Expansion, ..
 
 def wanted(*texts: str, environment: str | None = None, sources: Mapping[str, Source] | None = None) -> Desired:
     """What these files declare."""
-    return desired(expanded(*texts, environment=environment), environment, sources)
+    return desired_inventory(expanded(*texts, environment=environment), environment, sources)
 
 
 def applied(side: Desired, *, facts: TopicFacts | None = None) -> Live:

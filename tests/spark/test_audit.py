@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from kodo_pipeline.audit.audit_state import SettledTotals, letter_hash
-from kodo_pipeline.audit.classify import findings, judged, messages, outcomes, tallied
+from kodo_pipeline.audit.classify import findings, messages, outcomes, place_outcomes, status_counts
 from kodo_pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
 from kodo_pipeline.audit.job import AuditResult
 from kodo_pipeline.audit.judged_rows import CarriedRows, JudgedRows, LandedTables, RecalledLetter, judged_rows
@@ -66,12 +66,12 @@ def planted(spark):
 def classified(rows, lanes):
     letters = with_evidence(rows.booked, rows.events)
     known = outcomes(places(rows.events, rows.transitions, letters, lanes, rows.booked), lanes).persist()
-    return known, judged(known, hops(rows.events, lanes))
+    return known, place_outcomes(known, hops(rows.events, lanes))
 
 
 def counted(verdicts):
     found = Counter()
-    for row in tallied(messages(verdicts)).collect():
+    for row in status_counts(messages(verdicts)).collect():
         found[row["family"], row["rank"]] += row["messages"]
     return found
 
@@ -147,7 +147,7 @@ def test_a_message_of_the_most_hops_ends_no_audit(spark):
         for rows, schema in ((one.events, world.EVENTS), (one.transitions, world.TRANSITIONS))
     ]
     nothing, lanes = spark.createDataFrame([], WEIGHED), spark.createDataFrame(list(one.lanes()), LANES)
-    verdicts = judged(outcomes(places(*frames, nothing, lanes), lanes), hops(frames[0], lanes))
+    verdicts = place_outcomes(outcomes(places(*frames, nothing, lanes), lanes), hops(frames[0], lanes))
     assert {FATES[rank] for _, rank in counted(verdicts)} >= {MessageStatus.DONE}
 
 
@@ -169,7 +169,7 @@ def test_what_is_kept_is_judged_as_it_was(spark, planted, tmp_path):
     assert sorted(alone.collect()) == sorted(decided.where("settled").select(columns).collect()), (
         "next hops settle nothing"
     )
-    done = tallied(decided).where("settled").collect()
+    done = status_counts(decided).where("settled").collect()
     settled = Counter({(row["family"], row["rank"]): row["messages"] for row in done})
     assert settled.total() > len(WORLDS) / 2, "or nothing was tried"
     kept = {}

@@ -33,7 +33,7 @@ def lanes(spark):
 
 
 def judged(spark, *places):
-    """(lane, entry, fate, cause) as rows of `classify.judged`."""
+    """(lane, entry, fate, cause) as rows of `classify.place_outcomes`."""
     rows = [
         (lane, 7, entry, -1, 0, entry, RANKS[fate], CAUSES.get(cause), 0, 100 + entry, outcome_of(fate, cause), False)
         for lane, entry, fate, cause in places

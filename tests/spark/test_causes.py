@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from kodo_pipeline.ingest.transitions import audited, transitions, unreadable
+from kodo_pipeline.ingest.transitions import audit_messages, transitions, unreadable
 from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
 from kodo_pipeline.report import report_tables
 from kodo_pipeline.rollup.failure_counts import failed_records, failures_by_day, without_doubles
@@ -47,7 +47,7 @@ def test_records_land_with_error_and_cause_and_a_report_groups_by_the_cause_of_w
     bank = "ConnectionError: bank # answered #"
     stored = _row(state="retrying", msg_topic=RETRYING, id="8:3:0:-1", cause=bank, reason="ConnectionError")
     events = spark.createDataFrame([*audit, stored], EVENTS.spark())
-    read = audited(events)
+    read = audit_messages(events)
     assert read.where(unreadable()).count() == 0
     found = transitions(read)
     assert found.columns == TRANSITIONS.names

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kodo_pipeline.landing.tables import MESSAGES
-from kodo_pipeline.recall.dead_letter_rows import chosen, letter_of_row
+from kodo_pipeline.recall.dead_letter_rows import is_chosen, letter_of_row
 from kodo_pipeline.spark.spark_columns import POSITION, cause_column
 from pyspark.sql import functions as F
 
@@ -243,7 +243,7 @@ def _table(spark: SparkSession, letters: list[dict[str, Any]]) -> Any:
 def _disagreements(spark: SparkSession, letters: list[dict[str, Any]], texts: list[str]) -> list[tuple[Any, ...]]:
     """Where Spark, whose tasks get what a condition reads, chooses otherwise than the condition does with all of a letter."""
     conditions = [condition for text in texts if (condition := _parsed(text)) is not None]
-    asked = [chosen(condition, "uid").alias(f"t{at}") for at, condition in enumerate(conditions)]
+    asked = [is_chosen(condition, "uid").alias(f"t{at}") for at, condition in enumerate(conditions)]
     found: list[tuple[Any, ...]] = []
     for row in _table(spark, letters).select("number", *asked).collect():
         letter = letter_of_row(letters[row["number"]], "uid")
@@ -372,7 +372,7 @@ def test_a_message_has_the_same_cause_in_tables_as_in_recalls(plain: SparkSessio
 
 def test_a_fact_that_tables_do_not_hold_is_told() -> None:
     with pytest.raises(UsageError, match="ordering_key"):
-        chosen(parse("ordering_key = 'x'", NOW), None)
+        is_chosen(parse("ordering_key = 'x'", NOW), None)
 
 
 def _stored(number: int, **properties: str) -> dict[str, Any]:
@@ -404,7 +404,7 @@ def test_an_encrypted_letter_is_chosen_and_one_of_which_something_is_lost_is_not
     letters = [_stored(number, uid="a") for number in range(len(told))]
     told_of = F.element_at(F.array(*map(F.lit, told)), F.col("number") + 1)
     marked = _table(spark, letters).withColumn("broken", F.nullif(told_of, F.lit("")))
-    found = marked.select("number", chosen(parse("properties.uid = 'a'", NOW), None).alias("chosen")).collect()
+    found = marked.select("number", is_chosen(parse("properties.uid = 'a'", NOW), None).alias("chosen")).collect()
     assert [row["chosen"] for row in sorted(found)] == [
         replace(letter_of_row(letter, None), broken=broken).whole for letter, broken in zip(letters, told, strict=True)
     ]

@@ -12,7 +12,7 @@ from kodo_pipeline.audit.completeness import (
     missing_of,
     missing_records,
 )
-from kodo_pipeline.audit.sequence_gaps import counted, holes, merged
+from kodo_pipeline.audit.sequence_gaps import holes, merge_ranges, number_ranges
 from kodo_pipeline.landing.state_tables import MARKS
 from pyspark.sql import functions as F
 
@@ -55,16 +55,16 @@ def test_holes_are_those_of_a_set(spark):
     rows = [(name, number) for name, numbers in cases.items() for number in numbers]
     chosen.shuffle(rows)
     told = spark.createDataFrame(rows, "run string, number bigint").withColumn("of", F.col("number") % 2)
-    ranges = counted(told, ["run"], "number")
+    ranges = number_ranges(told, ["run"], "number")
     found = {name: [] for name in cases}
     for row in holes(ranges, ["run"]).where("`from` IS NOT NULL").collect():
         found[row.run].append((row["from"], row["to"]))
     assert {name: sorted(one) for name, one in found.items()} == {name: missing(one) for name, one in cases.items()}
     seen = {row.run: row.seen for row in ranges.groupBy("run").agg({"rows": "sum"}).toDF("run", "seen").collect()}
     assert seen == {name: sum(number >= 1 for number in numbers) for name, numbers in cases.items()}
-    both = counted(told, ["run", "of"], "number").drop("of").unionByName(ranges)
+    both = number_ranges(told, ["run", "of"], "number").drop("of").unionByName(ranges)
     found, count = {name: [] for name in cases}, Counter()
-    for row in merged(both, ["run"]).collect():
+    for row in merge_ranges(both, ["run"]).collect():
         found[row.run].append((row["first"], row["last"]))
         count[row.run] += row["rows"]  # those of 64 numbers stand at the first of them
     assert {name: sorted(one) for name, one in found.items()} == {name: islands(one) for name, one in cases.items()}
@@ -79,7 +79,7 @@ def test_a_range_that_only_says_how_far_it_went(spark):
 
 
 def test_nothing_leaves_the_jvm(spark):
-    ranges = counted(spark.createDataFrame([("r", 1)], "run string, number bigint"), ["run"], "number")
+    ranges = number_ranges(spark.createDataFrame([("r", 1)], "run string, number bigint"), ["run"], "number")
     plan = holes(ranges, ["run"])._jdf.queryExecution().toString()
     assert not [node for node in ("PythonUDF", "ArrowEvalPython", "CartesianProduct") if node in plan]
 
@@ -158,7 +158,8 @@ def test_no_number_that_a_stranger_writes_ends_an_audit(spark):
         [(one, LARGEST - 1, LARGEST, 2) for one in "ab"], "run string, first bigint, last bigint, rows bigint"
     )
     assert (
-        sorted((row["first"], row["last"]) for row in merged(ranges, ["run"]).collect()) == [(LARGEST - 1, LARGEST)] * 2
+        sorted((row["first"], row["last"]) for row in merge_ranges(ranges, ["run"]).collect())
+        == [(LARGEST - 1, LARGEST)] * 2
     )
 
 

@@ -15,7 +15,7 @@ from kodo_pipeline.landing.tables import COUNTED, FAILURES, LATENCIES, ROLLUP, S
 from kodo_pipeline.report import report_tables
 from kodo_pipeline.report.job import counts
 from kodo_pipeline.rollup import counted_files
-from kodo_pipeline.rollup.job import RollupState, count, counted
+from kodo_pipeline.rollup.job import RollupState, count, counted_tables
 from kodo_pipeline.sql.landing_database import open_database
 from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, maintain
 from kodo_pipeline.upkeep.payload_removal import ErasureRequest, erase, select_tenant
@@ -261,7 +261,7 @@ def test_what_an_older_kodoctl_counted_can_be_read_and_is_counted_anew(spark, la
     assert RollupState.of(landing.commits()).recorded is None
     before = page(spark, landing)
     assert before["every"] == told(every).total()
-    assert counted(spark, landing).rollup.count() > 0
+    assert counted_tables(spark, landing).rollup.count() > 0
     with open_database(landing) as database:
         assert [list(one.rows) for one in database.answers("SELECT * FROM sent; SELECT * FROM failures")] == [[], []]
     erase(ErasureRequest(landing, "e1", "u1", None, "asked", "me"), select_tenant(landing, "u1", None))

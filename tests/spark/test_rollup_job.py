@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from kodo_pipeline.ingest.transitions import audited, transitions, unreadable
+from kodo_pipeline.ingest.transitions import audit_messages, transitions, unreadable
 from kodo_pipeline.landing.landing_commits import REMOVAL_RUN, LandingCommit
 from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.landing.removal_record import RemovalRecord
 from kodo_pipeline.landing.tables import COUNTED, EVENTS, LATENCIES, ROLLUP
-from kodo_pipeline.rollup.job import check_counted, count, counted
+from kodo_pipeline.rollup.job import check_counted, count, counted_tables
 from kodo_pipeline.rollup.transforms import COUNTS
 from pyspark.sql import functions as F
 
@@ -58,7 +58,7 @@ def minute(number, day=MORNING):
 
 def sums(spark, landing):
     """(window, state, tenant) -> counts that are not 0; and messages of all histograms."""
-    tables = counted(spark, landing)
+    tables = counted_tables(spark, landing)
     rows = tables.rollup.groupBy("window_ts", "state", "tenant").agg(*(F.sum(name).alias(name) for name in COUNTS))
     found = {
         (row.window_ts.replace(tzinfo=UTC), row.state, row.tenant): {name: row[name] for name in COUNTS if row[name]}
@@ -115,7 +115,7 @@ def test_every_message_is_counted_once_whatever_is_repeated(spark, landing, file
     with landing.alone("rollup"), pytest.raises(LockedError, match="another rollup is running"):
         count(spark, landing, expansion, "r4")
 
-    tables = counted(spark, landing)
+    tables = counted_tables(spark, landing)
     assert (tables.rollup.columns, tables.latencies.columns) == (ROLLUP.names, LATENCIES.names)
 
 
@@ -206,7 +206,7 @@ def test_a_record_without_a_moment_is_none_and_is_told_and_the_others_are_counte
         said(at, [0, -at - 1], first=5), said(at, [0], id="none"),
     ]  # fmt: skip
     land(landing, 0, [*whole, *broken])
-    landed = audited(landing.read(spark, EVENTS))
+    landed = audit_messages(landing.read(spark, EVENTS))
     assert landed.where(unreadable()).count() == len(broken)
     found = [row.asDict() for row in transitions(landed).collect()]
     assert sorted((row["number"], row["at_ts"].replace(tzinfo=UTC).year) for row in found) == [

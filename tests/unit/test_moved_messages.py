@@ -62,7 +62,7 @@ def _by_plan(action: RecallAction, stored: ReadMessage) -> RecalledMessage:
     cluster: Any = SimpleNamespace(waits=WaitMonitor())
     sender = BatchSender(plan, cluster, cast("Any", None), None, options, SendReport())
     letter = letter_of(stored, DEAD, None)
-    return sender._recalled(InFlightMessage(plan.letters[0], None, letter, letter.payload), None)
+    return sender._recalled_message(InFlightMessage(plan.letters[0], None, letter, letter.payload), None)
 
 
 def _read(action: RecallAction) -> Callable[[bytes | None], RecalledMessage]:

@@ -276,14 +276,14 @@ def _give(
     from kodo_consumer.core.upkeep.override_state import why_not_followed
     from kodoctl.protocol.overrides import active_overrides
 
-    def given(orders: tuple[Override, ...]) -> tuple[Override, ...]:
+    def add_order(orders: tuple[Override, ...]) -> tuple[Override, ...]:
         together = with_override(orders, order)
         check(active_overrides(together, _now()))
         return together
 
     if reason := why_not_followed(order, policy):
         raise _cannot(reason)
-    _show(book.change(given, _now()))
+    _show(book.change(add_order, _now()))
     if order.what is OverrideKind.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:
         tell(_FILLS)
 

@@ -81,9 +81,11 @@ _UNTIMED: Final = "next_push_at is not a whole number of ms since the epoch"
 
 
 class OutboxStore:
-    """The outbox table of one database. `scope`: the rows that a relay sends; None: those of every app, for no
-    particular environment; `now`: the clock, ms since the epoch; None: that of the database. Methods raise
-    SQLAlchemyError.
+    """Reads and writes the outbox table of one database, for relays and for the command line.
+
+    `scope`: the rows that the relay's methods see; None: those of every app whose `env` is empty. `counts`, `rows`,
+    `push` and `hold` ignore it and see all rows. `now`: returns a SQL expression of the time in ms since the epoch;
+    None: the clock of the database. Methods raise SQLAlchemyError, only `check` raises KodoctlError instead.
     """
 
     def __init__(

@@ -75,11 +75,11 @@ def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]
         yield
         return
 
-    def read(_number: int, _frame: FrameType | None) -> None:
+    def on_hangup(_number: int, _frame: FrameType | None) -> None:
         for reload in reloads:  # not in the signal's own frame: it may interrupt whoever holds the locks
             begin(reload, "kodo-hangup", log_end)
 
-    before = signal.signal(signal.SIGHUP, read)
+    before = signal.signal(signal.SIGHUP, on_hangup)
     try:
         yield
     finally:

@@ -50,12 +50,12 @@ def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
 
 
 def _one_of(words: Sequence[str], listed: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
+    def read_word(value: Any) -> Any:
         if value not in words:
             raise ValueError(f"write {listed}")
         return value
 
-    return read
+    return read_word
 
 
 def _flag(value: Any) -> bool:
@@ -66,12 +66,12 @@ def _flag(value: Any) -> bool:
 
 
 def _number(least: int, most: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
+    def read_number(value: Any) -> int:
         if not re.fullmatch(r"\d+", str(value)) or not least <= int(str(value)) <= most:
             raise ValueError(f"{value!r} is no whole number from {least} to {most}")
         return int(str(value))
 
-    return read
+    return read_number
 
 
 def _host(value: Any) -> str:

@@ -288,10 +288,10 @@ class StatsReader:
         closely = (lane for lane in self._others if lane.index in self.closely)
         for lane in dict.fromkeys((self._first, *turn, *closely)):
             if not self._ended:
-                self._read(lane)
+                self._read_lane(lane)
         self._at = (self._at + count) % max(1, len(self._others))
 
-    def _read(self, lane: Lane) -> None:
+    def _read_lane(self, lane: Lane) -> None:
         try:
             stats = self._cluster.stats(lane.topic, self._subscription)
         except Exception as problem:  # noqa: BLE001  # whatever it is: limits must not stay as they were for ever

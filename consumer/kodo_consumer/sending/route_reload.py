@@ -49,7 +49,7 @@ def route_reloader(
     `send_targets`: what it sends to, by name; raises KodoctlError.
     """
 
-    def read() -> LoadedTopology:
+    def read_topology() -> LoadedTopology:
         topology = surroundings.topology(file)
         lint_warnings(topology)
         send_targets(topology)
@@ -57,7 +57,12 @@ def route_reloader(
 
     topology, text = present
     return FileReloader(
-        file, read, topology, adopt, lambda old, new: restart_reasons(send_targets(old), send_targets(new)), text
+        file,
+        read_topology,
+        topology,
+        adopt,
+        lambda old, new: restart_reasons(send_targets(old), send_targets(new)),
+        text,
     )
 
 

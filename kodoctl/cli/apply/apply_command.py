@@ -151,7 +151,7 @@ def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
     from kodoctl.plan.partial_access import refuse_reduced
 
     if reviewed.refused:
-        raise _refused(file)
+        raise _plan_refusal(file)
     refuse_reduced(reviewed, file)
     if findings := unapproved_changes(planned, reviewed):
         raise RefusedError(*findings)
@@ -170,7 +170,7 @@ def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
         if fleet.only is not None and fleet.refused:
             if not approval.json_output:
                 show_plan(fleet, shown_targets(sessions))
-            raise _refused(file)
+            raise _plan_refusal(file)
         show_reviewed(sessions, fleet, approval)
         for plan in {plan.digest: plan for plan in fleet.plans.values()}.values():
             check_files(plan)
@@ -194,7 +194,7 @@ def _of_file(reach: TargetClusters, fleet: FleetPlan) -> Mapping[str, TargetOpti
     return {name: TargetOptions(name) for name in fleet.plans}
 
 
-def _refused(file: str) -> RefusedError:
+def _plan_refusal(file: str) -> RefusedError:
     return RefusedError(error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file)))
 
 

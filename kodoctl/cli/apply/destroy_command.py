@@ -47,7 +47,7 @@ def destroy(
 ) -> None:
     """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
     with target.session() as session:
-        planned = _prepared(session, paths, name, namespace, env, allow_destroy)
+        planned = _destroy_plan(session, paths, name, namespace, env, allow_destroy)
         sessions, fleet = of_one(session, planned)
         show_reviewed(sessions, fleet, approval)
         if planned.empty:
@@ -58,7 +58,7 @@ def destroy(
         carry_out(sessions, fleet, approval, verb="destroy")
 
 
-def _prepared(  # one for each flag
+def _destroy_plan(  # one for each flag
     session: Session,
     paths: list[str] | None,
     names: list[str] | None,

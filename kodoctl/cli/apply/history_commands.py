@@ -35,18 +35,18 @@ def history(
 
     Says at which commit, and how each apply ended. Oldest first.
     """
-    from kodoctl.plan.history import chosen, parse, read, to_json
+    from kodoctl.plan.history import find_apply, parse, read_history, to_json
     from kodoctl.pulsar.control.journal import read_journal
     from kodoctl.render.history_text import apply_lines, history_lines
 
     space = command_target.parse_namespace(namespace)
     with target.session() as session:
-        found = read(map(parse, read_journal(session.admin, session.client, space)))
+        found = read_history(map(parse, read_journal(session.admin, session.client, space)))
         if not found.applies:  # the journal of one that was destroyed is there
             command_target.check_namespaces(session, [space])
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
-    applies = [chosen(found.applies, apply_id, str(space))] if apply_id else found.applies
+    applies = [find_apply(found.applies, apply_id, str(space))] if apply_id else found.applies
     shown = [to_json(one) for one in applies]
     if output is Format.JSON:
         document: HistoryDocument = {"namespace": str(space), "applies": shown}

@@ -40,9 +40,9 @@ class TargetOptions:
         """Returns the connection that flags, environment variables and the context define, in this order of precedence.
         Prints warnings, such as for misspelled variables.
         """
-        from kodoctl.pulsar.connection.connection import Flags, connect, misspelled, readable
+        from kodoctl.pulsar.connection.connection import Flags, connect, misspelled_variables, readable
 
-        report(misspelled(os.environ))
+        report(misspelled_variables(os.environ))
         found = connect(Flags(**asdict(self)), os.environ, Path.cwd())
         report(filter(None, [readable(found)]))
         return found
@@ -144,7 +144,7 @@ def load_desired(
     out.
     """
     from kodoctl.cli.common.git import source_of_topology
-    from kodoctl.plan.inventory import desired
+    from kodoctl.plan.inventory import desired_inventory
     from kodoctl.topology.lint.linter import check_set
     from kodoctl.topology.load import choose_environment, read_files
 
@@ -156,7 +156,7 @@ def load_desired(
         raise InvalidFileError(*standing)
     warn(standing)
     sources = {expansion.name: source_of_topology(expansion.topology.source.path) for expansion in expansions}
-    return desired(expansions, chosen, sources)
+    return desired_inventory(expansions, chosen, sources)
 
 
 def traffic_text(session: Session, seconds: float, how: str) -> str:

@@ -160,7 +160,7 @@ def _command(function: C, *, only_reads: bool = False, reader_may_leave: bool = 
     def run(*args: Any, **kwargs: Any) -> Any:
         _streams.begin(only_reads=only_reads)
         try:
-            code = _ended(function, *args, **kwargs)
+            code = _run_command(function, *args, **kwargs)
         except OutputLostError:
             code = ExitCode.OK
         problem = _streams.problem
@@ -173,7 +173,7 @@ def _command(function: C, *, only_reads: bool = False, reader_may_leave: bool = 
     return run  # type: ignore[return-value]
 
 
-def _ended(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """The exit code of a command, its errors reported."""
     try:
         working_folder()

@@ -64,7 +64,7 @@ def replace_file(path: Path, text: str) -> None:
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as problem:
-        raise _unwritten(path, problem) from None
+        raise _write_error(path, problem) from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
@@ -74,8 +74,8 @@ def replace_file(path: Path, text: str) -> None:
         Path(name).replace(target)
     except OSError as problem:
         Path(name).unlink(missing_ok=True)
-        raise _unwritten(path, problem) from None
+        raise _write_error(path, problem) from None
 
 
-def _unwritten(path: Path, problem: OSError) -> UsageError:
+def _write_error(path: Path, problem: OSError) -> UsageError:
     return UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}: it stays as it was"))

@@ -57,8 +57,8 @@ class Revision:
         absent.
         """
         place = path.parent.resolve() / path.name
-        blob = dict(self._listed(place)).get(self._inside(place))
-        return None if blob is None else self._asked("cat-file", "blob", blob)
+        blob = dict(self._list_blobs(place)).get(self._inside(place))
+        return None if blob is None else self._run_git("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
         """Returns the paths of all topology files below a folder at this commit, sorted. Raises UsageError as `read`
@@ -66,16 +66,16 @@ class Revision:
         """
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
-        names = [name for name, _ in self._listed(folder.resolve()) if name.startswith(start)]
+        names = [name for name, _ in self._list_blobs(folder.resolve()) if name.startswith(start)]
         return sorted(folder / name.removeprefix(start) for name in names if is_topology_file(name))
 
-    def _listed(self, path: Path) -> Iterator[tuple[str, str]]:
+    def _list_blobs(self, path: Path) -> Iterator[tuple[str, str]]:
         """(name, blob) of a file, or of everything below a folder; `path` without symbolic links on the way."""
         inside = self._inside(path)
         if inside.partition("/")[0] == "..":
             return  # of another folder than the repository's
         within = [] if inside == "." else ["--", inside]
-        for line in os.fsdecode(self._asked("ls-tree", "-r", "-z", "--full-tree", self.commit, *within)).split("\0"):
+        for line in os.fsdecode(self._run_git("ls-tree", "-r", "-z", "--full-tree", self.commit, *within)).split("\0"):
             about, _, name = line.partition("\t")
             if about.split(" ")[1:2] == ["blob"]:
                 yield name, about.split(" ")[2]
@@ -83,7 +83,7 @@ class Revision:
     def _inside(self, path: Path) -> str:
         return Path(os.path.relpath(path, self._top)).as_posix()
 
-    def _asked(self, *arguments: str) -> bytes:
+    def _run_git(self, *arguments: str) -> bytes:
         """Output of git for this commit, which it knows.
         Raises UsageError if git fails: the clone then lacks a part of the commit.
         """

@@ -49,7 +49,7 @@ _KEPT: Final[Mapping[str, Any]] = {
 """What a context keeps besides its address."""
 
 
-def _read() -> Contexts:
+def _read_contexts() -> Contexts:
     from kodoctl.pulsar.connection.connection import read_contexts
 
     return read_contexts(os.environ, Path.cwd())
@@ -123,7 +123,7 @@ def _path(given: str, project: Path | None) -> str:
 @reading
 def list_(output: FormatOption = Format.TEXT) -> None:
     """List all contexts; * marks the current one."""
-    found = _read()
+    found = _read_contexts()
     documents = [_document(context, current=name == found.current) for name, context in found.by_name.items()]
     if output is Format.JSON:
         say(json.dumps(documents, indent=2))
@@ -141,13 +141,13 @@ def use(name: Annotated[str, typer.Argument(help="The context to make current.",
     """Make a context the current one (in the user's configuration)."""
     from kodoctl.pulsar.connection.connection import own_config, use_context
 
-    context = _read().get(name)
+    context = _read_contexts().get(name)
     use_context(own_config(os.environ), name)
     say(f"Now using {name}: {context.admin_url}")
 
 
-def _chosen(name: str | None) -> Context:
-    found = _read()
+def _find_context(name: str | None) -> Context:
+    found = _read_contexts()
     chosen = name or found.current
     if chosen is None:
         raise UsageError(error("K506", "no current context", "choose one with `kodoctl context use NAME`"))
@@ -157,8 +157,8 @@ def _chosen(name: str | None) -> Context:
 @reading
 def show(name: Name = None, output: FormatOption = Format.TEXT) -> None:
     """Show one context. Tokens are never printed, only the file they are in."""
-    found = _read()
-    context = _chosen(name)
+    found = _read_contexts()
+    context = _find_context(name)
     document = _document(context, current=context.name == found.current)
     if output is Format.JSON:
         say(json.dumps(document, indent=2))
@@ -187,7 +187,7 @@ def try_(
     from kodoctl.pulsar.session import Session
 
     space = command_target.parse_namespace(namespace) if namespace else None
-    connection = connect(Flags(context=_chosen(name).name), os.environ, Path.cwd())
+    connection = connect(Flags(context=_find_context(name).name), os.environ, Path.cwd())
     with Session(connection, tell_wait) as session:
         problems = _try("admin API", lambda: _admin(session))
         if any(

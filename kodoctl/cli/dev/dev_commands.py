@@ -83,8 +83,8 @@ def up(
     Data is kept from the last time, and so are ports, version, engine and authentication unless named. Of a cluster
     that runs, nodes that do not are started.
     """
-    from kodoctl.cli.dev.dev_progress import shown
-    from kodoctl.cli.dev.dev_views import started
+    from kodoctl.cli.dev.dev_progress import show_progress
+    from kodoctl.cli.dev.dev_views import startup_text
     from kodoctl.dev import contexts
     from kodoctl.dev.dev_errors import disk_errors
     from kodoctl.dev.instance import lock
@@ -96,7 +96,7 @@ def up(
     config = _usable_config(places, name)
     ports = AskedPorts(admin_port, broker_port, bookie_port)
     asked = UpFlags(name, version, auth, engine.chosen, ports, brokers, bookies)
-    with shown() as progress:
+    with show_progress() as progress:
         result = start(places, os.environ, asked, progress, limit=timeout)
     with disk_errors(config), lock(places, ".contexts", progress):
         contexts.write(config, result.instance, result.folder, use=use)
@@ -108,7 +108,7 @@ def up(
         "seconds": round(result.seconds, 1),
         "tokens": _tokens(result.instance, places),
     }
-    say(json.dumps(document, indent=2) if output is Format.JSON else started(document))
+    say(json.dumps(document, indent=2) if output is Format.JSON else startup_text(document))
     if use and not document["current"]:
         tell(f"Note: `{name}` is not current here: KODOCTL_CONTEXT or the project's kodoctl.toml comes first.")
 
@@ -133,7 +133,7 @@ def down(
     every: Annotated[bool, typer.Option("--all", help="Every instance.")] = False,
 ) -> None:
     """Stop a broker and keep its data. One that does not run is no error."""
-    from kodoctl.cli.dev.dev_progress import shown
+    from kodoctl.cli.dev.dev_progress import show_progress
     from kodoctl.dev import service
     from kodoctl.dev.instance import all_instances
 
@@ -143,7 +143,7 @@ def down(
         say("Nothing to stop: " + ("there is no instance." if every else f"there is no instance `{name}`."))
         return
     for one in names:
-        with shown() as progress:
+        with show_progress() as progress:
             ran = service.down(places, os.environ, one, progress)
         say(f"`{one}` is stopped; data is kept." if ran else f"`{one}` was not running.")
 
@@ -151,7 +151,7 @@ def down(
 @reading
 def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
     """Show instances. Exit code 0 when all that are shown run, 1 when not."""
-    from kodoctl.cli.dev.dev_views import listed
+    from kodoctl.cli.dev.dev_views import instance_table
     from kodoctl.dev import service
 
     places = homes()
@@ -171,7 +171,7 @@ def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
     if output is Format.JSON:
         say(json.dumps({"format_version": FORMAT_VERSION, "instances": documents}, indent=2))
     else:
-        say(listed(documents) if documents else "No instances; start one with `kodoctl dev up`.")
+        say(instance_table(documents) if documents else "No instances; start one with `kodoctl dev up`.")
     if not found or any(one.state is not service.InstanceState.RUNNING for one in found):
         finish(ExitCode.ERROR)
 
@@ -192,7 +192,7 @@ def logs(
 
     places = homes()
     if node is None:
-        instance = service.known(places, name)
+        instance = service.find_instance(places, name)
         engine = service.engine_of(instance, places, os.environ)
         last, more = partial(engine.last_lines, instance, lines), partial(engine.follow, instance)
     else:
@@ -242,10 +242,10 @@ def start_node(node: NodeName, name: Name = "dev") -> None:
 
 
 def _do(name: str, node: str, action: str) -> None:
-    from kodoctl.cli.dev.dev_progress import shown
+    from kodoctl.cli.dev.dev_progress import show_progress
     from kodoctl.dev.drills import NodeAction, carry_out
 
-    with shown() as progress:
+    with show_progress() as progress:
         state = carry_out(homes(), os.environ, name, node, NodeAction(action), progress)
     say(f"{node} of `{name}` is {state}.")
 
@@ -261,13 +261,13 @@ def token(
     places = homes()
     folder = places.folder(name)
     with disk_errors(folder.path):
-        say(tokens.token(folder, service.known(places, name), role).reveal())
+        say(tokens.token(folder, service.find_instance(places, name), role).reveal())
 
 
 @command
 def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Stop a broker and remove it with all its data."""
-    from kodoctl.cli.dev.dev_progress import shown
+    from kodoctl.cli.dev.dev_progress import show_progress
     from kodoctl.dev import contexts, service
     from kodoctl.dev.dev_errors import disk_errors
     from kodoctl.dev.instance import lock
@@ -278,7 +278,7 @@ def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", h
         say(f"Nothing to remove: there is no instance `{name}`.")
         return
     _confirm_removal(name, yes=yes)
-    with shown() as progress:
+    with show_progress() as progress:
         instance = service.reset(places, os.environ, name, progress)
     with disk_errors(config), lock(places, ".contexts", progress):
         contexts.remove(config, instance)
@@ -286,9 +286,9 @@ def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", h
 
 
 def _is_there(places: Homes, name: str) -> bool:
-    from kodoctl.dev.instance import read
+    from kodoctl.dev.instance import read_instance
 
-    return read(places.folder(name)) is not None
+    return read_instance(places.folder(name)) is not None
 
 
 def _confirm_removal(name: str, *, yes: bool) -> None:

@@ -17,7 +17,7 @@ _EVERY_SECONDS = 10.0
 
 
 @contextmanager
-def shown() -> Iterator[Tell]:
+def show_progress() -> Iterator[Tell]:
     """Context with a function that prints progress events: on a terminal in one line that changes, else as lines."""
     console = Console(stderr=True)
     if console.is_terminal:

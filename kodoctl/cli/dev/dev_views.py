@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kodoctl.dev.typed_command import typed
+from kodoctl.dev.typed_command import dev_command
 
 _TITLES = ("NAME", "STATE", "PULSAR", "AUTH", "ADMIN", "BROKER")
 
 
-def started(document: Mapping[str, Any]) -> str:
+def startup_text(document: Mapping[str, Any]) -> str:
     """Returns the text after `dev up`: addresses, context, data folder and tokens of the instance, and the command that
     stops it.
     """
@@ -29,10 +29,10 @@ def started(document: Mapping[str, Any]) -> str:
     lines = [f"`{name}` {head}: Pulsar {document['version']} on {document['engine'].capitalize()}.", *_table(rows)]
     for token in document["tokens"]:
         lines += [f"  {token['role']}: {token['may']}", f"    {token['token']}"]
-    return "\n".join([*lines, f"Stop it with {typed('down', name)}; data is kept."])
+    return "\n".join([*lines, f"Stop it with {dev_command('down', name)}; data is kept."])
 
 
-def listed(documents: Sequence[Mapping[str, Any]]) -> str:
+def instance_table(documents: Sequence[Mapping[str, Any]]) -> str:
     """Returns a table of instances, followed by the nodes of clusters and the problems of instances that cannot be
     used.
     """
@@ -77,13 +77,15 @@ def _note(one: Mapping[str, Any]) -> str | None:
     name = one["name"]
     match one["state"]:
         case "died":
-            return f"`{name}` was killed or crashed; why: {typed('logs', name)}, again: {typed('up', name)}."
+            return (
+                f"`{name}` was killed or crashed; why: {dev_command('logs', name)}, again: {dev_command('up', name)}."
+            )
         case "not ready" if away := [
             f"{n['name']} ({n['state']})" for n in one.get("nodes", ()) if n["state"] != "running"
         ]:
-            return f"`{name}` runs without {', '.join(away)}; to start what is missing: {typed('up', name)}."
+            return f"`{name}` runs without {', '.join(away)}; to start what is missing: {dev_command('up', name)}."
         case "not ready":
-            return f"`{name}` runs, but cannot be used ({one['problem']}); see {typed('logs', name)}."
+            return f"`{name}` runs, but cannot be used ({one['problem']}); see {dev_command('logs', name)}."
         case "unknown":
             return f"`{name}` may run or not: {one['problem']}."
     return None

@@ -76,7 +76,7 @@ def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan:
     from kodoctl.protocol.properties import FOR
     from kodoctl.protocol.sequence_numbers import NOBODY
     from kodoctl.recall.message.message_json import as_json
-    from kodoctl.recall.plan.selection import counted
+    from kodoctl.recall.plan.selection import count_values
 
     read = matched = marks = 0
     causes: Counter[str] = Counter()
@@ -104,7 +104,7 @@ def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan:
         "complete": read_all and show_all,
         "read_all": read_all,
         "messages": shown,
-        "by_cause": counted(causes.elements()),
+        "by_cause": count_values(causes.elements()),
     }
 
 

@@ -137,7 +137,7 @@ def attempt_plan(
     from kodoctl.topology.names import TopicName
 
     per_second, signer, oldest = rate_of(asked.rate), _signer(), _duration(asked.max_age)
-    found = _read(asked.plan, waiting=paused is not None)
+    found = _read_plan(asked.plan, waiting=paused is not None)
     _check_age(found, oldest)
     form = recall_plan_file.to_json(found)
     with target.session() as session:
@@ -213,7 +213,7 @@ def _signer() -> Signer | None:
     return Signer.parse(keys.reveal()) if keys is not None else None
 
 
-def _read(file: str, *, waiting: bool) -> RecallPlan:
+def _read_plan(file: str, *, waiting: bool) -> RecallPlan:
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.recall_plan import RecallAction
 
@@ -335,7 +335,7 @@ def _carry_out(
         cluster, source = RecallCluster(session, largest), None
         if plan.action is RecallAction.RESEND:
             source, helped = (
-                _landed(plan, cluster, signer),
+                _lost_messages(plan, cluster, signer),
                 None,
             )  # few, and no topic has them: tasks could not read them
         book = ledger_named(asked.ledger, plan.landing)
@@ -345,7 +345,7 @@ def _carry_out(
         return RecallSender(plan, cluster, ledger, edit, orders, helpers, source).run()
 
 
-def _landed(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> MessageSource:
+def _lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> MessageSource:
     """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
     made: Callable[[RecallPlan, RecallCluster, Signer | None], MessageSource] = load(LOST_MESSAGES)
     return made(plan, cluster, signer)

@@ -115,7 +115,7 @@ def prepare_plan(
     named = run or run_id(now)
     edit = patch_in(asked.edit, loaded, asked.topic) if asked.edit else None
     everything = asked.again or action is RecallAction.DISCARD
-    with remembered(asked.store, family, again=everything) as done:
+    with open_done_store(asked.store, family, again=everything) as done:
         request = RecallRequest(
             action, family, parse(asked.where, now), named, level_named(asked.to), asked.limit, asked.again, edit,
             done=done, path=loaded.source.name, environment=loaded.environment, because=asked.because,
@@ -133,7 +133,7 @@ def run_id(now: int) -> str:
 
 
 @contextmanager
-def remembered(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
+def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
     """Yields a function that returns which letters are done by the workers' deduplication store.
 
     None: no store is named, `again` is set, or the workers' store is their own memory, which nobody else can

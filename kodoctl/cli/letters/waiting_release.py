@@ -146,7 +146,7 @@ class _LaneRelease:
         with self._target.session() as session:
             file = self._file(session, lane)
         if file.exists():
-            row = _row(lane, self._left(file, loaded, lane))
+            row = _row(lane, self._earlier_run(file, loaded, lane))
             tell(f"{lane.lane}: going on with the plan that run {row['earlier_run']} left in {file}")
             self._attempt(file, row)
             row["complete"] = row["complete"] and not self.interrupted
@@ -157,7 +157,7 @@ class _LaneRelease:
         self._release(loaded, lane, file, row)
         yield row
 
-    def _left(self, file: Path, loaded: LoadedTopology, lane: WaitingLane) -> str:
+    def _earlier_run(self, file: Path, loaded: LoadedTopology, lane: WaitingLane) -> str:
         """The id of the run that left a plan. Raises RefusedError if the plan differs from this run's options."""
         from kodoctl.recall.plan import recall_plan_file
 
@@ -172,7 +172,7 @@ class _LaneRelease:
     def _release(self, loaded: LoadedTopology, lane: WaitingLane, file: Path, row: LaneReleaseRow) -> None:
         while row["complete"] and not self.interrupted:
             with self._target.session() as session:
-                made = self._made(session, loaded, lane)
+                made = self._plan_release(session, loaded, lane)
             row["stays"] = _stays(made)
             if made.empty:
                 break
@@ -185,7 +185,7 @@ class _LaneRelease:
                 break
         row["complete"] = row["complete"] and not self.interrupted
 
-    def _made(self, session: Session, loaded: LoadedTopology, lane: WaitingLane) -> RecallPlan:
+    def _plan_release(self, session: Session, loaded: LoadedTopology, lane: WaitingLane) -> RecallPlan:
         from kodoctl.recall.plan.recall_plan import MAX_LETTERS, RecallAction
 
         return plan_lane(

@@ -26,7 +26,7 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Base
     if there is no such commit.
     """
     from kodoctl.plan.git_baseline import Baseline
-    from kodoctl.plan.inventory import desired
+    from kodoctl.plan.inventory import desired_inventory
     from kodoctl.topology.expand import expand
     from kodoctl.topology.load import environments_of, load_set
 
@@ -38,7 +38,7 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Base
         detail = f"at {ref}: {first.where}: {first.detail}; what such files declared is shown as edited"
         report([warning("K407", "an earlier file cannot be read", detail)])
     expansions = [expand(replace(one, payloads=dict(_payloads(one, at)))) for one in loaded.topologies]
-    return Baseline(ref, at(_folder(Path(paths[0]))).commit, desired(expansions, environment))
+    return Baseline(ref, at(_folder(Path(paths[0]))).commit, desired_inventory(expansions, environment))
 
 
 def _folder(path: Path) -> Path:

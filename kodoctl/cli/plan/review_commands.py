@@ -55,7 +55,7 @@ def post(
     seal = plan_file.to_json(plan)["seal"] if plan else None
     mark = CommentHeader(env, _commit(commit), run, seal)
     body = body_of(plan, mark, place.run_url(run))
-    with _opened(place) as forge:
+    with _open_forge(place) as forge:
         there = own_comment(forge.comments(pull), env, author)
         written = forge.post(pull, body) if there is None else forge.edit(int(there["id"]), body)
     say(f"{'Posted' if there is None else 'Updated'}: {written.get('html_url') or f'pull request #{pull}'}")
@@ -64,7 +64,7 @@ def post(
 
 
 @command
-def approved(
+def fetch_approved(
     commit: Annotated[str, typer.Option("--commit", help="The commit that the merge made.", metavar="SHA")],
     out: Annotated[str, typer.Option("--out", help="Write the approved plan to this file.", metavar="FILE")],
     env: Env = "base",
@@ -94,14 +94,16 @@ def approved(
 
     place = _place()
     job = _job(place, workflow)
-    with _opened(place) as forge:
-        plan, mark, number = _approved(forge, place, job, _commit(commit), env, author, require_review=require_review)
+    with _open_forge(place) as forge:
+        plan, mark, number = _find_approved_plan(
+            forge, place, job, _commit(commit), env, author, require_review=require_review
+        )
     write_plan(alone(plan), out)
     say(f"Approved with #{number}: the plan of {mark.commit[:8]} for {env}, sealed {(mark.plan or '')[:12]}")
     tell(f"Written to {out}; carry it out with: kodoctl apply PATHS --approved {out}")
 
 
-def _approved(
+def _find_approved_plan(
     forge: Forge, place: Repository, job: CiJob, commit: str, env: str, author: str, *, require_review: bool
 ) -> tuple[Plan, CommentHeader, int]:
     from kodoctl.forge import eligible_reviewers
@@ -110,7 +112,7 @@ def _approved(
     pull = rules.merged_pull(forge.pulls_of(commit), commit, job.branch)
     number = int(pull["number"])
     comment = rules.own_comment(forge.comments(number), env, author)
-    mark = rules.marked(comment, pull, env)
+    mark = rules.approval_mark(comment, pull, env)
     assert comment is not None
     rules.check_run(forge.run(mark.run), pull, job)
     if require_review:
@@ -175,7 +177,7 @@ def _commit(text: str) -> str:
     return text
 
 
-def _opened(place: Repository) -> Forge:
+def _open_forge(place: Repository) -> Forge:
     from kodoctl.forge.github import Forge
 
     return Forge(place)

@@ -74,7 +74,7 @@ def exporter(
             _publish(registry, textfile)
             _tell_unread(reading.unread, ())
             finish(ExitCode.ERROR if reading.unread else ExitCode.OK)
-        with _served(registry, collector, host, port):
+        with _serve_metrics(registry, collector, host, port):
             _run(collector.update, read, registry, textfile, every, stopped)
 
 
@@ -137,7 +137,9 @@ def _reader(
 
 
 @contextmanager
-def _served(registry: CollectorRegistry, collector: StatusCollector, host: str, port: int | None) -> Iterator[None]:
+def _serve_metrics(
+    registry: CollectorRegistry, collector: StatusCollector, host: str, port: int | None
+) -> Iterator[None]:
     """HTTP, where a port is named. Raises UsageError where it cannot be listened on."""
     if port is None:
         yield

@@ -32,16 +32,16 @@ def draw(text: str, kind: str) -> bytes:
             [program, *options], input=text.encode(), capture_output=True, check=False, timeout=TIMEOUT
         )
     except subprocess.TimeoutExpired:
-        raise _failed(f"{program} took longer than {TIMEOUT} s: draw one topic with --topic") from None
+        raise _drawing_error(f"{program} took longer than {TIMEOUT} s: draw one topic with --topic") from None
     except OSError as problem:
-        raise _failed(f"{program}: {problem.strerror}") from None
+        raise _drawing_error(f"{program}: {problem.strerror}") from None
     if done.returncode != 0:
         message = done.stderr.decode(errors="replace").strip()[:500]
-        raise _failed(f"{program} ended with {done.returncode}: {message or 'it printed no reason'}")
+        raise _drawing_error(f"{program} ended with {done.returncode}: {message or 'it printed no reason'}")
     return done.stdout
 
 
-def _failed(detail: str) -> UsageError:
+def _drawing_error(detail: str) -> UsageError:
     return UsageError(
         error("K027", "Graphviz cannot draw this", f"{detail}\nMermaid and DOT need no Graphviz: --format mermaid")
     )

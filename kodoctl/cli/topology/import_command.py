@@ -61,7 +61,7 @@ def import_(
     several = len(places) > 1 or "/" not in places[0]
     _check_options(several, name, out)
     with target.session() as session:
-        spaces = _named(session, places)
+        spaces = _find_namespaces(session, places)
         files = {} if out is None else _files(spaces, out, several=several)
         live = read_live(session.admin, session.client, ReadScope(tuple(spaces), everything=True))
         _check_there(session, spaces, live)
@@ -79,7 +79,7 @@ def _check_options(several: bool, name: str | None, out: str | None) -> None:  #
         raise UsageError(error("K508", "nothing named", detail))
 
 
-def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
+def _find_namespaces(session: Session, places: Iterable[str]) -> list[NamespaceName]:
     """The namespaces, a tenant's in place of its name. Raises UsageError with everything that is not there."""
     from kodoctl.protocol.properties import CONTROL_NAMESPACE
     from kodoctl.pulsar.admin.admin import must
@@ -127,7 +127,7 @@ def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> 
         say(found.text.rstrip("\n"))
     else:
         _write(Path(out), found)
-    tell(f"{_counted(found)}.")
+    tell(f"{_import_summary(found)}.")
     if out is not None:
         tell(f"Next: kodoctl plan {out}")
 
@@ -144,14 +144,14 @@ def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
             alone = names[space.namespace] == 1
             found = import_namespace(live, space, space.namespace if alone else f"{space.tenant}-{space.namespace}")
             if not found.families:
-                tell(f"{space}: no topic to adopt{_left(found)}; no file")
+                tell(f"{space}: no topic to adopt{_left_out_text(found)}; no file")
                 continue
             _write(file, found)
         except KodoctlError as problem:
             problems += problem.diagnostics
             continue
         written += 1
-        tell(f"{file}: {_counted(found)}")
+        tell(f"{file}: {_import_summary(found)}")
     if written:
         tell(f"Next: kodoctl plan {' '.join(sorted({str(file.parent) for file in files.values()}))}")
     if problems:
@@ -168,12 +168,12 @@ def _write(file: Path, found: Import) -> None:
     schema.write()
 
 
-def _counted(found: Import) -> str:
+def _import_summary(found: Import) -> str:
     from kodoctl.text.formatting import many
 
     listed = " (listed at the end of the file)" if found.left_out else ""
-    return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left(found)}{listed}"
+    return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left_out_text(found)}{listed}"
 
 
-def _left(found: Import) -> str:
+def _left_out_text(found: Import) -> str:
     return f", {len(found.left_out)} left out" if found.left_out else ""

@@ -27,7 +27,7 @@ def blast_radius(
     """Refuses changes that hit more than `LARGEST` of the owned objects, unless `allowed` (0 to 1) covers the
     share. A destroy names all its objects itself and is not judged.
     """
-    owned = _owned(desired, live)
+    owned = _owned_addresses(desired, live)
     hit = {change.address for change in changes if change.address in owned and _takes(change)}
     if desired.destroyed or len(hit) < FEWEST or len(hit) <= LARGEST * len(owned):
         return ()
@@ -42,7 +42,7 @@ def blast_radius(
     return (error_with_remedy("K403", K403, detail, Remedy("--allow-share", enough), f"--allow-share={enough}"),)
 
 
-def _owned(desired: Desired, live: Live) -> frozenset[Address]:
+def _owned_addresses(desired: Desired, live: Live) -> frozenset[Address]:
     return frozenset(
         address
         for entry in live.entries

@@ -36,10 +36,10 @@ def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Chang
     for namespace in desired.namespaces:
         levels = levels_of(namespace, live, set_by_plan)
         topics = [topic for topic in _topics(desired) if topic.name.namespace == namespace]
-        yield from _made(namespace, levels)
-        yield from _deleted(namespace, topics, levels, subscribed)
+        yield from _creation_warnings(namespace, levels)
+        yield from _deletion_warnings(namespace, topics, levels, subscribed)
         yield from _too_wide(namespace, topics, levels, live.bookies)
-        yield from _stalled(namespace, live, desired)
+        yield from _stall_warnings(namespace, live, desired)
 
 
 def _topics(desired: Desired) -> Iterator[TopicResource]:
@@ -48,7 +48,7 @@ def _topics(desired: Desired) -> Iterator[TopicResource]:
             yield wanted.resource
 
 
-def _made(namespace: NamespaceName, levels: PolicyLevels) -> Iterator[Diagnostic]:
+def _creation_warnings(namespace: NamespaceName, levels: PolicyLevels) -> Iterator[Diagnostic]:
     counts = levels.effective("auto_topic_creation", None, after=True)
     if counts.value is True or isinstance(counts.value, AutoTopicCreation):
         detail = (
@@ -59,10 +59,10 @@ def _made(namespace: NamespaceName, levels: PolicyLevels) -> Iterator[Diagnostic
         yield warning("K210", K210, detail)
 
 
-def _deleted(
+def _deletion_warnings(
     namespace: NamespaceName, topics: Iterable[TopicResource], levels: PolicyLevels, subscribed: set[TopicName]
 ) -> Iterator[Diagnostic]:
-    exposed = [topic for topic in topics if _exposed(topic, levels, has_reader=topic.name in subscribed)]
+    exposed = [topic for topic in topics if _is_exposed(topic, levels, has_reader=topic.name in subscribed)]
     if exposed:
         others = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
         detail = (
@@ -73,7 +73,7 @@ def _deleted(
         yield warning("K210", K210, detail)
 
 
-def _exposed(topic: TopicResource, levels: PolicyLevels, *, has_reader: bool) -> bool:
+def _is_exposed(topic: TopicResource, levels: PolicyLevels, *, has_reader: bool) -> bool:
     inactive = levels.effective("inactive_topic", topic.policies.get("inactive_topic"), after=True).value
     if not isinstance(inactive, InactiveTopic) or inactive.delete == "never":
         return False
@@ -101,7 +101,7 @@ def _ensemble(topic: TopicResource, levels: PolicyLevels) -> int:
     return (copies.ensemble or 0) if isinstance(copies, Persistence) else 0
 
 
-def _stalled(namespace: NamespaceName, live: Live, desired: Desired) -> Iterator[Diagnostic]:
+def _stall_warnings(namespace: NamespaceName, live: Live, desired: Desired) -> Iterator[Diagnostic]:
     stalled = [
         topic.name.local
         for address, topic in live.topics_in(namespace)

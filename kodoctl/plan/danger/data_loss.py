@@ -12,7 +12,7 @@ from typing import Any
 
 from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
-from kodoctl.plan.danger.durability import weakened
+from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
 from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
@@ -66,27 +66,27 @@ class DangerRules:
         """The changes with their dangers and the figures behind them."""
         all_changes = tuple(changes)
         rest = _rest_of(all_changes)
-        return tuple(self._judged(change, rest) for change in all_changes)
+        return tuple(self._judge_change(change, rest) for change in all_changes)
 
-    def _judged(self, change: Change, rest: OtherDeletions) -> Change:
+    def _judge_change(self, change: Change, rest: OtherDeletions) -> Change:
         dangers: list[Diagnostic] = []
         match change:
             case Delete(before=TopicResource()):
-                dangers += self._deleted(change.address)
+                dangers += self._deletion_dangers(change.address)
             case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in rest.gone:
-                dangers += self._deleted(change.address)
+                dangers += self._deletion_dangers(change.address)
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
                 dangers += (*changed_grant(change, self.live), *self._of_another_tenant(change))
             case Update():
-                dangers += (*self._updated(change, rest), *weakened(change))
+                dangers += (*self._update_dangers(change, rest), *durability_warnings(change))
             case _:
                 pass
-        shown = self._shown(change.address)
+        shown = self._figures_of(change.address)
         if not dangers and not shown:
             return change
         return with_context(change, dangers=tuple(dangers), evidence=shown)
 
-    def _shown(self, address: Address) -> dict[str, Any]:
+    def _figures_of(self, address: Address) -> dict[str, Any]:
         found = self.evidence.get(address)
         if found is None:
             return {}
@@ -115,7 +115,7 @@ class DangerRules:
 
     # --- K401
 
-    def _deleted(self, address: Address) -> Iterator[Diagnostic]:
+    def _deletion_dangers(self, address: Address) -> Iterator[Diagnostic]:
         facts = self.live.objects[address].facts
         found = self.evidence.get(address, Evidence())
         stake = [*_data(facts, found, self.now), *_use(facts, found, self.now)]
@@ -124,22 +124,22 @@ class DangerRules:
 
     # --- K402, K405
 
-    def _updated(self, change: Update, rest: OtherDeletions) -> Iterator[Diagnostic]:
+    def _update_dangers(self, change: Update, rest: OtherDeletions) -> Iterator[Diagnostic]:
         for field in change.fields:
             match field:
                 case FieldChange(name="partitions", before=old, after=new) if change.address in self.ordered:
                     shown = f"{change.address}: {old} → {new}"
                     yield warning("K405", K405, f"{shown}: keys move to other partitions, their order breaks once")
                 case PolicyChange(policy=name) if name in PULSAR_DEFAULTS or name == "inactive_topic":
-                    yield from self._lowered(change, field, rest)
+                    yield from self._policy_dangers(change, field, rest)
                 case _:
                     pass
 
-    def _lowered(self, change: Update, field: PolicyChange, rest: OtherDeletions) -> Iterator[Diagnostic]:
+    def _policy_dangers(self, change: Update, field: PolicyChange, rest: OtherDeletions) -> Iterator[Diagnostic]:
         before, after = counting_value(field, after=False), counting_value(field, after=True)
         losses = [
             (address, loss)
-            for address in self._affected(change, field.policy, rest)
+            for address in self._affected_topics(change, field.policy, rest)
             if (loss := self._loss(field.policy, before, after, address))
         ]
         if not losses:
@@ -149,7 +149,7 @@ class DangerRules:
         stake = f"{field.policy} {_shown_value(before)} → {_shown_value(after)} would drop {first}{more}"
         yield self._refusal("K402", K402, change.address, stake)
 
-    def _affected(self, change: Update, policy: str, rest: OtherDeletions) -> Iterator[Address]:
+    def _affected_topics(self, change: Update, policy: str, rest: OtherDeletions) -> Iterator[Address]:
         """The topic itself, or the topics of a namespace that have no value of their own; those whose own value the same
         plan changes are judged there.
         """
@@ -260,15 +260,15 @@ def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int
     if facts is None:
         return
     if facts.consumers:
-        yield f"{many(facts.consumers, 'consumer')} connected{_named(found)}"
+        yield f"{many(facts.consumers, 'consumer')} connected{_client_names(found)}"
     if isinstance(facts, TopicFacts):
         if facts.producers:
-            yield f"{many(facts.producers, 'producer')} connected{_named(found) if not facts.consumers else ''}"
+            yield f"{many(facts.producers, 'producer')} connected{_client_names(found) if not facts.consumers else ''}"
         if facts.last_publish and now - facts.last_publish < DAY_MS:
             yield f"last publish {age_text(now - facts.last_publish)} ago"
 
 
-def _named(found: Evidence) -> str:
+def _client_names(found: Evidence) -> str:
     shown = ", ".join(found.clients[:3])
     return f" ({shown}{', …' if len(found.clients) > 3 else ''})" if shown else ""
 

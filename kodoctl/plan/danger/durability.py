@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 K406 = "durability or replication lowered"
 
 
-def weakened(change: Update) -> Iterator[Diagnostic]:
+def durability_warnings(change: Update) -> Iterator[Diagnostic]:
     """A warning for each field after which messages have fewer copies, or reach fewer clusters."""
     for one in change.policy_changes:
         before, after = one.counting(after=False), one.counting(after=True)

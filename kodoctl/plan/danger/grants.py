@@ -30,7 +30,7 @@ def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
         for verb, actions in (("loses", lost), ("gets", won))
         if actions
     ]
-    detail = f"{change.address}: {'; '.join(parts)}; {_connected(before, live)}"
+    detail = f"{change.address}: {'; '.join(parts)}; {_consumers_text(before, live)}"
     yield warning("K404", K404, detail)
 
 
@@ -40,7 +40,7 @@ def takes_away(change: Delete | Update) -> bool:
     return bool(change.before.actions - change.granted_actions)
 
 
-def _connected(grant: GrantResource, live: Live) -> str:
+def _consumers_text(grant: GrantResource, live: Live) -> str:
     """The consumers that are connected with the role where the grant counts."""
     found = [
         (found.resource.name.local, count)

@@ -31,15 +31,15 @@ def stopped_clients(live: Live, changes: Iterable[Change]) -> Iterator[Diagnosti
         for field in change.policy_changes:
             found = [
                 f"{address}: {text}"
-                for address, facts in _affected(live, change, field)
-                if (text := _stopped(field.policy, field.after, facts))
+                for address, facts in _affected_topics(live, change, field)
+                if (text := _effect_on_clients(field.policy, field.after, facts))
             ]
             if found:
                 more = f"; so {many(len(found) - 1, 'more topic')}" if len(found) > 1 else ""
                 yield warning("K433", K433, f"{field.policy} of {found[0]}{more}", change.about.where)
 
 
-def _affected(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple[Address, TopicFacts]]:
+def _affected_topics(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple[Address, TopicFacts]]:
     """The topic, or the topics of a namespace that have no value of their own."""
     topics: Iterable[Address] = (change.address,)
     if isinstance(change.before, NamespaceResource):
@@ -51,7 +51,7 @@ def _affected(live: Live, change: Update, field: PolicyChange) -> Iterator[tuple
             yield address, facts
 
 
-def _stopped(policy: str, after: PolicyValue | None, facts: TopicFacts) -> str:
+def _effect_on_clients(policy: str, after: PolicyValue | None, facts: TopicFacts) -> str:
     """The effect of a policy on the clients of a topic, as text; "" if there is none."""
     match policy, after:
         case "encryption_required", True if facts.producers:

@@ -36,10 +36,10 @@ def with_lanes(
 ) -> tuple[Change, ...]:
     """The changes with the dangers to lanes that are deleted and to subscriptions that replace others."""
     lanes = _lanes(desired) if any(_deletes_topic(change) for change in changes) else {}
-    replaced = _replaced(changes)
+    replaced = _replaced_subscriptions(changes)
     found = []
     for change in changes:
-        dangers = (*_undrained(change, lanes, live, allowed), *_moved(change, replaced, live))
+        dangers = (*_backlog_dangers(change, lanes, live, allowed), *_replacement_dangers(change, replaced, live))
         found.append(with_context(change, dangers=(*change.about.dangers, *dangers)))
     return tuple(found)
 
@@ -66,7 +66,7 @@ def _lanes(desired: Desired) -> Mapping[TopicName, _Lane]:
     return found
 
 
-def _undrained(
+def _backlog_dangers(
     change: Change, lanes: Mapping[TopicName, _Lane], live: Live, allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """A lane with messages: workers on the new file would no longer read them."""
@@ -91,7 +91,7 @@ def _topic_facts(topic: TopicName, live: Live) -> TopicFacts:
 # --- subscriptions
 
 
-def _replaced(changes: tuple[Change, ...]) -> Mapping[TopicName, tuple[str, ...]]:
+def _replaced_subscriptions(changes: tuple[Change, ...]) -> Mapping[TopicName, tuple[str, ...]]:
     """Topic -> the subscriptions that leave it."""
     found: dict[TopicName, tuple[str, ...]] = {}
     for change in changes:
@@ -100,7 +100,9 @@ def _replaced(changes: tuple[Change, ...]) -> Mapping[TopicName, tuple[str, ...]
     return found
 
 
-def _moved(change: Change, replaced: Mapping[TopicName, tuple[str, ...]], live: Live) -> Iterator[Diagnostic]:
+def _replacement_dangers(
+    change: Change, replaced: Mapping[TopicName, tuple[str, ...]], live: Live
+) -> Iterator[Diagnostic]:
     """A warning for a new subscription in the place of another: messages that it reads again, or never."""
     if not isinstance(change, Create) or not isinstance(change.after, SubscriptionResource):
         return

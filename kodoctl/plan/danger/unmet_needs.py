@@ -32,7 +32,7 @@ def _unknown_clusters(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagn
     tenants = {
         one.resource.name: one.resource for one in live.objects.values() if isinstance(one.resource, TenantResource)
     }
-    tenants |= {after.name: after for after in _written(changes) if isinstance(after, TenantResource)}
+    tenants |= {after.name: after for after in _written_resources(changes) if isinstance(after, TenantResource)}
     for change in changes:
         after = change.after if isinstance(change, Create | Update) else None
         names = _clusters(after)
@@ -53,7 +53,7 @@ def _unknown_clusters(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagn
                 yield error("K432", "cluster not found", detail, where)
 
 
-def _written(changes: Iterable[Change]) -> Iterator[Resource]:
+def _written_resources(changes: Iterable[Change]) -> Iterator[Resource]:
     return (change.after for change in changes if isinstance(change, Create | Update))
 
 
@@ -70,7 +70,9 @@ def _clusters(resource: Resource | None) -> frozenset[str]:
 
 def _too_many_topics(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagnostic]:
     set_by_plan = namespace_changes(changes)
-    for namespace in sorted({one.name.namespace for one in _written(changes) if isinstance(one, TopicResource)}):
+    for namespace in sorted(
+        {one.name.namespace for one in _written_resources(changes) if isinstance(one, TopicResource)}
+    ):
         limit = levels_of(namespace, live, set_by_plan).namespace_after.get("max_topics")
         need = _count_after(namespace, live, changes)
         if isinstance(limit, int) and 0 < limit < need:

@@ -16,7 +16,7 @@ from kodoctl.plan.changes import Adopt, Change, Update
 from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise_families
 from kodoctl.plan.importing.yaml_writer import document, render
-from kodoctl.plan.inventory import desired
+from kodoctl.plan.inventory import desired_inventory
 from kodoctl.plan.ownership import claim
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
@@ -50,10 +50,10 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
     left_out: dict[Address, str] = dict(_unfit(live, namespace))
     excluded: set[str] = set()
     while True:
-        seen = _seen(live, namespace, excluded)
+        seen = _unowned_objects(live, namespace, excluded)
         families = recognise_families(seen)
         expansions, findings = _load(render(document(name, seen, families), {}))
-        changes = diff(desired(expansions, None), live).changes
+        changes = diff(desired_inventory(expansions, None), live).changes
         wrong = dict(_not_adopted(changes))
         new = {topic.local: (topic, reason) for topic, reason in wrong.items() if topic.local not in excluded}
         if not new:
@@ -104,7 +104,7 @@ def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]
             yield address, f"the format cannot say its {', '.join(foreign)}"
 
 
-def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedObjects:
+def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedObjects:
     topics: dict[str, TopicResource] = {}
     subscriptions: dict[str, set[str]] = {}
     grants: dict[str, tuple[str, ...]] = {}

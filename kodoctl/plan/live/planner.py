@@ -14,7 +14,7 @@ from kodoctl.plan.changes import Change, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
-from kodoctl.plan.partial_access import reduced, unseen_finding
+from kodoctl.plan.partial_access import drop_unseen, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.targeting import choose
@@ -93,7 +93,7 @@ def plan_live(
     scope = replace(scope_of(desired, namespaces), reduced=may_reduce, selection=selection or WHOLE)
     live = read_live(session.admin, session.client, scope)
     if live.unseen:
-        desired, live = reduced(desired, live)
+        desired, live = drop_unseen(desired, live)
     return PlannedRun(plan_inventory(session.admin, desired, live, allowances, against, selection), live)
 
 

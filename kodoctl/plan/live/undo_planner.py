@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.history import Applied, chosen, parse, read, unpack
+from kodoctl.plan.history import Applied, find_apply, parse, read_history, unpack
 from kodoctl.plan.live.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.control.journal import read_journal
@@ -37,15 +37,15 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
     cannot name another namespace. Raises UsageError for an unknown name, RefusedError where one does not know it.
     """
     entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
-    first = chosen(read(entries).applies, name, str(namespace))
+    first = find_apply(read_history(entries).applies, name, str(namespace))
     places = {NamespaceName.parse(key.rpartition("/")[0]) for key in first.ledgers} - {namespace}
     for place in sorted(places):
         theirs = list(map(parse, read_journal(session.admin, session.client, place)))
-        if not any((one.id, one.digest) == (first.id, first.digest) for one in read(theirs).applies):
+        if not any((one.id, one.digest) == (first.id, first.digest) for one in read_history(theirs).applies):
             detail = f"{first.id} is said to have written to {place}, whose journal knows nothing of it"
             raise RefusedError(error("K431", "journals that contradict each other", detail))
         entries += theirs
-    return chosen(read(entries).applies, first.id, str(namespace))
+    return find_apply(read_history(entries).applies, first.id, str(namespace))
 
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:

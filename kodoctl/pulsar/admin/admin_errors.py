@@ -69,29 +69,29 @@ def unreachable(
     not answer either, by address; `seconds`: how long it was tried.
     """
     if not last.not_sent and method != "GET":
-        return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirected(last)}"))
+        return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirect_text(last)}"))
     silent = [failed[address] for address in connection.admin_urls if address in failed] or [last]
     if last.via is not None:
         silent = [last]
     findings = [_finding(connection, silence, look=method == "GET") for silence in silent]
     if len(findings) == 1 or any(code == "K527" for code, _ in findings):
         code, detail = findings[0]
-        return ClusterError(_named(code, detail, last, seconds))
+        return ClusterError(_silence_finding(code, detail, last, seconds))
     rows = "\n".join(detail for _, detail in findings)
     return ClusterError(error("K514", "no broker answers", f"none of {len(findings)} addresses answers:\n{rows}"))
 
 
-def _named(code: str, detail: str, last: Silence, seconds: float) -> Diagnostic:
+def _silence_finding(code: str, detail: str, last: Silence, seconds: float) -> Diagnostic:
     if code == "K527":
         return error(code, "no TLS connection", detail)
     waited = f" (tried for {seconds:.0f} s)" if last.via is not None and seconds >= 1 else ""
-    text = f"{detail}{_redirected(last)}{waited}"
+    text = f"{detail}{_redirect_text(last)}{waited}"
     if last.via is not None:
         return error("K514", "a broker does not answer", text)
     return error(code, "no broker answers", text)
 
 
-def _redirected(silence: Silence) -> str:
+def _redirect_text(silence: Silence) -> str:
     if silence.via is None:
         return ""
     there = f"; {silence.via} answers, and redirected there"

@@ -180,7 +180,7 @@ class HttpAdmin:
             first = f"{first}?{urlencode(query)}"
         url, via, asked_again = first, None, False
         for _ in range(_MAX_REDIRECTS + 1):
-            reply, location = self._asked(request, url, via)
+            reply, location = self._ask_host(request, url, via)
             if reply.status not in (307, 308):
                 return reply
             try:
@@ -195,7 +195,7 @@ class HttpAdmin:
             f"{request}: more than {_MAX_REDIRECTS} redirects, the last one to {_origin(location)}"
         )
 
-    def _asked(self, request: _Request, url: str, via: str | None) -> tuple[Reply, str]:
+    def _ask_host(self, request: _Request, url: str, via: str | None) -> tuple[Reply, str]:
         """Answer of one host, with a second token if it refused the first; and the address that it redirects to."""
         token, asked = self._bearer_token.token(), time.monotonic()
         answer = self._once(request, url, via, token)
@@ -207,12 +207,12 @@ class HttpAdmin:
         self._answered = True
         if answer.status in (307, 308):
             return Reply(request.method, request.path, answer.status), answer.headers.get("Location", "")
-        reply = self._read(request, _origin(url), answer, token)
+        reply = self._read_reply(request, _origin(url), answer, token)
         return replace(reply, server_time=_server_time(answer), took=took), ""
 
     def _ask(self, url: str) -> Answer:
         """A question of Brokers, to a host that it trusts."""
-        return Answer(*self._asked(_Request("GET", urlsplit(url).path.lstrip("/")), url, None))
+        return Answer(*self._ask_host(_Request("GET", urlsplit(url).path.lstrip("/")), url, None))
 
     def _once(self, request: _Request, url: str, via: str | None, token: Secret | None) -> urllib3.BaseHTTPResponse:
         """One exchange, its body read. By urllib3 itself: half the CPU of `requests`, whose other half serves sessions."""
@@ -233,7 +233,9 @@ class HttpAdmin:
             kind = f"{request.method} {request.path.rsplit('/', 1)[-1]}"
             self._traffic.by_path[kind] = self._traffic.by_path.get(kind, 0) + 1
 
-    def _read(self, request: _Request, host: str, answer: urllib3.BaseHTTPResponse, token: Secret | None) -> Reply:
+    def _read_reply(
+        self, request: _Request, host: str, answer: urllib3.BaseHTTPResponse, token: Secret | None
+    ) -> Reply:
         html, ok = "text/html" in answer.headers.get("Content-Type", ""), answer.status < 400
         if _token_refused(answer):
             raise bad_token(self._connection, host)

@@ -39,14 +39,14 @@ def read_server(admin: Admin) -> Server:
             error("K523", "this is not Pulsar's admin API", "it answers, but does not know its clusters")
         )
     runtime = admin.call("GET", "brokers/configuration/runtime")
-    answer = _allowed(runtime, "reading the broker's configuration")
+    answer = _content_if_allowed(runtime, "reading the broker's configuration")
     configuration = answer if isinstance(answer, dict) else {}
     version = read_version(admin)
     return Server(
         _local_cluster(clusters, configuration),
         version,
         _defaults(configuration),
-        _unsupported(version),
+        _unsupported_policies(version),
         _delays(configuration) if configuration else None,
         frozenset(map(str, clusters)),
     )
@@ -54,12 +54,12 @@ def read_server(admin: Admin) -> Server:
 
 def read_bookies(admin: Admin) -> int | None:
     """Number of bookies that can be written to; None: only super-users may ask. Raises AdminError."""
-    answer = _allowed(admin.call("GET", "bookies/all"), "counting bookies")
+    answer = _content_if_allowed(admin.call("GET", "bookies/all"), "counting bookies")
     found = answer.get("bookies") if isinstance(answer, dict) else None
     return len(found) if isinstance(found, list) else None
 
 
-def _allowed(reply: Reply, doing: str) -> Any:
+def _content_if_allowed(reply: Reply, doing: str) -> Any:
     """Content of a reply that a broker gives to some roles only, and a proxy may not pass on: None then. Raises
     AdminError if the broker has no time, or has ended: its answer to this role is then unknown, and not empty.
     """
@@ -68,7 +68,7 @@ def _allowed(reply: Reply, doing: str) -> Any:
 
 def read_version(admin: Admin) -> tuple[int, ...]:
     """`4.2.4` -> (4, 2, 4); () when the broker does not say. Raises AdminError."""
-    answer = _allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
+    answer = _content_if_allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(answer or ""))
     return tuple(int(part) for part in match.groups(default="0")) if match else ()
 
@@ -86,7 +86,7 @@ def _local_cluster(clusters: list[str], configuration: dict[str, Any]) -> str:
     raise ClusterError(error("K517", "cannot tell the local cluster", detail))
 
 
-def _unsupported(version: tuple[int, ...]) -> frozenset[str]:
+def _unsupported_policies(version: tuple[int, ...]) -> frozenset[str]:
     """4.0.7 answers 404 for a topic's subscription expiration, 4.2.4 takes it (docs/explanation/pulsar.md#versions)."""
     return frozenset({"subscription_expiry"}) if version and version < (4, 2) else frozenset()
 

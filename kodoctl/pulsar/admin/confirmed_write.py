@@ -60,10 +60,10 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
                     return reply
                 if reply.status in final and not reply.transient:
                     pause = admin.waits.pause
-                    return None if sent > 1 and poll_until(lambda: _seen(done), pause=pause) else reply
+                    return None if sent > 1 and poll_until(lambda: _is_done(done), pause=pause) else reply
                 problem, limit = str(reply), limit_of(reply)
             goes_on = wait.again(problem, limit)
-            if _seen(done):
+            if _is_done(done):
                 return None
             if not goes_on:
                 raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
@@ -98,7 +98,7 @@ def delete(
     with admin.waits.during(f"DELETE {path}: no answer yet") as wait:
         while True:
             try:
-                query = _looked(look, problem)
+                query = _call_look(look, problem)
             except ClusterError:  # cannot be looked at, so that nothing is sent
                 if not problem:
                     raise
@@ -116,12 +116,12 @@ def delete(
                     problem, limit = str(reply), limit_of(reply)
             if not wait.again(problem, limit):
                 break
-    if _seen(lambda: _looked(look, problem) is None):
+    if _is_done(lambda: _call_look(look, problem) is None):
         return None
     raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
 
 
-def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
+def _call_look(look: Look, problem: str) -> Mapping[str, str] | None:
     """Calls `look`. If it refuses, the error also names the earlier requests. `problem`: the result of the
     earlier request; "": none was sent.
     """
@@ -132,7 +132,7 @@ def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
         raise WriteFailedError(f"{refusal}; {sent}") from None
 
 
-def _seen(done: _Done) -> bool:
+def _is_done(done: _Done) -> bool:
     try:
         return done()
     except ClusterError:

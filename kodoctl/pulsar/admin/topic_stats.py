@@ -63,7 +63,7 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
         return None
     if (lacking := _lacking(answer)) and of is not None and _marker(answer) not in of:
         raise NotAwaitedError(topic, lacking, "its broker did not tell at once")
-    return parse(topic, _completed(admin, topic, answer, {}))
+    return parse(topic, _fill_partitions(admin, topic, answer, {}))
 
 
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
@@ -72,7 +72,7 @@ def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
     subscriptions and clients are unknown.
     """
     answer = _answer(admin, topic, query)
-    return None if answer is None else _completed(admin, topic, answer, query)
+    return None if answer is None else _fill_partitions(admin, topic, answer, query)
 
 
 def _answer(admin: Admin, topic: TopicName, query: dict[str, str]) -> Stats | None:
@@ -93,7 +93,7 @@ def _lacking(answer: Stats) -> list[int]:
     return [index for index in range(_count(answer)) if index not in known]
 
 
-def _completed(admin: Admin, topic: TopicName, answer: Stats, query: dict[str, str]) -> Stats:
+def _fill_partitions(admin: Admin, topic: TopicName, answer: Stats, query: dict[str, str]) -> Stats:
     alone = ask_each(admin, topic, _lacking(answer), "stats", **query)
     return {**answer, "partitions": answer["partitions"] | {topic.partition(i): part for i, part in alone.items()}}
 

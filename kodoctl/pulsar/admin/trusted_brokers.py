@@ -98,7 +98,7 @@ class Brokers:
             if self._clock() < self._unnamed.get(key, 0.0):
                 raise _foreign(source.netloc, location)
             origin = self._base(here)
-            if target.netloc in self._listed(origin, ask):
+            if target.netloc in self._list_brokers(origin, ask):
                 return Course.FOLLOW
             moved = False
             for topic in topics:
@@ -121,9 +121,9 @@ class Brokers:
     def _trusts(self, host: str) -> bool:
         return bool(host) and (host in self._configured or self._clock() < self._named.get(host, 0.0))
 
-    def _listed(self, origin: str, ask: Ask) -> set[str]:
+    def _list_brokers(self, origin: str, ask: Ask) -> set[str]:
         """The brokers that are alive, as a super-user sees them; none for other roles."""
-        reply = _settled(ask(f"{origin}/admin/v2/brokers").reply)
+        reply = _final_reply(ask(f"{origin}/admin/v2/brokers").reply)
         found = {str(host) for host in reply.data} if reply.ok and isinstance(reply.data, list) else set()
         return self._remember(found)
 
@@ -138,13 +138,13 @@ class Brokers:
         for _ in range(_LOOKUPS):
             answer = ask(url)
             if answer.reply.status not in (307, 308):
-                return self._remember(set(_hosts(_settled(answer.reply)))), False
+                return self._remember(set(_hosts(_final_reply(answer.reply)))), False
             target = urlsplit(answer.location)
             if target.scheme != urlsplit(origin).scheme or not self._trusts(target.netloc):
                 break
             url = answer.location
         answer = ask(f"{origin}/lookup/v2/topic/{topic}?authoritative=true")
-        found = self._remember(set(_hosts(_settled(answer.reply))))
+        found = self._remember(set(_hosts(_final_reply(answer.reply))))
         return found, bool(found)
 
     def _remember(self, hosts: set[str]) -> set[str]:
@@ -169,7 +169,7 @@ def topics_of(path: str) -> tuple[str, ...]:
     return (topic,) if "-partition-" in parts[2] else (topic, f"{topic}-partition-0")
 
 
-def _settled(reply: Reply) -> Reply:
+def _final_reply(reply: Reply) -> Reply:
     if reply.transient:
         raise NotNowError(reply)
     return reply

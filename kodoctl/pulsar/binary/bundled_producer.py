@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, received
+from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, pass_result
 from kodoctl.pulsar.connection.message_border import result_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class BundledProducer(DedupProducer):
         super().__init__(client, part, name, largest)
         self._border, self._sender = border, border.sender()
         try:
-            self._native = self._known()
+            self._native = self._native_producer()
         except BaseException:
             super().close()
             raise
@@ -112,9 +112,9 @@ class BundledProducer(DedupProducer):
     def _change_producer(self) -> None:
         """Changes the producer as DedupProducer does, then the object of the border."""
         super()._change_producer()
-        self._native = self._known()
+        self._native = self._native_producer()
 
-    def _known(self) -> Any:
+    def _native_producer(self) -> Any:
         """The border's object of the present producer."""
         return self._border.producer(self._producer._producer, 0)  # noqa: SLF001  # named nowhere else
 
@@ -139,7 +139,7 @@ class BundledProducer(DedupProducer):
 
     def _answer(self, number: int, result: int, position: Any) -> None:
         on_receipt, size = self._unanswered.pop(number)
-        received(on_receipt, size, result_of(result), position)
+        pass_result(on_receipt, size, result_of(result), position)
 
 
 def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0) -> DedupProducer:

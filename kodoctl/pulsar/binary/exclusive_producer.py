@@ -38,12 +38,12 @@ class UnconfirmedError(LockedError):
     exit_code = ExitCode.ERROR
 
 
-def lost(namespace: NamespaceName, why: str) -> LockedError:
+def lost_lease_error(namespace: NamespaceName, why: str) -> LockedError:
     """The lease is another's by now, or its producer is not to be believed any more."""
     return LockedError(error("K541", "the lease was lost", f"{namespace}: {why}; nothing was written after that"))
 
 
-def unconfirmed(namespace: NamespaceName, why: str) -> UnconfirmedError:
+def unconfirmed_lease_error(namespace: NamespaceName, why: str) -> UnconfirmedError:
     """Nobody says whose the lease is."""
     detail = f"{namespace}: {why}; nothing was written meanwhile, and nobody is known to have taken the lease"
     return UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
@@ -78,7 +78,7 @@ class ExclusiveProducer:
     def beat(self) -> None:
         """Returns when an entry is stored. After a long wait nobody else may have taken the lease meanwhile."""
         if self._write({"kind": "lease"}) >= LONG_S and (other := self._others()) is not None:
-            problem = lost(self._namespace, f"{other} took it while no broker answered")
+            problem = lost_lease_error(self._namespace, f"{other} took it while no broker answered")
             self._fail(problem)
             raise problem
 
@@ -122,7 +122,7 @@ class ExclusiveProducer:
                     )
                 except UnansweredError as silence:
                     self._silent = True
-                    raise unconfirmed(self._namespace, _silence_text(silence)) from None
+                    raise unconfirmed_lease_error(self._namespace, _silence_text(silence)) from None
                 if self._failed is not None:
                     raise self._failed
                 if done():
@@ -143,7 +143,7 @@ class ExclusiveProducer:
             try:
                 self._producer.send_async(entry.data, partial(self._heard, number), sequence_id=number)
             except pulsar.PulsarException as problem:
-                self._fail(lost(self._namespace, f"the journal takes no entry: {problem}"))
+                self._fail(lost_lease_error(self._namespace, f"the journal takes no entry: {problem}"))
         if self._failed is not None:
             raise self._failed
 
@@ -158,14 +158,14 @@ class ExclusiveProducer:
         with contextlib.suppress(BaseException), self._changed:
             entry = self._open.pop(number)
             if result != pulsar.Result.Ok:
-                self._failed = self._failed or lost(self._namespace, _refusal(result))
+                self._failed = self._failed or lost_lease_error(self._namespace, _refusal(result))
             elif position is not None and position.ledger_id() >= 0:
                 entry.stored, self._silent = True, False
             elif entry.sends > 0:
                 self._unstored.append(entry)
             else:
                 why = f"the broker confirmed an entry of the journal {_SENDS} times, and stored it nowhere"
-                self._failed = self._failed or lost(self._namespace, why)
+                self._failed = self._failed or lost_lease_error(self._namespace, why)
             self._changed.notify_all()
 
     def _fail(self, problem: LockedError) -> None:

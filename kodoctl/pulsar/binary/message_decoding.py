@@ -33,7 +33,7 @@ def schema_version(message: Any) -> int:
     return version
 
 
-def unreturned(message: Any) -> int:
+def unreturned_count(message: Any) -> int:
     """The number of messages that the broker counted as sent with this one and that the client library never
     counts as received.
 
@@ -83,13 +83,13 @@ def _field_by_field(message: Any, payload: bytes, *, alone: bool) -> Content:
     properties or none.
     """
     lost: list[str] = []
-    null = not payload and _read(lost, "null value", message.has_null_value, other=False)
-    properties = _read(lost, "properties", message.properties, other={})
-    key = _read(lost, "key", message.partition_key, other="")
-    ordering_key = _read(lost, "ordering key", message.ordering_key, other="")
-    happened = _read(lost, "event time", message.event_timestamp, other=0)
-    published = _read(lost, "publish time", message.publish_timestamp, other=0)
-    context = _read(lost, "encryption", message.encryption_context, other=None) if alone else None
+    null = not payload and _read_field(lost, "null value", message.has_null_value, other=False)
+    properties = _read_field(lost, "properties", message.properties, other={})
+    key = _read_field(lost, "key", message.partition_key, other="")
+    ordering_key = _read_field(lost, "ordering key", message.ordering_key, other="")
+    happened = _read_field(lost, "event time", message.event_timestamp, other=0)
+    published = _read_field(lost, "publish time", message.publish_timestamp, other=0)
+    context = _read_field(lost, "encryption", message.encryption_context, other=None) if alone else None
     if context is not None:
         properties = {**properties, ENCRYPTION: _encryption(context, lost)}
     broken = [f"not UTF-8 text, and lost: {', '.join(lost)}"] * bool(lost) + [ENCRYPTED] * (context is not None)
@@ -104,22 +104,22 @@ def _encryption(context: Any, lost: list[str]) -> str:
     facts = {
         "keys": [
             {
-                "name": _read(lost, names, partial(getattr, key, "key"), other=None),
+                "name": _read_field(lost, names, partial(getattr, key, "key"), other=None),
                 "value": _base64(key.value),
-                "metadata": _read(lost, names, partial(getattr, key, "metadata"), other=None),
+                "metadata": _read_field(lost, names, partial(getattr, key, "metadata"), other=None),
             }
             for key in context.keys()  # noqa: SIM118  # no mapping
         ],
         "param": _base64(context.param()),
-        "algorithm": _read(lost, names, context.algorithm, other=None),
-        "compression": _read(lost, names, lambda: context.compression_type().name, other=None),
+        "algorithm": _read_field(lost, names, context.algorithm, other=None),
+        "compression": _read_field(lost, names, lambda: context.compression_type().name, other=None),
         "uncompressed_size": context.uncompressed_message_size(),
         "batch_size": context.batch_size(),
     }
     return json.dumps(facts, separators=(",", ":"))
 
 
-def _read(lost: list[str], what: str, ask: Callable[[], Any], *, other: Any) -> Any:
+def _read_field(lost: list[str], what: str, ask: Callable[[], Any], *, other: Any) -> Any:
     try:
         return ask()
     except Exception:  # noqa: BLE001  # whatever the client makes of bytes that a stranger chose

@@ -202,7 +202,7 @@ def read_all(
         return
     expected, until = Expected(runs, open_=since is not None), (runs[-1].ledger, runs[-1].last)
     try:
-        yield from _read(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
+        yield from _read_partition(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
     except GeneratorExit:
         unread.add(facts.topic, expected.gaps)
         raise
@@ -221,10 +221,10 @@ def read_stored(
     have a message. `only`: these positions (partition, ledger, entry, batch). Other subscriptions are not
     changed.
     """
-    return _read(client, part, until, after=after, only=only)
+    return _read_partition(client, part, until, after=after, only=only)
 
 
-def _read(
+def _read_partition(
     client: BrokerClient,
     part: str,
     until: Place,

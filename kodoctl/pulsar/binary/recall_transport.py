@@ -76,7 +76,7 @@ class DeadLetterConsumer:
     def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:
         """`stop`: nothing more is waited for once it is set."""
         self._client, self._part, self._stop = client, part, stop or threading.Event()
-        self._consumer = _locked(client, part, subscription)
+        self._consumer = _lock_subscription(client, part, subscription)
         self._tokens: dict[Where, Any] | None = None
         self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
 
@@ -89,7 +89,7 @@ class DeadLetterConsumer:
         messages beside the subscription, because a consumer gets each message once.
         """
         self._tokens = {}
-        for _, token, where in self._received(until):
+        for _, token, where in self._receive_messages(until):
             if where in only:
                 self._tokens[where] = token
                 if len(self._tokens) == len(only):
@@ -107,7 +107,7 @@ class DeadLetterConsumer:
         `only` these may come as well. Another call goes on behind that entry.
         """
         if self._tokens is None:
-            yield from (copy_message(message, token, where) for message, token, where in self._received(until))
+            yield from (copy_message(message, token, where) for message, token, where in self._receive_messages(until))
             return
         wanted = {where for where in self._tokens if where in only}
         if not wanted:
@@ -117,7 +117,7 @@ class DeadLetterConsumer:
             where = (stored.partition, stored.ledger, stored.entry, stored.batch)
             yield stored._replace(token=self._tokens[where])
 
-    def _received(self, until: Place) -> Iterator[tuple[Any, Any, Where]]:
+    def _receive_messages(self, until: Place) -> Iterator[tuple[Any, Any, Where]]:
         """Messages with their tokens and places."""
         import pulsar
 
@@ -184,7 +184,7 @@ def token_of(partition: int, ledger: int, entry: int) -> Any:
     return pulsar.MessageId(partition, ledger, entry, -1)
 
 
-def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
+def _lock_subscription(client: BrokerClient, part: str, subscription: str) -> Any:
     import pulsar
 
     deadline = time.monotonic() + _LOCK_WAIT
@@ -267,7 +267,7 @@ class DedupProducer:
             if result == too_large and threading.get_ident() == caller:  # before anything was sent
                 refused = True
             else:
-                received(on_receipt, len(message.payload or b""), result, position)
+                pass_result(on_receipt, len(message.payload or b""), result, position)
 
         try:
             self._producer.send_async(
@@ -366,7 +366,7 @@ def _producer(client: BrokerClient, part: str, name: str, **options: Any) -> Any
             raise ClusterError(error("K564", "letters cannot be sent", detail)) from None
 
 
-def received(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
+def pass_result(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
     """Passes the result of a send to `on_receipt`. It runs on the client's thread, where an exception that
     escaped would end the process.
     """

@@ -60,9 +60,9 @@ class Expected:
         begin = place
         if place > self._next and (first := first_chunk(message.message_id())):
             begin = max(first, self._next)
-            self.parts += sum(run.entries for run in self._between(begin, place))
+            self.parts += sum(run.entries for run in self._runs_between(begin, place))
         if begin > self._next:
-            self.gaps += self._between(self._next, begin)
+            self.gaps += self._runs_between(self._next, begin)
         self._next = max(self._next, (place[0], place[1] + 1))
 
     def met_through(self, ledger: int, last: int) -> None:
@@ -72,10 +72,12 @@ class Expected:
     def rest(self) -> list[EntryRun]:
         """Entries that have not come yet; the last one where the beginning is unknown."""
         if self._next is not None:
-            return self._between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
+            return (
+                self._runs_between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
+            )
         return [run._replace(first=run.last) for run in self._runs[-1:]]
 
-    def _between(self, begin: Place, end: Place) -> list[EntryRun]:
+    def _runs_between(self, begin: Place, end: Place) -> list[EntryRun]:
         """Runs from one place on, before another."""
         found = []
         for run in self._runs:

@@ -30,7 +30,7 @@ def join(addresses: tuple[str, ...]) -> str:
     return ",".join((first, *(other.partition("://")[2] for other in others)))
 
 
-def checked(admin: str | None, broker: str | None) -> tuple[str, str | None]:
+def normalize_addresses(admin: str | None, broker: str | None) -> tuple[str, str | None]:
     """Both in their normal form. Raises UsageError (K505) with every fault of both."""
     found = []
     faults: list[Diagnostic] = []

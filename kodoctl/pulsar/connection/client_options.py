@@ -61,17 +61,17 @@ def _knock_at(connection: Connection, scheme: str, host: str) -> None:
         detail = f"{shown}: its certificate is not trusted: {problem.verify_message}; {advice}"
         raise PortError(error("K527", "no TLS connection", detail)) from None
     except TimeoutError:
-        raise _unanswered(
+        raise _no_answer_error(
             shown, f"silent for {WITHIN_S:.0f} s; is this the address, and does the broker run?"
         ) from None
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise _unanswered(shown, f"{reason}; is this the address, and does the broker run?") from None
+        raise _no_answer_error(shown, f"{reason}; is this the address, and does the broker run?") from None
     if advice := _advice(scheme, host, found):
-        raise _unanswered(shown, advice)
+        raise _no_answer_error(shown, advice)
 
 
-def _unanswered(shown: str, why: str) -> PortError:
+def _no_answer_error(shown: str, why: str) -> PortError:
     return PortError(error("K518", "the broker's binary port does not answer", f"{shown}: {why}"))
 
 

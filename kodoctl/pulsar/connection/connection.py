@@ -20,10 +20,10 @@ from typing import Any, Final
 import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
-from kodoctl.host.host_facts import expanded, nearest_file, why_a_strangers
+from kodoctl.host.host_facts import expand_home, nearest_file, why_a_strangers
 from kodoctl.host.private_files import write_whole
 from kodoctl.host.user_folders import config_folder
-from kodoctl.pulsar.connection.addresses import checked, readable_by_all, split
+from kodoctl.pulsar.connection.addresses import normalize_addresses, readable_by_all, split
 from kodoctl.pulsar.connection.credentials import (
     FILE_KEYS,
     OAUTH2_KEYS,
@@ -208,7 +208,7 @@ def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
 
 
 def _from(file: Path, key: str, value: str) -> str:
-    return str(file.parent / expanded(value)) if key in FILE_KEYS else value
+    return str(file.parent / expand_home(value)) if key in FILE_KEYS else value
 
 
 def _fault(values: Any) -> str | None:
@@ -232,7 +232,7 @@ def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Map
         there = _read_config(own)[0] if own is not None and own.is_file() else {}
         if faults := [*_of_project(found, there)]:
             raise KodoctlError(*faults)
-    checked(found.admin_url, found.broker_url)
+    normalize_addresses(found.admin_url, found.broker_url)
     _kept_by(found)
 
 
@@ -297,14 +297,14 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     if context is not None and flags.token_file and (fault := _stranger(context, contexts, named)):
         raise UsageError(fault)
     places = [
-        _flagged(flags),
+        _access_from_flags(flags),
         access if sent else _Access(tls=access.tls if env else None),
         _Access() if mixed or context is None else _kept_by(context),
     ]
     shown = next((place for place in places if place.token or place.oauth2), _Access())
     tls = next((place.tls for place in places if place.tls), None)
     return Connection(
-        *checked(admin_url, broker_url),
+        *normalize_addresses(admin_url, broker_url),
         shown.token,
         context,
         tls,
@@ -337,7 +337,7 @@ def _withheld(context: Context) -> str:
     return f"KODOCTL_TOKEN and the like go to addresses of the environment only, not to context {context.name} of {context.file}"
 
 
-def misspelled(environ: Mapping[str, str]) -> list[Diagnostic]:
+def misspelled_variables(environ: Mapping[str, str]) -> list[Diagnostic]:
     """Warnings of variables that are almost one of kodoctl's: the command would go where something else says. Others
     may be anybody's: orchestrators make variables of a service's name.
     """
@@ -376,7 +376,7 @@ class _Access:
     oauth2: OAuth2 | None = None
 
 
-def _flagged(flags: Flags) -> _Access:
+def _access_from_flags(flags: Flags) -> _Access:
     given = {key: getattr(flags, key) or "" for key in ("token_file", *TLS_KEYS)}
     return _Access(token_of(given), tls_of(given, "the flags"))
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import certifi
 
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.host.host_facts import expanded
+from kodoctl.host.host_facts import expand_home
 from kodoctl.pulsar.connection.secret import Secret, checked_secret, read_secret
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
@@ -103,7 +103,7 @@ def checked_issuer(url: str) -> str:
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
     """TLS files of a place, loaded once to see that they can be. Raises UsageError (K525)."""
-    files = [expanded(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
+    files = [expand_home(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
         return None
     found = Tls(*files)

@@ -72,14 +72,14 @@ def choose_message_border(*, native: bool = True) -> MessageBorderChoice:
     """
     if not native:
         return MessageBorderChoice(None, f"{_OFF} (switched off by {NATIVE_VARIABLE})")
-    process, found = _loaded()
+    process, found = _load_once()
     if found.border is not None and process != os.getpid():
         return MessageBorderChoice(None, f"{_OFF} (this process is a fork of one that has loaded it)")
     return found
 
 
 @cache
-def _loaded() -> tuple[int, MessageBorderChoice]:
+def _load_once() -> tuple[int, MessageBorderChoice]:
     """The border, loaded once in a process and again in its forks, and the process's number. The log has the
     reason once.
     """

@@ -68,14 +68,14 @@ class TokenCache:
                 if answer.status_code in (400, 401, 403)
                 else "try again later"
             )
-            raise self._failed(f"it answered {answer.status_code} ({self._masked(why)}); {advice}")
+            raise self._token_error(f"it answered {answer.status_code} ({self._mask_secret(why)}); {advice}")
         token = document.get("access_token")
         if not isinstance(token, str) or str(document.get("token_type", "bearer")).lower() != "bearer":
-            raise self._failed("its answer holds no bearer token (access_token, token_type)")
+            raise self._token_error("its answer holds no bearer token (access_token, token_type)")
         try:
             self._token = checked_secret(token, "the issuer's answer")
         except UsageError:
-            raise self._failed("its access_token cannot travel in a header") from None
+            raise self._token_error("its access_token cannot travel in a header") from None
         life = document.get("expires_in")
         seconds = float(life) if isinstance(life, int | float) and life > 0 else float("inf")
         self._until = asked + seconds - min(60.0, seconds * EARLY)
@@ -87,13 +87,13 @@ class TokenCache:
             found = next((answer for answer in answers if answer.ok), None)
             named = _document(found).get("token_endpoint") if found is not None else None
             if not isinstance(named, str):
-                raise self._failed(
+                raise self._token_error(
                     f"it does not say where it gives tokens: no token_endpoint at {' or '.join(_WELL_KNOWN)}"
                 )
             try:
                 self._endpoint = checked_issuer(named)
             except UsageError:
-                raise self._failed(
+                raise self._token_error(
                     f"it gives tokens at {urlsplit(named).netloc} without TLS: the secret was not sent"
                 ) from None
         return self._endpoint
@@ -109,12 +109,12 @@ class TokenCache:
                 session.trust_env = False
                 return session.request(method, url, data=form, timeout=TIMEOUT, allow_redirects=False)
         except requests.RequestException as problem:
-            raise self._failed(f"it cannot be reached ({type(problem).__name__})") from None
+            raise self._token_error(f"it cannot be reached ({type(problem).__name__})") from None
 
-    def _masked(self, text: object) -> str:
+    def _mask_secret(self, text: object) -> str:
         return str(text).replace(self._settings.secret.reveal(), "***")[:300]
 
-    def _failed(self, detail: str) -> ClusterError:
+    def _token_error(self, detail: str) -> ClusterError:
         return ClusterError(error("K526", "no token from the issuer", f"{self._settings.issuer}: {detail}"))
 
 

@@ -51,20 +51,20 @@ def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float
     silent, OSError if no service listens.
     """
     deadline = time.monotonic() + within
-    expected = _asked(host, port, trust, deadline)
+    expected = _ask_peer(host, port, trust, deadline)
     if expected is not None and expected.protocol is not Protocol.UNKNOWN:
         return expected
     with contextlib.suppress(OSError):  # the first one answered in its way: that this one is refused says nothing new
-        other = _asked(host, port, None if trust else _anybody(), deadline)
+        other = _ask_peer(host, port, None if trust else _anybody(), deadline)
         if other is not None and (expected is None or other.protocol is not Protocol.UNKNOWN):
             return other
     return expected or Peer(Protocol.UNKNOWN, tls=False)
 
 
-def _asked(host: str, port: int, trust: ssl.SSLContext | None, deadline: float) -> Peer | None:
+def _ask_peer(host: str, port: int, trust: ssl.SSLContext | None, deadline: float) -> Peer | None:
     """Peer that answers one message; None if the message is not understood there."""
-    with socket.create_connection((host, port), timeout=_left(deadline)) as plain:
-        plain.settimeout(_left(deadline))
+    with socket.create_connection((host, port), timeout=_seconds_left(deadline)) as plain:
+        plain.settimeout(_seconds_left(deadline))
         if trust is None:
             answer = _answer(plain, deadline)
             return Peer(_protocol(answer), tls=False) if answer else None
@@ -83,7 +83,7 @@ def _answer(connection: socket.socket, deadline: float) -> bytes:
     """The first bytes said to a message; none where the other side hangs up instead. Raises TimeoutError."""
     try:
         connection.sendall(_PING)
-        connection.settimeout(_left(deadline))
+        connection.settimeout(_seconds_left(deadline))
         return connection.recv(64)
     except TimeoutError:
         raise
@@ -91,7 +91,7 @@ def _answer(connection: socket.socket, deadline: float) -> bytes:
         return b""
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 

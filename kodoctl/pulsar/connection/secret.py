@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.host.host_facts import expanded
+from kodoctl.host.host_facts import expand_home
 
 
 class Secret:
@@ -51,12 +51,12 @@ class Secret:
 def read_secret(file: Path) -> Secret:
     """The one word that a file holds. Raises UsageError (K504)."""
     try:
-        text = expanded(file).read_text(encoding="utf-8").strip()
+        text = expand_home(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not a token"
         detail = f"{reason}: name a file that holds the token and nothing else"
         raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
-    return checked_secret(text, str(file), file=str(expanded(file).absolute()))
+    return checked_secret(text, str(file), file=str(expand_home(file).absolute()))
 
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:

@@ -83,22 +83,22 @@ def _own(name: str, tenant: str) -> NamespaceName:
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
     """Makes the namespace with a UUID unless it is there; returns the UUID that is. A namespace PUT has one winner."""
 
-    def known() -> str | None:
+    def read_uuid() -> str | None:
         return read_control_namespace(admin, tenant).uuid
 
-    if (existing := known()) is not None:
+    if (existing := read_uuid()) is not None:
         return existing
     path, fresh = namespace_path(control_namespace(tenant)), str(uuid.uuid4())
     named, doing = {UUID_PROPERTY: fresh}, f"preparing {control_namespace(tenant)}"
     body = {**_POLICIES, "properties": named}
-    made = _write(admin, "PUT", path, body, done=lambda: known() is not None, doing=doing)
+    made = _write(admin, "PUT", path, body, done=lambda: read_uuid() is not None, doing=doing)
     if made is not None and made.ok:
         return fresh  # whoever else asks was later
     poll_until(lambda: admin.call("GET", path).ok)  # another client was first: a broker may show it late
-    if known() is None:  # made without the UUID
-        _write(admin, "PUT", f"{path}/properties", named, done=lambda: known() is not None, doing=doing)
-        poll_until(lambda: known() is not None)
-    if (existing := known()) is None:
+    if read_uuid() is None:  # made without the UUID
+        _write(admin, "PUT", f"{path}/properties", named, done=lambda: read_uuid() is not None, doing=doing)
+        poll_until(lambda: read_uuid() is not None)
+    if (existing := read_uuid()) is None:
         detail = f"{doing}: the broker does not show the property {UUID_PROPERTY}: apply again"
         raise ClusterError(error("K519", "kodoctl's own records could not be written", detail))
     return existing

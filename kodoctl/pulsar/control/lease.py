@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kodoctl.errors import ClusterError, LockedError, StoppedError, error
 from kodoctl.pulsar.admin.admin import Admin, must
 from kodoctl.pulsar.binary.deadlines import Patience, UnansweredError
-from kodoctl.pulsar.binary.exclusive_producer import ExclusiveProducer, UnconfirmedError, unconfirmed
+from kodoctl.pulsar.binary.exclusive_producer import ExclusiveProducer, UnconfirmedError, unconfirmed_lease_error
 from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S
 from kodoctl.pulsar.control.control_namespace import ensure_lease_topic, lease_topic
 from kodoctl.pulsar.control.topic_lock import LockHolder, break_lock, lock_holder, lock_token, take_lock
@@ -139,7 +139,9 @@ def _beat(namespace: NamespaceName, hold: Hold) -> None:
     try:
         hold.beat()
     except ClusterError as problem:
-        raise unconfirmed(namespace, f"it could not be asked for: {problem.diagnostics[0].detail}") from None
+        raise unconfirmed_lease_error(
+            namespace, f"it could not be asked for: {problem.diagnostics[0].detail}"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -206,7 +208,7 @@ class _Taking:
                 if taken_hold is not None:
                     return taken_hold
                 if _now() >= self.deadline:
-                    detail = f"{namespace} is being applied by {_named(self.admin, namespace)}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
+                    detail = f"{namespace} is being applied by {_holder_text(self.admin, namespace)}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
                     raise LockedError(error("K540", "another apply is running", detail))
                 wait.what = f"the lease of {namespace}, which another apply has"
                 if self.stop.wait(_RETRY_S):
@@ -258,7 +260,7 @@ class _Taking:
         return ExclusiveProducer(namespace, producer, self.patience, lambda: lock_holder(self.admin, namespace))
 
 
-def _named(admin: Admin, namespace: NamespaceName) -> str:
+def _holder_text(admin: Admin, namespace: NamespaceName) -> str:
     """Text about the holder of a lease that could not be taken."""
     try:
         return str(held_by(admin, namespace) or "somebody who has just ended")

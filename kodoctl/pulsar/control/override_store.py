@@ -10,7 +10,14 @@ from typing import Final
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.protocol.override_history import OverrideChange, changes, parse_history, printed_history
-from kodoctl.protocol.overrides import MAX_OVERRIDES, InvalidOverridesError, Override, active_overrides, parse, printed
+from kodoctl.protocol.overrides import (
+    MAX_OVERRIDES,
+    InvalidOverridesError,
+    Override,
+    active_overrides,
+    overrides_text,
+    parse,
+)
 from kodoctl.protocol.properties import STEER_HISTORY_PROPERTY, STEER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, LostReplyError, must, subscription_path
 from kodoctl.topology.names import TopicName
@@ -84,7 +91,7 @@ class OverrideStore:
         answer was lost.
         """
         others = {name: value for name, value in properties.items() if name != STEER_PROPERTY}
-        body = {**others, STEER_PROPERTY: printed(orders)} if orders else others
+        body = {**others, STEER_PROPERTY: overrides_text(orders)} if orders else others
         try:
             reply = self._admin.call("PUT", self._path, body)
         except LostReplyError:

@@ -48,8 +48,12 @@ class BulkUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BulkPolicies:
-    """Explicitly set policies by full topic name, in the names and shapes of the REST API; and how many events were read.
-    `topic_exists` False: no system topic, which on brokers before 5.0 means that no policy was ever set.
+    """Holds the explicitly set topic policies of a namespace, as one read of its system topic found them.
+
+    `policies`: by full topic name, with the names and shapes of the REST API; without delayed delivery and without
+    policies that hold in every cluster. `delayed`: full names of topics with a delayed-delivery value of their own.
+    `events`: number of keys that had an event, not of all events. `topic_exists` False: there is no system topic. On
+    brokers before 5.0 no policy was ever set then; later ones may keep policies elsewhere.
     """
 
     policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)

@@ -23,11 +23,11 @@ def read_evidence(
     """Evidence of topics and subscriptions; the ages of stored ledgers only for `ledgers_of`, a request a partition."""
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
-        found = pool.map(lambda address: _read(admin, live, address, ledgers=address in ledgers_of), wanted)
+        found = pool.map(lambda address: _read_evidence(admin, live, address, ledgers=address in ledgers_of), wanted)
         return {address: evidence for address, evidence in zip(wanted, found, strict=True) if evidence is not None}
 
 
-def _read(admin: Admin, live: Live, address: Address, *, ledgers: bool) -> Evidence | None:
+def _read_evidence(admin: Admin, live: Live, address: Address, *, ledgers: bool) -> Evidence | None:
     match live.objects[address].resource:
         case TopicResource(name=topic, partitions=count) if count:
             stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")

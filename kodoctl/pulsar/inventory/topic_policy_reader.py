@@ -115,7 +115,10 @@ class PolicyReader:
             bulk = read_bulk(self._admin, self._client, namespace)
             if not bulk.topic_exists and (not self._version or self._version >= _OTHER_STORE):
                 raise BulkUnavailableError("there is no system topic with policies")
-            found = {topic: _settled(read_topic_policies(bulk.of(topic.full)), validates=validates) for topic in topics}
+            found = {
+                topic: _with_validation(read_topic_policies(bulk.of(topic.full)), validates=validates)
+                for topic in topics
+            }
             differs = self._canary(topics, found) if bulk.topic_exists and checked else None
             if differs is None:
                 return TopicPolicyReading(found, bulk.delayed, "in bulk")
@@ -138,19 +141,19 @@ class PolicyReader:
         ]
         raws = self._read_each([(topic, codec.bulk_name) for topic, codec in checks])
         for topic, codec in checks:
-            single = _decoded(codec, raws[topic, codec.bulk_name])
+            single = _decode(codec, raws[topic, codec.bulk_name])
             if single != found[topic].get(codec.name):
                 return _Difference(topic, codec.name, unset=single is None or single is False)
         return None
 
     def _one_by_one(self, topics: Sequence[TopicName], why: str, *, validates: bool) -> TopicPolicyReading:
         paths = [(topic, codec.bulk_name) for topic in topics for codec in TOPIC_CODECS]
-        raws = self._confirmed([*paths, *((topic, DELAYED_DELIVERY) for topic in topics)])
+        raws = self._read_confirmed([*paths, *((topic, DELAYED_DELIVERY) for topic in topics)])
         gone = frozenset(topic for (topic, _), raw in raws.items() if raw is _GONE)
         found: dict[TopicName, dict[str, Any]] = {topic: {} for topic in topics}
         for topic in (topic for topic in topics if topic not in gone):
             for codec in TOPIC_CODECS:
-                value = _decoded(codec, raws[topic, codec.bulk_name])
+                value = _decode(codec, raws[topic, codec.bulk_name])
                 if value is False and validates and codec.name == "schema_validation":
                     value = self._own_validation(topic, codec)
                 if value is not None:
@@ -160,7 +163,7 @@ class PolicyReader:
         )
         return TopicPolicyReading(found, delayed, f"one by one ({why})", gone)
 
-    def _confirmed(self, paths: Sequence[_Path]) -> dict[_Path, Any]:
+    def _read_confirmed(self, paths: Sequence[_Path]) -> dict[_Path, Any]:
         """The answers; those that say "unset", or "false", which it may mean, are the second of two."""
         raws, began = self._read_each(paths), time.monotonic()
         if unset := [path for path in paths if not is_set(raws[path]) or raws[path] is False]:
@@ -186,11 +189,11 @@ class PolicyReader:
         return must(reply, f"reading {path} of {topic}")
 
 
-def _decoded(codec: Codec, raw: Any) -> PolicyValue | None:
+def _decode(codec: Codec, raw: Any) -> PolicyValue | None:
     return codec.shape.decode(raw) if raw is not _GONE and is_set(raw) else None
 
 
-def _settled(policies: Policies, *, validates: bool) -> Policies:
+def _with_validation(policies: Policies, *, validates: bool) -> Policies:
     """Policies with a schema validation that is set: single requests cannot separate an unset one from `false`.
     The difference matters only in a namespace that validates; elsewhere both are `false`, for bulk reads as
     well.

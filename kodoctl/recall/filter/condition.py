@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kodoctl.expressions.evaluator import evaluate
-from kodoctl.expressions.parser import read
+from kodoctl.expressions.parser import parse_expression
 from kodoctl.recall.filter.fields import VOCABULARY, LetterFacts
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Condition:
 
 def parse(text: str, now: int) -> Condition:
     """Raises ConditionError with every finding, each pointing at its character."""
-    tree = read(text)
+    tree = parse_expression(text)
     from kodoctl.expressions.compiler import Compiler
 
     return Condition(text, now, Compiler(text, now, VOCABULARY).condition(tree))

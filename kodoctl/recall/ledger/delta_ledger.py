@@ -117,7 +117,7 @@ class DeltaLedger:
     def recall_ids(self) -> frozenset[str]:
         """Every recall id that an entry is about; none where there is no table yet. Raises KodoctlError (K557)."""
         found: set[str] = set()
-        with self._read() as table:
+        with self._open_table() as table:
             for batch in () if table is None else table.to_pyarrow_dataset().to_batches(["recall_id"]):
                 found.update(batch.column(0).to_pylist())
         return frozenset(found)
@@ -129,7 +129,7 @@ class DeltaLedger:
         wanted = (pc.field("dead_topic") == dead_topic) & (pc.field("run") == run)
         wanted &= pc.field("event").isin([event.value for event in SETTLED]) & (pc.field("lane") != "")
         found: dict[str, int] = {}
-        with self._read() as table:
+        with self._open_table() as table:
             batches = () if table is None else table.to_pyarrow_dataset().to_batches(["lane", "number"], filter=wanted)
             for batch in batches:
                 for lane, number in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -137,12 +137,12 @@ class DeltaLedger:
         return found
 
     def _entries(self, filters: list[_Filter]) -> list[RecallEntry]:
-        with self._read() as table:
+        with self._open_table() as table:
             found = () if table is None else table.to_pyarrow_table(columns=list(_COLUMNS), filters=filters).to_pylist()
             return [_entry(row) for row in found]
 
     @contextmanager
-    def _read(self) -> Iterator[Any]:
+    def _open_table(self) -> Iterator[Any]:
         """The table, None where there is none yet."""
         from deltalake.exceptions import DeltaError
 

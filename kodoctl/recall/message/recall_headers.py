@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from kodoctl.protocol import properties
-from kodoctl.protocol.signing import Signer, stripped
+from kodoctl.protocol.signing import Signer, strip_platform_properties
 from kodoctl.recall.message.stored_message import ATTEMPTS, DeadLetter
 
 RESET: Final = frozenset({
@@ -22,13 +22,13 @@ RESET: Final = frozenset({
 _WAITED: Final = frozenset({properties.DUE, properties.FOR, properties.RELEASE, properties.SIGNATURE})
 
 
-def believed(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
+def trusted_letter(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
     """The letter, without its platform properties if there are keys and no worker signed it: such properties
     cannot be believed.
     """
     if signer is None or signer.genuine(letter.topic, letter.payload, letter.properties):
         return letter
-    return replace(letter, properties=stripped(letter.properties))
+    return replace(letter, properties=strip_platform_properties(letter.properties))
 
 
 def recalled_properties(

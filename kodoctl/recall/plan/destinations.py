@@ -167,16 +167,16 @@ def found_subscription(topology: LoadedTopology, topic: str, subscription: str) 
     """A subscription and its ground topic in the file. Raises UsageError."""
     ground = topology.spec.topics.get(topic)
     if ground is None:
-        detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
+        detail = f"{topology.source.name} has {_names_text(topology.spec.topics)}, not {topic!r}"
         raise UsageError(error("K022", "unknown topic", detail))
     spec = ground.subscriptions.get(subscription)
     if spec is None:
-        detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
+        detail = f"{topic} has {_names_text(ground.subscriptions)}, not {subscription!r}"
         raise UsageError(error("K703", "unknown subscription", detail))
     return ground, spec
 
 
-def _listed(names: Mapping[str, object]) -> str:
+def _names_text(names: Mapping[str, object]) -> str:
     return ", ".join(names) or "none"
 
 

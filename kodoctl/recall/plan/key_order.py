@@ -95,7 +95,7 @@ def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> se
 def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
     """Raises RefusedError where messages of planned keys came since the plan, of which nothing was sent yet."""
     keys = KeyOrder()
-    for letter in _unacknowledged(plan, cluster):
+    for letter in _unacknowledged_letters(plan, cluster):
         keys.add(letter)
     if split := keys.split_keys(plan.action, leaving(plan.letters, plan.settle)):
         names = ", ".join(one.key for one in split[:_SHOWN])
@@ -103,7 +103,7 @@ def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
 
 
-def _unacknowledged(plan: RecallPlan, cluster: RecallCluster) -> Iterator[DeadLetter]:
+def _unacknowledged_letters(plan: RecallPlan, cluster: RecallCluster) -> Iterator[DeadLetter]:
     """Messages for the subscription that it has not acknowledged, in their order."""
     from kodoctl.recall.cluster import letter_of
 
@@ -121,7 +121,7 @@ def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
     return given.get(properties.FOR, plan.subscription) == plan.subscription
 
 
-def overtaken(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
+def late_arrivals(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
     """Yields a line for each message that arrived while the plan was carried out and precedes the sent messages
     of its key.
     """
@@ -130,10 +130,10 @@ def overtaken(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
     sent = {one.recall_id for one in plan.letters}
     for number in sorted({one.position.partition for one in plan.letters}):
         last = max(one.position for one in plan.letters if one.position.partition == number)
-        yield from _overtaken(plan, cluster, number, (last.ledger, last.entry), sent)
+        yield from _partition_arrivals(plan, cluster, number, (last.ledger, last.entry), sent)
 
 
-def _overtaken(
+def _partition_arrivals(
     plan: RecallPlan, cluster: RecallCluster, number: int, after: tuple[int, int], sent: Container[str]
 ) -> Iterator[str]:
     from kodoctl.recall.cluster import letter_of

@@ -140,7 +140,7 @@ def to_json(plan: RecallPlan) -> RecallPlanDocument:
         "edit": None if plan.edit is None else dict(plan.edit),
         "lanes": [cast("RecallTarget", asdict(lane)) for lane in plan.lanes],
         "letters": [_letter(one) for one in plan.letters] if plan.table is None else _table(plan.table),
-        "settle": _dated(plan.settle),
+        "settle": _dump_letters(plan.settle),
         "summary": plan.summary,
     }
     if plan.lane:
@@ -233,15 +233,15 @@ def _letter(one: PlannedLetter) -> PlannedLetterRow:
         "digest": one.digest,
         "lane": one.lane,
         "number": one.number,
-        "repeats": _dated(one.repeats),
+        "repeats": _dump_letters(one.repeats),
     }
 
 
-def _dated(letters: Iterable[LetterRef]) -> list[SettledLetter]:
+def _dump_letters(letters: Iterable[LetterRef]) -> list[SettledLetter]:
     return [{"position": str(one.position), "published": one.published} for one in letters]
 
 
-def _undated(letters: Iterable[Json]) -> tuple[LetterRef, ...]:
+def _load_letters(letters: Iterable[Json]) -> tuple[LetterRef, ...]:
     return tuple(LetterRef(Position.parse(one["position"]), one["published"]) for one in letters)
 
 
@@ -255,9 +255,11 @@ def _from_json(document: Json) -> RecallPlan:
         action=RecallAction(document["action"]),
         lanes=tuple(PlannedPartition(**lane) for lane in document["lanes"]),
         letters=tuple(
-            PlannedLetter(**{**one, "position": Position.parse(one["position"]), "repeats": _undated(one["repeats"])})
+            PlannedLetter(
+                **{**one, "position": Position.parse(one["position"]), "repeats": _load_letters(one["repeats"])}
+            )
             for one in document["letters"]
         ),
-        settle=_undated(document["settle"]),
+        settle=_load_letters(document["settle"]),
         **plain,
     )

@@ -218,17 +218,17 @@ class LetterSelection:
             lanes: dict[PlannedPartition, int] = {}
             counts: Counter[int] = Counter()
             if table is None or self._store.rows <= SEGMENT:
-                letters, settle = _in_memory(self._planned(lanes, counts))
+                letters, settle = _in_memory(self._plan_rows(lanes, counts))
             else:
                 letters, settle = (), ()
                 share = max(1, SEGMENT // self._asked.family.dead_partitions)
                 with LetterTableWriter(table) as writer:
-                    for row in self._planned(lanes, counts, share):
+                    for row in self._plan_rows(lanes, counts, share):
                         writer.add(row)
                     self.written = writer.close()
             return tuple(lanes), letters, settle, self._summary(counts)
 
-    def _planned(
+    def _plan_rows(
         self, lanes: dict[PlannedPartition, int], counts: Counter[int], share: int | None = None
     ) -> Iterator[PlanRow]:
         """Rows of the plan, in order. Fills the lanes in the order of their first letters, and the counts by label."""
@@ -281,9 +281,9 @@ class LetterSelection:
             "read": self.read,
             "matched": self.matched,
             "chosen": counts.total(),
-            "by_reason": _counted((labels[one].reason, number) for one, number in counts.items()),
-            "by_cause": _counted((labels[one].cause, number) for one, number in counts.items()),
-            "by_tenant": _counted((labels[one].tenant, number) for one, number in counts.items()),
+            "by_reason": _count_pairs((labels[one].reason, number) for one, number in counts.items()),
+            "by_cause": _count_pairs((labels[one].cause, number) for one, number in counts.items()),
+            "by_tenant": _count_pairs((labels[one].tenant, number) for one, number in counts.items()),
             "by_age": _by_age((labels[one].age, number) for one, number in counts.items()),
             "samples": list(self._samples.values()),
             "left_out": {word.value: self._left_out[word] for word in ExclusionReason if self._left_out[word]},
@@ -358,20 +358,20 @@ def age_of(age: int) -> str:
 
 
 def _by_age(labels: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found = _added(labels)
+    found = _sum_pairs(labels)
     return {label: found[label] for label in (*(label for label, _ in _AGES), OLDEST) if found[label]}
 
 
-def counted(values: Iterable[str]) -> dict[str, int]:
+def count_values(values: Iterable[str]) -> dict[str, int]:
     """Values by number, the most frequent first; of many the rest as one."""
     return _most(Counter(values))
 
 
-def _counted(values: Iterable[tuple[str, int]]) -> dict[str, int]:
-    return _most(_added(values))
+def _count_pairs(values: Iterable[tuple[str, int]]) -> dict[str, int]:
+    return _most(_sum_pairs(values))
 
 
-def _added(values: Iterable[tuple[str, int]]) -> Counter[str]:
+def _sum_pairs(values: Iterable[tuple[str, int]]) -> Counter[str]:
     found: Counter[str] = Counter()
     for value, number in values:
         found[value] += number

@@ -20,11 +20,11 @@ from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.recall.ledger.recall_ledger import RecallEvent
 from kodoctl.recall.message.payload_patch import Edit, NotEditableError
 from kodoctl.recall.message.recall_headers import (
-    believed,
     due_time,
     recalled_properties,
     released_properties,
     resent_properties,
+    trusted_letter,
 )
 from kodoctl.recall.plan.recall_plan import RecallAction
 from kodoctl.recall.send.ledger_entries import ledger_entries
@@ -146,16 +146,16 @@ class BatchSender:
             message.finish(RecallEvent.REFUSED, note=str(problem))
 
     def _send(self, message: InFlightMessage, batch: SendBatch) -> None:
-        chosen, recalled = message.chosen, self._recalled(message, self._options.signer)
+        chosen, recalled = message.chosen, self._recalled_message(message, self._options.signer)
         self._receipts.expect(batch)
         try:
             self._lanes[chosen.lane].send(chosen.number, recalled, partial(self._receipts.take, message, batch))
         except RejectedError as problem:  # a number that the broker has passed may be this letter's, stored before
             self._receipts.take(message, batch, Receipt("", str(problem), never=not self.passed(chosen)))
 
-    def _recalled(self, message: InFlightMessage, signer: Signer | None) -> RecalledMessage:
+    def _recalled_message(self, message: InFlightMessage, signer: Signer | None) -> RecalledMessage:
         """The message as it is sent, its headers signed where there is a signer."""
-        plan, letter, lane = self._plan, believed(message.letter, signer), self._plan.lanes[message.chosen.lane]
+        plan, letter, lane = self._plan, trusted_letter(message.letter, signer), self._plan.lanes[message.chosen.lane]
         recall_id = message.chosen.recall_id
         if plan.lane:
             waits_on = plan.action in (RecallAction.MOVE, RecallAction.RESEND) and not lane.ready

@@ -76,12 +76,12 @@ class DeadLetterPartitions:
         numbers = sorted({position.partition for position in positions})
         for number in numbers:
             if number not in self._sources:
-                source = self._opened(self._part(number))
+                source = self._open_source(self._part(number))
                 stack.callback(source.close)
                 self._sources[number] = source
         return numbers
 
-    def _opened(self, part: str) -> LetterSource:
+    def _open_source(self, part: str) -> LetterSource:
         if self._options.holds:
             return self._cluster.hold(part, self._plan.holder, self._options.stop)
         return self._cluster.look(part, self._plan.holder)

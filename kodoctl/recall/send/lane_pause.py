@@ -133,7 +133,7 @@ class LanePause:
             OverrideKind.PAUSE, now, now + max(LASTS_MS, least), self._who, self._why, lane=self._plan.lane
         )
 
-        def given(orders: tuple[Override, ...]) -> tuple[Override, ...]:
+        def add_order(orders: tuple[Override, ...]) -> tuple[Override, ...]:
             standing = self._standing(orders)
             self._is_own = standing is None or standing.why == self._why
             self._is_new = standing is None or (self._is_new and self._is_own and standing.since == now)
@@ -145,9 +145,9 @@ class LanePause:
             latest = max(standing, order, key=lambda one: one.since)  # so that of two attempts both know whose it is
             return with_override(orders, replace(latest, until=max(standing.until, order.until)))
 
-        given(self._store.read(now))
+        add_order(self._store.read(now))
         if self._is_own:
-            self._store.change(given, now)
+            self._store.change(add_order, now)
 
     def _check(self, standing: Override, until: int) -> None:
         """Raises LockedError for the order of another run, RefusedError for one of a person that ends before `until`."""

@@ -37,7 +37,7 @@ from kodoctl.protocol import properties as headers
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent, RecallLedger
 from kodoctl.recall.message.stored_message import digest
-from kodoctl.recall.plan.key_order import check_keys, overtaken
+from kodoctl.recall.plan.key_order import check_keys, late_arrivals
 from kodoctl.recall.plan.letter_table import PlanSegment, segments
 from kodoctl.recall.send.batch_sender import BatchSender
 from kodoctl.recall.send.dead_letter_partitions import DeadLetterPartitions, MessageSource
@@ -93,7 +93,7 @@ class RecallSender:
                     break
             self._acknowledge_early()
             if self._options.ordered:
-                self.report.elsewhere += overtaken(self._plan, self._cluster)
+                self.report.elsewhere += late_arrivals(self._plan, self._cluster)
         self.report.acknowledged = self._partitions.acknowledged
         if self._options.holds:
             self.report.unacknowledged += self._partitions.count_unacknowledged()
@@ -111,11 +111,11 @@ class RecallSender:
         self.report.already += sum(self._ledger.statuses[one.recall_id].run == self._plan.run for one in own)
         if self._options.ordered and not self._has_begun():
             check_keys(self._plan, self._cluster)
-        if self._helpers is not None and self._needed():
+        if self._helpers is not None and self._needed_lanes():
             self._delegate(self._helpers)
         with ExitStack() as lanes:
             if self._sends:
-                self._batches.open(self._needed(), lanes)
+                self._batches.open(self._needed_lanes(), lanes)
             with COLLECTOR_REST if self._plan.edit is None else nullcontext():
                 for number in numbers:
                     self._partition(number)
@@ -156,7 +156,7 @@ class RecallSender:
         letters = self._segment.letters
         unsettled = {one.position for one in letters if not self._ledger.settled(one)}
         without = self._partitions.acknowledged_in_batches(unsettled)
-        needed = self._needed(without)
+        needed = self._needed_lanes(without)
         check_lanes(self._plan, self._cluster, needed)
         before = sum(self._ledger.settled(one) for one in letters)
         part = replace(self._plan, letters=letters, table=None)
@@ -179,7 +179,7 @@ class RecallSender:
                 else:
                     self.report.gone += 1
 
-    def _needed(self, without: Container[Position] = frozenset()) -> set[int]:
+    def _needed_lanes(self, without: Container[Position] = frozenset()) -> set[int]:
         """Lanes of dead letters that are not settled, nor at positions `without`; none where nothing is sent."""
         if not self._sends:
             return set()

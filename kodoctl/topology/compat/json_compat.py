@@ -89,8 +89,8 @@ class _Judge:
 def _own(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
     """Differences of the two schemas about the value itself."""
     if _types(old) - _types(new):
-        written = f"type {_words(_declared(old))}: " if "type" in old else ""
-        yield f"{written}only {_words(_declared(new))} is accepted"
+        written = f"type {_words(_declared_types(old))}: " if "type" in old else ""
+        yield f"{written}only {_words(_declared_types(new))} is accepted"
     yield from _values(new, old)
     if needed := [name for name in new.get("required", ()) if name not in old.get("required", ())]:
         yield f"{', '.join(needed)} is required"
@@ -98,7 +98,7 @@ def _own(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _values(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
-    allowed, before = _enumerated(new), _enumerated(old)
+    allowed, before = _enum_values(new), _enum_values(old)
     if allowed is None:
         return
     if before is None:
@@ -122,18 +122,18 @@ def _bounds(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{key} is {json.dumps(now)}" + ("" if before is None else f", not {json.dumps(before)}")
 
 
-def _declared(schema: Mapping[str, Any]) -> frozenset[str]:
+def _declared_types(schema: Mapping[str, Any]) -> frozenset[str]:
     declared = schema.get("type", _ALL_TYPES)
     return frozenset([declared] if isinstance(declared, str) else declared)
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[str]:
     """The types accepted: an integer is a number, too."""
-    types = _declared(schema)
+    types = _declared_types(schema)
     return types | {"integer"} if "number" in types else types
 
 
-def _enumerated(schema: Mapping[str, Any]) -> list[Any] | None:
+def _enum_values(schema: Mapping[str, Any]) -> list[Any] | None:
     if "const" in schema:
         return [schema["const"]]
     values: list[Any] | None = schema.get("enum")

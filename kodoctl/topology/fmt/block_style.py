@@ -30,7 +30,7 @@ def layout(text: str, root: Item, keys_at: KeysAt) -> str:
         whole = _Layout(lines, keys_at)
         first = whole.first_line(root, root.entries[0], whole.column(root))
         last = _last_line(root, lines)
-        head, foot = _stripped(lines[:first]), _stripped(lines[last + 1 :])
+        head, foot = _strip_lines(lines[:first]), _strip_lines(lines[last + 1 :])
         lines = [*head, *whole.collection(root, first, last + 1, 0, divided=bool(head and head[-1])), *foot]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -75,14 +75,14 @@ class _Layout:
         for entry in item.entries:
             start = self.first_line(item, entry, column)
             last = _last_line(entry.value, self.lines, at_least=start)
-            above = _stripped(self.lines[begin:start])
+            above = _strip_lines(self.lines[begin:start])
             if parts:
                 tail = _tail(above, column)
                 parts[-1].own += above[:tail]
                 above = above[tail:]
             parts.append(_EntryLines(entry, above, self.lines[start : last + 1], start))
             begin = last + 1
-        below = _stripped(self.lines[begin:stop])
+        below = _strip_lines(self.lines[begin:stop])
         tail = _tail(below, column)
         parts[-1].own += below[:tail]
         return parts, below[tail:]
@@ -144,7 +144,7 @@ def _tail(gap: list[str], column: int) -> int:
     return count
 
 
-def _stripped(lines: list[str]) -> list[str]:
+def _strip_lines(lines: list[str]) -> list[str]:
     return [line.rstrip() for line in lines]
 
 

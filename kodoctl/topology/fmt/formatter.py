@@ -28,13 +28,13 @@ def format_text(text: str) -> str:
     before = text.replace("\r\n", "\n")
     if re.search("[\r\x85\u2028\u2029]", before):
         raise CannotFormatError("it has line breaks that editors do not agree on (CR, NEL, LS or PS)")
-    after = _arranged(before)
+    after = _arrange(before)
     if changes := _changes(before, after):
         raise CannotFormatError(changes[0])
     return after.replace("\n", newline)
 
 
-def _arranged(text: str) -> str:
+def _arrange(text: str) -> str:
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     keys_at = SchemaHints(topology_schema()).canonical_keys
     in_flows = reorder_flows(text.removeprefix(mark), keys_at)
@@ -49,7 +49,7 @@ def _changes(before: str, after: str) -> list[str]:
     kept = {
         "its data would change": old.plain() == new.plain(),
         "a comment would be lost": _comments(before) == _comments(after),
-        "a second pass would change it again": _arranged(after) == after,
+        "a second pass would change it again": _arrange(after) == after,
     }
     return [change for change, holds in kept.items() if not holds]
 

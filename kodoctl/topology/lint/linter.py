@@ -51,16 +51,16 @@ def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tupl
 def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
     """Expansions and findings of one environment, with allow-comments applied: the input of plan and apply."""
     expansions, judged = judge(load_set(files, environment))
-    return expansions, _allowed(judged, files)
+    return expansions, _apply_allow_comments(judged, files)
 
 
 def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
     """Findings of one topology in the environment it was loaded in, allow-comments applied."""
     _, judged = judge(TopologySet((topology,), topology.environment, ()))
-    return _allowed(judged, [topology.source])
+    return _apply_allow_comments(judged, [topology.source])
 
 
-def _allowed(judged: Iterable[LintFinding], files: Sequence[SourceFile]) -> list[Diagnostic]:
+def _apply_allow_comments(judged: Iterable[LintFinding], files: Sequence[SourceFile]) -> list[Diagnostic]:
     allowed, _ = apply_allows([one.finding for one in judged], [allow for file in files for allow in file.allows])
     return in_order(allowed)
 

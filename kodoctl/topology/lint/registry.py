@@ -96,7 +96,11 @@ class Rule:
             together.setdefault((found.where, found.detail, found.sure), []).append(found.topic)
         for (where, detail, sure), topics in together.items():
             finding = Diagnostic(
-                Severity.ERROR if sure else self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where
+                Severity.ERROR if sure else self.severity,
+                self.code,
+                self.summary,
+                f"{_topic_prefix(topics)}{detail}",
+                where,
             )
             yield LintFinding(finding, detail)
 
@@ -121,7 +125,7 @@ class RuleMatch:
     sure: bool = False
 
 
-def _named(topics: list[str], most: int = 3) -> str:
+def _topic_prefix(topics: list[str], most: int = 3) -> str:
     """`a: `, `a, b: `, or `a, b, c and 4,997 more: `; nothing where a finding is about no topic."""
     topics = [topic for topic in topics if topic]
     rest = f" and {len(topics) - most:,} more" if len(topics) > most else ""

@@ -87,10 +87,10 @@ class _Quantity:
 
     def validate(self, raw: Any) -> Any:
         """Parses and checks the value in the file. Raises PydanticCustomError."""
-        value = self._parsed(raw)
+        value = self._parse_value(raw)
         return value if self.check is None else self.check(value)
 
-    def _parsed(self, raw: Any) -> Any:
+    def _parse_value(self, raw: Any) -> Any:
         also = " or `unlimited`" if self.unlimited else ""
         if self.unlimited and raw == UNLIMITED:
             return UNLIMITED

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class VariantStep(str):
-    """A step of a path that chooses among alternatives by their `kind`: limits of a rate, a concurrency, a quota."""
+    """Marks a step of a path that chooses one alternative of the schema: its text is the `kind`, such as "rate".
+
+    It follows the step to a list entry that has a `kind`, and leads no deeper into the file.
+    """
 
     __slots__ = ()
 
@@ -34,9 +37,9 @@ class SchemaHints:
 
     def subschemas(self, path: Path) -> list[JsonObject]:
         """The alternatives that the schema allows at `path`, `$ref`s resolved; [] if none."""
-        return [alternative for schema in self._declared(path) for alternative in self._alternatives(schema)]
+        return [alternative for schema in self._declared_schemas(path) for alternative in self._alternatives(schema)]
 
-    def _declared(self, path: Path) -> list[JsonObject]:
+    def _declared_schemas(self, path: Path) -> list[JsonObject]:
         """The schemas at `path` as they are declared: with their examples, before alternatives and references."""
         here = [self.schema]
         for step in path:
@@ -98,7 +101,7 @@ class SchemaHints:
 
     def describe_expected(self, path: Path) -> str:
         """Description of the values allowed at `path`, in words: "true or false, or a map such as {ttl: unlimited}"."""
-        examples = [example for schema in self._declared(path) for example in schema.get("examples", [])]
+        examples = [example for schema in self._declared_schemas(path) for example in schema.get("examples", [])]
         words = list(dict.fromkeys(_describe(schema, examples) for schema in self.subschemas(path)))
         if "a number" in words:
             words = [word for word in words if word != "a whole number"]

@@ -85,7 +85,7 @@ def _named_letter() -> Column:
     return F.col("stored") & ~F.col("recalled") & (F.col("state") == "dead") & F.col("referenced") & one_name
 
 
-def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
+def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
     """(PLACE, family, identity, rank, cause, completions, published, outcome, final) of every place. `rank` is of
     kodo_pipeline.evidence.audit_evidence.RANKS, null of a place outside of what was read; `cause` of CAUSES, null
     where there is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was
@@ -184,7 +184,7 @@ def messages(judged: DataFrame) -> DataFrame:
     )
 
 
-def tallied(messages: DataFrame) -> DataFrame:
+def status_counts(messages: DataFrame) -> DataFrame:
     """Number of messages by status: columns `family`, `rank`, `settled`, `messages`."""
     known = messages.where(F.col("rank").isNotNull())
     return known.groupBy("family", "rank", "settled").agg(F.count("*").alias("messages"))

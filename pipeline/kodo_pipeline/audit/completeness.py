@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kodo_pipeline.audit.sequence_gaps import counted, holes, ranged, worded
+from kodo_pipeline.audit.sequence_gaps import holes, number_ranges, number_words, word_ranges
 from kodoctl.protocol.properties import SIGNATURE
 from kodoctl.protocol.sequence_numbers import MAX_RANGES, NOBODY
 
@@ -35,8 +35,8 @@ def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
-    words = worded(runs, ["run", "topic", "subscription"], "number")
-    return ranged(words.join(F.broadcast(families), ["topic", "subscription"], how="left"), RECORD_KEY)
+    words = number_words(runs, ["run", "topic", "subscription"], "number")
+    return word_ranges(words.join(F.broadcast(families), ["topic", "subscription"], how="left"), RECORD_KEY)
 
 
 def missing_of(ranges: DataFrame) -> DataFrame:
@@ -104,7 +104,7 @@ def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame
 def producer_ranges(events: DataFrame) -> DataFrame:
     """(msg_topic, seq_partition, seq_run, first, last, rows): numbers of each producer run, in ranges."""
     first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
-    return counted(first.where(F.col("seq_number").isNotNull()), PRODUCER_KEY, "seq_number")
+    return number_ranges(first.where(F.col("seq_number").isNotNull()), PRODUCER_KEY, "seq_number")
 
 
 def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFrame:

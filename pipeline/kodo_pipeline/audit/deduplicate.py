@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from kodo_pipeline.audit.sequence_gaps import WORD, worded
+from kodo_pipeline.audit.sequence_gaps import WORD, number_words
 
 _RECORD: Final = ("worker_run", "number")
 _WORD: Final = ("worker_run", "word")
@@ -28,7 +28,7 @@ def without_duplicates(transitions: DataFrame, *, few: bool = False) -> Iterator
     if few:
         yield _first(transitions)
         return
-    words = worded(transitions, ["worker_run"], "number")
+    words = number_words(transitions, ["worker_run"], "number")
     crowded = words.where(F.col("rows") > F.bit_count("bits")).select(*_WORD).persist()
     try:
         yield _without(transitions, crowded) if crowded.count() else transitions

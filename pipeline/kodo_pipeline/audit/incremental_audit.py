@@ -16,7 +16,7 @@ from kodo_pipeline.audit.audit_state import basis_of, dead_cursors, landed_rows
 from kodo_pipeline.audit.job import classify_landing
 from kodo_pipeline.audit.judged_rows import CarriedRows
 from kodo_pipeline.audit.last_audit import StateProblem, UsableState, usable_state
-from kodo_pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, mentioned_messages, reopened
+from kodo_pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, mentioned_messages, reopen_messages
 from kodo_pipeline.audit.settlement import surprises
 from kodo_pipeline.audit.state_writer import SPARK_FAILURES, StateBefore, StateWriter
 from kodo_pipeline.evidence.audit_evidence import MessageStatus
@@ -198,7 +198,7 @@ class _Judge:
                             self.kept.enter_context(turns.pop_all())
                             self.kept.enter_context(turn.pop_all())
                             return JudgedLanding(self.inputs.tables, judged, document)
-                    opened = reopened(judged, carried, last, messages, turns)
+                    opened = reopen_messages(judged, carried, last, messages, turns)
                 if opened is None:
                     break
                 carried, again = opened, again + len(messages)
@@ -235,16 +235,16 @@ class _Judge:
         return LastAudit(before, known.state.ends, released, rows)
 
     def _load_carried(self, known: UsableState) -> CarriedRows:
-        def read(table: Table) -> DataFrame:
+        def read_table(table: Table) -> DataFrame:
             return self.landing.read(self.spark, table, snapshot=known.snapshot)
 
         return CarriedRows(
-            open_events=read(OPEN_EVENTS),
-            open_records=read(OPEN_RECORDS),
-            settled=read(SETTLED),
-            dead_letters=read(DEAD_LETTERS),
-            numbers=read(NUMBERS),
-            marks=read(MARKS),
+            open_events=read_table(OPEN_EVENTS),
+            open_records=read_table(OPEN_RECORDS),
+            settled=read_table(SETTLED),
+            dead_letters=read_table(DEAD_LETTERS),
+            numbers=read_table(NUMBERS),
+            marks=read_table(MARKS),
             letters=frozenset(_hashes(self.landing, known.snapshot)),
             totals=known.state.totals,
             everything=self.inputs.tables.events,

@@ -17,10 +17,10 @@ from kodo_pipeline.audit.classify import (
     FINDINGS,
     delayed_by_sender,
     findings,
-    judged,
     messages,
     outcomes,
-    tallied,
+    place_outcomes,
+    status_counts,
     written_off,
 )
 from kodo_pipeline.audit.completeness import (
@@ -36,7 +36,7 @@ from kodo_pipeline.audit.judged_rows import JudgedRows, judged_rows
 from kodo_pipeline.audit.positions import LANES, hops, places
 from kodo_pipeline.audit.recalled import resent, with_evidence
 from kodo_pipeline.audit.report import LostMessages, SampledFinding, document
-from kodo_pipeline.audit.samples import sampled
+from kodo_pipeline.audit.samples import sample_findings
 from kodo_pipeline.audit.unbooked_recalls import sent_again
 from kodo_pipeline.audit.verdict import SKEW, decide_verdict
 from kodo_pipeline.audit.write_offs import NO_BOOKINGS, Bookings
@@ -129,7 +129,7 @@ class AuditResult:
         """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
         if max(ranks, default=0) < RANKS[FINDINGS[0]]:
             return []
-        return [SampledFinding(*row) for row in sampled(findings(self.verdicts, self.lanes)).collect()]
+        return [SampledFinding(*row) for row in sample_findings(findings(self.verdicts, self.lanes)).collect()]
 
     def _lost_messages(self, ranks: Collection[int]) -> list[LostMessages]:
         """Lost messages by the lane that lost them. `ranks`: as of `_sampled_findings`."""
@@ -179,7 +179,7 @@ def classify_landing(
         again: dict[tuple[str, str], int] = {}
         if rows.booked is not None and any(letter.lost for letter in known_letters):
             again = _resent(rows.booked, rows.everything, ground)
-        verdicts = judged(known, found)
+        verdicts = place_outcomes(known, found)
         if bookings.unbooked is not None:
             verdicts = sent_again(verdicts, lanes, bookings.unbooked)
         if bookings.delayed:
@@ -333,7 +333,7 @@ def _undated_messages(of: AuditResult, newest: int) -> tuple[UndatedMessages, ..
 def _fates(of: AuditResult) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
     """Messages by (number of the subscription, rank): all, and those that are settled."""
     every, settled = Counter(of.settled.fates), Counter(of.settled.fates)
-    for row in tallied(of.messages).collect():
+    for row in status_counts(of.messages).collect():
         for found in (every, settled) if row["settled"] else (every,):
             found[row["family"], row["rank"]] += row["messages"]
     return every, settled

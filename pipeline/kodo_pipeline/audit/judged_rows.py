@@ -18,7 +18,7 @@ from kodo_pipeline.audit.completeness import (
 )
 from kodo_pipeline.audit.recalled import BOOKED
 from kodo_pipeline.audit.removed_rows import reused_numbers
-from kodo_pipeline.audit.sequence_gaps import merged
+from kodo_pipeline.audit.sequence_gaps import merge_ranges
 from kodo_pipeline.audit.signatures import genuine
 from kodo_pipeline.evidence.reading_clock import ReadingClock
 from kodo_pipeline.landing.state_tables import OPEN_EVENTS, OPEN_RECORDS
@@ -138,8 +138,8 @@ def judged_rows(
         carried.open_records.unionByName(records, allowMissingColumns=True),
         booked,
         fresh,
-        merged(theirs.unionByName(fresh), RECORD_KEY),
-        merged(producers.unionByName(numbers), PRODUCER_KEY),
+        merge_ranges(theirs.unionByName(fresh), RECORD_KEY),
+        merge_ranges(producers.unionByName(numbers), PRODUCER_KEY),
         carried.marks.unionByName(marks),
         carried.everything,
         dead_letters=carried.dead_letters,
@@ -151,7 +151,7 @@ def _with_removed(rows: JudgedRows, removed: RemovedRows, lanes: DataFrame) -> J
     records = removed.records(lanes)
     return replace(
         rows,
-        records=merged(records.unionByName(rows.records), RECORD_KEY),
-        numbers=merged(removed.producers().unionByName(rows.numbers), PRODUCER_KEY),
+        records=merge_ranges(records.unionByName(rows.records), RECORD_KEY),
+        numbers=merge_ranges(removed.producers().unionByName(rows.numbers), PRODUCER_KEY),
         reused=reused_numbers(records, rows.fresh),
     )

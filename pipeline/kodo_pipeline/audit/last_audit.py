@@ -13,7 +13,7 @@ from kodo_pipeline.audit.audit_state import AuditState, fresh_files, is_of_other
 from kodo_pipeline.evidence.partition_history import read_tables
 from kodo_pipeline.evidence.readings import audit_scope
 from kodo_pipeline.landing.data_rewrite import small_rows
-from kodo_pipeline.landing.landing_commits import last_reading, unfinished
+from kodo_pipeline.landing.landing_commits import last_reading, unfinished_runs
 from kodo_pipeline.landing.state_tables import STATE
 from kodo_pipeline.landing.tables import COVERAGE, CURSORS, Table
 from kodoctl.errors import KodoctlError
@@ -73,7 +73,7 @@ def landed_scope(
     coverage, cursors = (
         small_rows(landing.table(table), snapshot.files[table.name]).to_pylist() for table in (COVERAGE, CURSORS)
     )
-    runs = unfinished(snapshot.commits)
+    runs = unfinished_runs(snapshot.commits)
     read = read_tables(coverage, (one for one in cursors if one["ingest_run"] not in runs), stored_from)
     reading = last_reading(snapshot.commits)
     return audit_scope(expansion, read, {} if reading is None else reading.facts.get("left", {}))

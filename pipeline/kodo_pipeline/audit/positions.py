@@ -194,7 +194,7 @@ def identity_of(kodo_id: str, mid: str) -> Column:
     return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
 
 
-def identified(kodo_id: str, mid: str) -> Column:
+def identity_hash(kodo_id: str, mid: str) -> Column:
     """The hash of `identity_of`."""
     return F.xxhash64(identity_of(kodo_id, mid))
 
@@ -226,7 +226,7 @@ def _stored_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
                     (F.col("recall").isNotNull(), _RECALLED),
                 ),
                 published=F.unix_millis("publish_ts"),
-                identity=identified("kodo_id", "mid"),
+                identity=identity_hash("kodo_id", "mid"),
                 next=_hop(F.try_add("hop", F.lit(1))),  # whoever sends a message writes its number of hops
             )
         )

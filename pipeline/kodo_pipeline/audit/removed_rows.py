@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kodo_pipeline.audit.positions import split_position
-from kodo_pipeline.audit.sequence_gaps import merged
+from kodo_pipeline.audit.sequence_gaps import merge_ranges
 from kodo_pipeline.landing.tables import EVENTS, Table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RemovedRows:
         """Numbers of removed records, as kodo_pipeline.audit.completeness.record_ranges makes them."""
         families = F.broadcast(lanes.select("topic", "subscription", "family").distinct())
         theirs = self.numbers.where("msg_topic IS NULL").join(families, ["topic", "subscription"], how="left")
-        return merged(theirs.select("run", "family", "first", "last", "rows"), ["run", "family"])
+        return merge_ranges(theirs.select("run", "family", "first", "last", "rows"), ["run", "family"])
 
     def producers(self) -> DataFrame:
         """Numbers of removed messages, as kodo_pipeline.audit.completeness.producer_ranges makes them."""

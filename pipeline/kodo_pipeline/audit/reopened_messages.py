@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from kodo_pipeline.audit.classify import outcomes
-from kodo_pipeline.audit.positions import identified, places
+from kodo_pipeline.audit.positions import identity_hash, places
 from kodo_pipeline.audit.removed_rows import rows_left
 from kodo_pipeline.audit.settlement import NAMED, open_records, settled_messages, was_read
 from kodo_pipeline.evidence.audit_evidence import RANKS, MessageStatus
@@ -133,7 +133,7 @@ def _released_hashes(of: AuditResult, last: LastAudit) -> DataFrame:
     return gone.select("family", F.col("identity").alias("hash")).distinct()
 
 
-def reopened(
+def reopen_messages(
     of: AuditResult, carried: CarriedRows, last: LastAudit, found: Sequence[Message], stack: ExitStack
 ) -> CarriedRows | None:
     """Returns the carried rows with the messages in `found` moved from the settled to the open rows. Returns None if
@@ -193,4 +193,4 @@ def _unreleased_lanes(lanes: DataFrame) -> DataFrame:
 def _hash_names(events: DataFrame) -> DataFrame:
     """Messages with the hash of their name."""
     columns = events.select(*OPEN_EVENTS.names[:-1]).withColumnRenamed("batch_index", "batch")
-    return columns.withColumn("identity", identified("kodo_id", "mid"))
+    return columns.withColumn("identity", identity_hash("kodo_id", "mid"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def sampled(found: DataFrame) -> DataFrame:
+def sample_findings(found: DataFrame) -> DataFrame:
     """Some of each fate: of every lane the first ones by place, and first the first of each lane."""
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
     order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message

@@ -17,14 +17,14 @@ from pyspark.sql import functions as F
 WORD: Final = 64  # numbers in one row
 
 
-def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
+def number_ranges(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """(keys, first, last, rows): ranges of numbers that were seen, and in how many rows. Numbers below 1 are left
     out.
     """
-    return ranged(worded(numbers, keys, number), keys)
+    return word_ranges(number_words(numbers, keys, number), keys)
 
 
-def ranged(words: DataFrame, keys: Sequence[str]) -> DataFrame:
+def word_ranges(words: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The same of words, as `worded` makes them. Of a word with holes each number is a range, and the word's rows are at
     its first number.
     """
@@ -36,7 +36,7 @@ def ranged(words: DataFrame, keys: Sequence[str]) -> DataFrame:
     return words.selectExpr(*keys, f"inline(if(bit_count(bits) = {WORD}, {whole}, {single}))")
 
 
-def merged(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
+def merge_ranges(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
     """(keys, first, last, rows): the same numbers in as few ranges as there can be, none of which touches another."""
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     upwards = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, 0)
@@ -50,7 +50,7 @@ def merged(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-def worded(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
+def number_words(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """(keys, word, bits, rows, highest) of the words that hold any number. Numbers below 1 are left out."""
     bit = f"shiftleft(1L, cast(`{number}` % {WORD} as int))"
     return (

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from kodo_pipeline.audit.completeness import PRODUCER_KEY, RECORD_KEY
 from kodo_pipeline.audit.positions import PLACE, hop_places, split_position
-from kodo_pipeline.audit.sequence_gaps import merged
+from kodo_pipeline.audit.sequence_gaps import merge_ranges
 from kodo_pipeline.evidence.audit_evidence import RANKS, MessageStatus
 from kodo_pipeline.landing.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
 from kodo_pipeline.spark.spark_session import small_table
@@ -61,7 +61,7 @@ def _numbered_again(of: AuditResult, carried: CarriedRows) -> DataFrame:
     known = carried.numbers.where("msg_topic IS NULL").select("run", "first", "last", "rows")
     both = known.unionByName(of.rows.fresh.select("run", "first", "last", "rows"))
     numbers = both.agg(F.sum(length).alias("numbers"))
-    distinct = merged(both, ["run"]).agg(F.sum(length).alias("distinct"))
+    distinct = merge_ranges(both, ["run"]).agg(F.sum(length).alias("distinct"))
     return numbers.crossJoin(distinct).where("numbers > distinct")
 
 
@@ -152,7 +152,7 @@ def _dead_letters(of: AuditResult, messages: DataFrame) -> DataFrame:
 
 def _numbers(of: AuditResult) -> DataFrame:
     text, number = F.lit(None).cast("string"), F.lit(None).cast("int")
-    records = merged(of.rows.records, RECORD_KEY).withColumns({"msg_topic": text, "partition": number})
-    producers = merged(of.rows.numbers, PRODUCER_KEY).withColumn("family", number)
+    records = merge_ranges(of.rows.records, RECORD_KEY).withColumns({"msg_topic": text, "partition": number})
+    producers = merge_ranges(of.rows.numbers, PRODUCER_KEY).withColumn("family", number)
     producers = producers.withColumnsRenamed({"seq_partition": "partition", "seq_run": "run"})
     return records.select(*NUMBERS.names).unionByName(producers.select(*NUMBERS.names))

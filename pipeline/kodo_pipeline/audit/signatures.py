@@ -23,10 +23,10 @@ def genuine(keys: Secret) -> Column:
     """
     from pyspark.sql import functions as F
 
-    def signed(topic: str, size: int | None, properties: Mapping[str, str] | None) -> bool:
+    def is_signed_empty(topic: str, size: int | None, properties: Mapping[str, str] | None) -> bool:
         return size == 0 and properties is not None and is_signed(keys, topic, properties)
 
-    return F.udf(signed, "boolean", useArrow=False)("msg_topic", "size", "properties")
+    return F.udf(is_signed_empty, "boolean", useArrow=False)("msg_topic", "size", "properties")
 
 
 def is_signed(keys: Secret, topic: str, properties: Mapping[str, str]) -> bool:

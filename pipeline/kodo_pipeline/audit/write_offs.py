@@ -160,7 +160,7 @@ def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOf
 def without_messages(evidence: AuditEvidence, topic: str | None, subscription: str | None) -> AuditEvidence:
     """The evidence as it is when all messages of these are written off; None: of all."""
 
-    def settled(tally: SubscriptionTotals) -> SubscriptionTotals:
+    def settle_tally(tally: SubscriptionTotals) -> SubscriptionTotals:
         if topic not in (None, tally.topic) or subscription not in (None, tally.subscription):
             return tally
         return replace(
@@ -168,7 +168,7 @@ def without_messages(evidence: AuditEvidence, topic: str | None, subscription: s
             fates={fate: count for fate, count in tally.fates.items() if RANKS[fate] < RANKS[MessageStatus.UNPROVED]},
         )
 
-    return replace(evidence, tallies=tuple(settled(one) for one in evidence.tallies))
+    return replace(evidence, tallies=tuple(settle_tally(one) for one in evidence.tallies))
 
 
 def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
@@ -191,7 +191,7 @@ def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
         yield WrittenOff(ADDRESSEE, stray.topic, NOWHERE, stray.subscription, "", stray.messages)
 
 
-def described(items: Sequence[WrittenOff]) -> Iterator[str]:
+def describe_items(items: Sequence[WrittenOff]) -> Iterator[str]:
     """A line for each kind, topic and subscription."""
     groups: dict[tuple[str, str, str], int] = defaultdict(int)
     for one in items:

@@ -146,6 +146,6 @@ def scale_times(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: duration_text(value))
 
 
-def seen(ms: float) -> float:
+def drawn_time(ms: float) -> float:
     """Time as it is drawn: less than half a millisecond is drawn at half of one, because a logarithm has no zero."""
     return max(ms, 0.5)

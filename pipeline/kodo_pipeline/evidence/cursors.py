@@ -35,7 +35,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
     """
     unrecorded = unrecorded_subscriptions(admin, expansion)
 
-    def read(topic: FamilyTopic) -> list[Row]:
+    def read_topic(topic: FamilyTopic) -> list[Row]:
         names = _declared_subscriptions(expansion, topic)
         found = internal_stats(admin, topic.name)
         if not found:
@@ -55,8 +55,8 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
             for row in _of_partition(number, stats, names)
         ]
 
-    others = map_concurrently(read, [one for one in expansion.topics if one.state is not None])
-    records = map_concurrently(read, [one for one in expansion.topics if one.state is None])
+    others = map_concurrently(read_topic, [one for one in expansion.topics if one.state is not None])
+    records = map_concurrently(read_topic, [one for one in expansion.topics if one.state is None])
     return [row for rows in (*others, *records) for row in rows]
 
 

@@ -41,7 +41,11 @@ Mode = Literal["wait", "best_effort", "none"]
 
 @dataclass(frozen=True, slots=True)
 class AuditedSubscription:
-    """One subscription of a ground topic."""
+    """Names one subscription of the topology that an audit judges, also one that keeps no audit records.
+
+    `number`: its place among all subscriptions in the order of the file, which rows of lanes have as `family`;
+    `topic`: name of the ground topic in the file; `mode`: how much its audit records prove, "none" without records.
+    """
 
     number: int
     topic: str

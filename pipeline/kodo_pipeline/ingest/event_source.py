@@ -15,7 +15,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartiti
 from pyspark.sql.types import StructType
 
 from kodo_pipeline.ingest.events import TopicRole, events, of_text
-from kodo_pipeline.landing.payload_policy import PayloadPolicy, landed, policies_of_text
+from kodo_pipeline.landing.payload_policy import PayloadPolicy, apply_policy, policies_of_text
 from kodo_pipeline.landing.table_writer import PartitionDays
 from kodo_pipeline.landing.tables import DATE, EVENTS
 from kodo_pipeline.source import partition_stats
@@ -92,4 +92,4 @@ class EventStream(PulsarStream):
     def _events(self, batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             role = self.roles[topic]
-            yield landed(events(batch, role, self.run), self.policies.get(role.topic))
+            yield apply_policy(events(batch, role, self.run), self.policies.get(role.topic))

@@ -22,7 +22,7 @@ from kodo_pipeline.landing.landing_commits import LandingCommit, TableFiles, bat
 from kodo_pipeline.landing.landing_store import must_be_same_namespace
 from kodo_pipeline.landing.payload_policy import payload_policies, policies_to_text
 from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
-from kodo_pipeline.source.options import addressed
+from kodo_pipeline.source.options import connection_options
 from kodo_pipeline.source.partition_stats import each_internal_stats, to_text
 from kodo_pipeline.source.splits import part_name
 from kodo_pipeline.spark.spark_errors import spark_error, words
@@ -154,7 +154,7 @@ class _Attempt(NamedTuple):
         known = landing.commits()
         start, clock = _begin(request, last_begin(known), self.topics, left)
         writer = _Writer(request, self.spark, self.report, batches(known), clock)
-        _read(self, looks, writer, left)
+        _read_all(self, looks, writer, left)
         facts = {"begun": start, "ended": clock.now(), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in self.topics]
         landing.commit(LandingCommit(f"{request.run}-end", start, facts={**facts, "complete": True, "topics": names}))
@@ -174,7 +174,7 @@ class _Attempt(NamedTuple):
         to leave out.
         """
         request = self.request
-        return addressed(request.connection) | {
+        return connection_options(request.connection) | {
             "topics": ",".join(topic.name.full for topic in self.topics),
             "maxBytesPerTrigger": str(request.max_bytes),
             "cores": str(self.spark.sparkContext.defaultParallelism),
@@ -219,7 +219,9 @@ def _begin(
     return start, clock
 
 
-def _read(attempt: _Attempt, looks: Mapping[str, PartitionMetadata], writer: _Writer, left: Collection[str]) -> None:
+def _read_all(
+    attempt: _Attempt, looks: Mapping[str, PartitionMetadata], writer: _Writer, left: Collection[str]
+) -> None:
     """All that is stored now. By Spark where much is, or another ingest may write the checkpoint at the same time; where
     Spark runs on other machines, this one may have no way to the brokers.
     """
@@ -358,7 +360,7 @@ class _Writer:
         landing = self._request.landing
         landed = landing.read_files(spark, EVENTS, events.files or (), dated=True)
         bad = Observation()
-        read = transitions.audited(landed).observe(bad, F.count_if(transitions.unreadable()).alias("unreadable"))
+        read = transitions.audit_messages(landed).observe(bad, F.count_if(transitions.unreadable()).alias("unreadable"))
         moved = landing.write_frame(transitions.transitions(read), TRANSITIONS, name, few=few)
         return moved, int(bad.get["unreadable"])
 

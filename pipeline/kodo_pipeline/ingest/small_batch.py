@@ -46,7 +46,7 @@ def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, 
 
     lock = threading.Lock()
 
-    def read(some: Sequence[Split]) -> int:
+    def read_splits(some: Sequence[Split]) -> int:
         """Reads the splits with a client of its own and returns the bytes that were read. A split that is not full
         closes its client.
         """
@@ -61,5 +61,5 @@ def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, 
 
     shares = [splits[first::_AT_ONCE] for first in range(_AT_ONCE)]
     with TableWriter(folder, EVENTS, attempt) as writer, ThreadPoolExecutor(_AT_ONCE) as pool:
-        size = sum(pool.map(read, filter(None, shares)))
+        size = sum(pool.map(read_splits, filter(None, shares)))
     return TableFiles.of(writer.files), size

@@ -20,7 +20,7 @@ _RECORDS: Final = (
 )
 
 
-def audited(landed: DataFrame) -> DataFrame:
+def audit_messages(landed: DataFrame) -> DataFrame:
     """Returns the audit messages among the landed events; the column `found` has their parsed records."""
     return landed.where(F.col("state") == AUDIT).withColumn("found", _records())
 

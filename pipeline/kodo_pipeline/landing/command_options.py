@@ -52,9 +52,9 @@ def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
     """Settings of the Spark session of this process. `spark-submit` announces its gateway to its child process.
     Raises UsageError, also if the extra is not installed.
     """
-    from kodo_pipeline.spark.spark_session import SparkSettings, configuration_of, installed
+    from kodo_pipeline.spark.spark_session import SparkSettings, check_installed, configuration_of
 
-    installed()
+    check_installed()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if submitted and conf:
         raise UsageError(error("K578", "settings of Spark", "--conf belongs before the program: spark-submit has it"))

@@ -135,12 +135,12 @@ class Storage:
     def delete(self, names: Iterable[str]) -> None:
         """Files below it, many at a time; no fault if one is not there."""
 
-        def gone(name: str) -> None:
+        def delete_one(name: str) -> None:
             with suppress(FileNotFoundError):
                 system.delete_file(f"{base}/{name}")
 
         with self._fs() as (system, base), ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(gone, names))
+            list(pool.map(delete_one, names))
 
     def prune(self) -> None:
         """Removes folders in it that hold no file, however deep; one that gets a file meanwhile stays. Stores have none."""
@@ -252,11 +252,11 @@ def _list_files(system: Any, base: str) -> Any:
 
 def _document(system: Any, base: str, name: str) -> Any:
     try:
-        return json.loads(read_again(lambda: _read(system, f"{base}/{name}")))
+        return json.loads(read_again(lambda: _read_file(system, f"{base}/{name}")))
     except ValueError as problem:
         raise ValueError(f"{name} is no JSON document: {problem}") from None
 
 
-def _read(system: Any, path: str) -> bytes:
+def _read_file(system: Any, path: str) -> bytes:
     with system.open_input_stream(path) as file:
         return bytes(file.read())

@@ -232,7 +232,7 @@ def unlike_commits(
     return wrong
 
 
-def unfinished(commits: Sequence[LandingCommit]) -> list[str]:
+def unfinished_runs(commits: Sequence[LandingCommit]) -> list[str]:
     """Runs that began after the last one that ended by itself."""
     read = read_at(commits)
     return sorted(one.run for one in commits if _begins(one) and one.at > read)

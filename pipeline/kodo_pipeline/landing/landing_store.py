@@ -156,9 +156,9 @@ class Landing:
                 if not is_replaced(commit.run) and same.run == commit.run:
                     return same
                 if not is_replaced(commit.run) or same.number != behind:
-                    raise self._locked(commit)
+                    raise self._locked_error(commit)
             elif is_history(commit, known):
-                raise self._locked(commit)
+                raise self._locked_error(commit)
             if not known:
                 for table in TABLES:
                     self._tables[table.name].create()
@@ -167,7 +167,7 @@ class Landing:
                 self._commits.replace_rows(with_commit(known, numbered, whole=former), numbered.number)
                 self._add_files([numbered])
                 return numbered
-        raise self._locked(commit)
+        raise self._locked_error(commit)
 
     def recover(self, *, former: bool = False) -> list[LandingCommit]:
         """Adds to each table the files that a killed writer committed and did not add. Returns all commits. Raises
@@ -190,7 +190,7 @@ class Landing:
                     table.add(number, found.files or (), found.replaced)
                     self._added[name] = number
 
-    def _locked(self, commit: LandingCommit) -> LockedError:
+    def _locked_error(self, commit: LandingCommit) -> LockedError:
         what = commit.run if commit.batch is None else f"batch {commit.batch}"
         detail = (
             f"another run has committed {what} in {self.root.uri} meanwhile: wait until it has ended, then run again"

@@ -64,7 +64,7 @@ def policies_of_text(text: str) -> dict[str, PayloadPolicy]:
     return {name: PayloadPolicy(keep, tuple(mask)) for name, (keep, mask) in json.loads(text).items()}
 
 
-def landed(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
+def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
     """Rows of kodo_pipeline.landing.tables.EVENTS, all of one topic, as the policy lets them land."""
     if policy is None or not rows.num_rows or rows.column("state")[0].as_py() == AUDIT:
         return rows

@@ -81,7 +81,7 @@ def slips(
     same = [F.col(f"letter.{name}") == F.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
     kept = marked.alias("letter").join(F.broadcast(unacknowledged).alias("held"), on=[*same, here], how="left_semi")
     own = F.concat_ws("|", F.lit(family.dead_topic), F.expr(POSITION), F.unix_millis("publish_ts"), F.lit(""))
-    evaluated = kept.withColumn("chosen", chosen(condition, family.fair_by))
+    evaluated = kept.withColumn("chosen", is_chosen(condition, family.fair_by))
     named = evaluated.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
     known = named.join(F.broadcast(booked.withColumn("settled", F.lit(True))), on="recall_id", how="left")
     of_chosen = facts_of_chosen(messages, whole=whole)
@@ -139,7 +139,7 @@ def asks_payload(condition: Condition) -> bool:
     return "payload" in sources_of(condition.root, None).attributes
 
 
-def chosen(condition: Condition, fair_by: str | None) -> Column:
+def is_chosen(condition: Condition, fair_by: str | None) -> Column:
     """True for a stored message that is chosen: never NULL. Raises UsageError for a fact that tables do not have."""
     check_facts(condition)
     sources = sources_of(condition.root, fair_by)

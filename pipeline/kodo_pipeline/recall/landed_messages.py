@@ -93,8 +93,8 @@ class LandedMessages:
         wanted = [one for one in self._positions if one.partition == number]
         for begin in range(0, len(wanted), _AT_ONCE):
             some = wanted[begin : begin + _AT_ONCE]
-            found = self._stored(some)
-            found |= self._moved([one for one in some if one not in found])
+            found = self._stored_messages(some)
+            found |= self._moved_messages([one for one in some if one not in found])
             yield from ((position, found[position]) for position in some if position in found)
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:  # noqa: ARG002
@@ -112,12 +112,12 @@ class LandedMessages:
         """It was there when the plan was made."""
         return ERASED
 
-    def _stored(self, positions: Iterable[Position]) -> dict[Position, ReadMessage]:
+    def _stored_messages(self, positions: Iterable[Position]) -> dict[Position, ReadMessage]:
         ids = {str(position): position for position in positions}
         rows = self._events(self._plan.dead_topic, ids)
         return {ids[row["id"]]: _message(row, ids[row["id"]], row["properties"]) for row in rows}
 
-    def _moved(self, positions: Collection[Position]) -> dict[Position, ReadMessage]:
+    def _moved_messages(self, positions: Collection[Position]) -> dict[Position, ReadMessage]:
         """Messages that a record moved to these positions, where none is."""
         if not positions:
             return {}

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from kodo_pipeline.audit.classify import findings
 from kodo_pipeline.evidence.audit_evidence import Cause, MessageStatus
-from kodo_pipeline.recall.dead_letter_rows import FROM_EVENTS, chosen, facts_of_chosen, readable
+from kodo_pipeline.recall.dead_letter_rows import FROM_EVENTS, facts_of_chosen, is_chosen, readable
 from kodo_pipeline.recall.landed_messages import has_payload, moved_properties
 from kodo_pipeline.recall.select_job import CandidateRow
 from kodoctl.recall.message.stored_message import Position, tenant_of
@@ -35,11 +35,11 @@ _MOVE: Final = ("reason", "error", "event")
 
 def lanes_of(audited: AuditResult, statuses: Collection[MessageStatus]) -> dict[tuple[str, str], int]:
     """Number of places with one of the statuses by full name of the topic that lost them, and subscription."""
-    found = _wanted(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
+    found = _wanted_findings(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
     return {(row["msg_topic"], row["subscription"]): row["messages"] for row in found.collect()}
 
 
-def _wanted(audited: AuditResult, statuses: Collection[MessageStatus]) -> DataFrame:
+def _wanted_findings(audited: AuditResult, statuses: Collection[MessageStatus]) -> DataFrame:
     named = [status.value for status in statuses]
     return findings(audited.verdicts, audited.lanes).where(F.col("fate").isin(named))
 
@@ -67,7 +67,7 @@ class LostMessageSelector:
 
     def _rows(self, asked: SelectionRequest) -> DataFrame:
         family = asked.family
-        lost = _wanted(self.audited, self.statuses).where(F.col("msg_topic") == family.dead_topic)
+        lost = _wanted_findings(self.audited, self.statuses).where(F.col("msg_topic") == family.dead_topic)
         lost = lost.where((F.col("topic") == family.ground) & (F.col("subscription") == family.subscription))
         lost = lost.select(F.col("id").alias("place"), F.col("cause").alias("why"))
         events = self.audited.tables.events.where(F.col("topic") == family.ground)
@@ -98,7 +98,7 @@ class LostMessageSelector:
 def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
     """Returns the columns of landed messages that a plan needs. `chosen`: whether the message meets the condition."""
     raw = events.withColumns({name: F.col(landed) for name, landed in FROM_EVENTS.items()})
-    marked = raw.withColumn("chosen", chosen(asked.condition, asked.family.fair_by))
+    marked = raw.withColumn("chosen", is_chosen(asked.condition, asked.family.fair_by))
     facts = facts_of_chosen(events, whole=asked.edit is not None)
     return marked.select(
         "msg_topic", "id", "hop", "level", "key", "chosen", F.unix_millis("publish_ts").alias("published"),

@@ -116,7 +116,7 @@ def apply(
     tell_folded(f"Carrying out a recall plan. {STARTS}")
     settings = spark_settings(master, conf)
 
-    def helped(attempt: Attempt) -> ParallelSend:
+    def parallel_sender(attempt: Attempt) -> ParallelSend:
         from kodo_pipeline.recall.send_job import ParallelSender
 
         bar.tell(f"Run {attempt.plan.run}: the plan's, for every attempt at it.")
@@ -133,7 +133,7 @@ def apply(
             attempt.largest,
         )
 
-    apply_plan(target, asked, output, helped)
+    apply_plan(target, asked, output, parallel_sender)
 
 
 def _check_address(connection: Connection) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.landing.tables import EVENTS
 from kodo_pipeline.recall.unacknowledged import join_rows, unacknowledged_ranges
-from kodo_pipeline.source.options import addressed
+from kodo_pipeline.source.options import connection_options
 from kodo_pipeline.source.partition_stats import internal_stats
-from kodo_pipeline.source.splits import part_name, stored
+from kodo_pipeline.source.splits import part_name, stored_partition
 from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties as headers
@@ -96,7 +96,7 @@ class DeadLetterSelector:
             return stored_in(self.landing.read(spark, EVENTS), family.dead_topic)
         spark.dataSource.register(PulsarSource)
         cores = str(spark.sparkContext.defaultParallelism)
-        options = addressed(self.session.connection) | {"topic": family.dead_topic, "cores": cores}
+        options = connection_options(self.session.connection) | {"topic": family.dead_topic, "cores": cores}
         return spark.read.format("pulsar").options(**options).load()
 
 
@@ -121,7 +121,7 @@ def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
         cursor = (data.get("cursors") or {}).get(family.holder)
         if cursor is None:
             raise no_holder(part_name(family.dead_topic, number), family.holder)
-        runs = list(unacknowledged_ranges(stored(data).pieces, cursor_of(cursor)))
+        runs = list(unacknowledged_ranges(stored_partition(data).pieces, cursor_of(cursor)))
         entries += sum(run.entries for run in runs)
         made.extend(join_rows(number, runs))
     return _HeldRanges(made, entries)

@@ -31,8 +31,9 @@ JUDGED: Final = 20  # messages done below which a window is not judged
 
 @dataclass(frozen=True, slots=True)
 class TenantLoad:
-    """One tenant in one window: messages that arrived, what was done, and what of it later than the goal; `levels` in
-    which the subscription's workers handled it.
+    """Counts the messages of one tenant in one window. `volume`: messages that arrived; `done`: those done in it
+    (failed runs do not count); `late`: how many of `done` took longer than the goal. `levels`: levels in which workers
+    of the subscription handled its messages in the window, failed and rerouted ones included.
     """
 
     volume: int

@@ -71,14 +71,14 @@ def recommend(
     from kodo_pipeline.recommend.slot_judgement import Goals, tenant_goals
     from kodo_pipeline.recommend.verified_patch import patch_topology
     from kodo_pipeline.recommend.yaml_patch import unified_diff
-    from kodo_pipeline.rollup.job import check_counted, counted
+    from kodo_pipeline.rollup.job import check_counted, counted_tables
 
     goals = Goals(duration("--goal", goal), tenant_goals(target or ()))
     expansion = one_expansion(asked.topology, asked.env)
     place = asked.place(expansion, messages=True)
     check_counted(place)
     with bar.session(lightly(settings, place)) as spark:
-        tables = counted(spark, place)
+        tables = counted_tables(spark, place)
         if exclusive:
             advice = recommend_exclusive(spark, place, tables.window, expansion, goals, exclusive)
         else:

@@ -312,7 +312,7 @@ def _diff(name: str, before: str, after: str) -> Iterator[str]:
         yield line if line.endswith("\n") else f"{line}\n{_NO_END}"
 
 
-def applied(text: str, diff: str) -> str:
+def apply_diff(text: str, diff: str) -> str:
     """The text as a unified diff of this one file has it; words before its hunks are passed over, as git does. Raises
     CannotPatchError where the text is another one than the diff was made of.
     """

@@ -102,7 +102,7 @@ def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
         "fairness": _fairness(facts.groups),
         "over_time": {
             "width_ms": facts.width,
-            "points": _even(facts.points, facts.width),
+            "points": _fill_gaps(facts.points, facts.width),
             "past": facts.past,
             "future": facts.future,
         },
@@ -123,7 +123,7 @@ def coarser(span: int, width: int) -> int:
     return wanted - wanted % width
 
 
-def _even(points: Sequence[TrafficPoint], width: int) -> list[TrafficPoint]:
+def _fill_gaps(points: Sequence[TrafficPoint], width: int) -> list[TrafficPoint]:
     """Returns the points with a zero point for each time at which nothing happened. At most the last 10 × MOST
     intervals are returned.
     """

@@ -133,7 +133,7 @@ def counts(spark: SparkSession, landing: Landing, audited: LandedTables | None =
     topics = topics_table(spark, state.topics) if is_whole else None
     few = sum(landed_rows(snapshot.commits).values()) <= FEW
     with without_duplicates(records, few=few) as transitions:
-        made = transforms.detailed(events, transitions, window=f"{width} milliseconds", topics=topics).persist()
+        made = transforms.detailed_counts(events, transitions, window=f"{width} milliseconds", topics=topics).persist()
         if not is_counted:
             rollup, late = made.drop("bucket", "sent"), transforms.late(made)
         recorded = records.select("topic", "subscription").unionByName(pairs).distinct()

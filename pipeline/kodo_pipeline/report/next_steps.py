@@ -308,7 +308,7 @@ def _quote(text: str) -> str:
 def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     """Step for a noisy tenant that makes others wait."""
     for one in document["fairness"]:
-        if harmed(one):
+        if is_harmed(one):
             why = (
                 f"On {one['topic']} the others waited as long as the busiest. `fair_by` shares turns, `limits` hold a tenant to "
                 "a rate, `isolate` moves a flood aside; write them into the file and plan."
@@ -317,7 +317,7 @@ def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextS
             yield NextStep("Keep a noisy tenant from delaying the others", why, commands)
 
 
-def harmed(fairness: TopicFairness) -> bool:
+def is_harmed(fairness: TopicFairness) -> bool:
     """True if quiet tenants waited as long as noisy ones: tenants that are kept apart wait a fraction of it."""
     noisy = fairness["noisy"]["latency_ms"] if fairness["noisy"] else None
     quiet = fairness["quiet"]["latency_ms"]

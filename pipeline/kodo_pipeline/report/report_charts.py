@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kodo_pipeline.charts.charts import Style, bare, height_of, new_figure, png, scale_times, seen
+from kodo_pipeline.charts.charts import Style, bare, drawn_time, height_of, new_figure, png, scale_times
 from kodo_pipeline.report import report_words as words
 from kodoctl.text.formatting import duration_text
 
@@ -68,7 +68,7 @@ def failures(document: ReportDocument, style: Style, title: str = "") -> Figure 
     total = sum(number for _, number in found)
     rows = [
         (
-            words.shown(name, 30 if style.narrow else 44),
+            words.safe_name(name, 30 if style.narrow else 44),
             float(number),
             f"{number:,} · {100 * number / total:.0f} %",
             style.states[1],
@@ -104,11 +104,13 @@ def _ranges(
     marks = (("p50", "o", "half of them"), ("p95", "s", "95 of 100"), ("p99", "D", "99 of 100"))
     for place, (name, one) in zip(at, rows, strict=True):
         if one:
-            axes.plot([seen(one["p50"]), seen(one["p99"])], [place] * 2, color=style.line, linewidth=3, zorder=1)
+            axes.plot(
+                [drawn_time(one["p50"]), drawn_time(one["p99"])], [place] * 2, color=style.line, linewidth=3, zorder=1
+            )
         if style.narrow and named:
             axes.text(0, place + 0.36, name, transform=left, va="center", fontsize=9.5)
     for (share, shape, caption), colour in zip(marks, style.marks, strict=True):
-        points = [(seen(one[share]), place) for place, (_, one) in zip(at, rows, strict=True) if one]
+        points = [(drawn_time(one[share]), place) for place, (_, one) in zip(at, rows, strict=True) if one]
         across, down = [x for x, _ in points], [y for _, y in points]
         axes.scatter(across, down, marker=shape, s=46, color=colour, label=caption, zorder=2)
     scale_times(axes)
@@ -132,7 +134,7 @@ def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure |
     if not rows:
         return None
     bars = [
-        (words.shown(one["tenant"], 22), float(one["arrivals"]), f"{one['arrivals']:,} · {100 * one['share']:.0f} %",
+        (words.safe_name(one["tenant"], 22), float(one["arrivals"]), f"{one['arrivals']:,} · {100 * one['share']:.0f} %",
          style.states[1] if one["noisy"] else style.states[0])
         for one in rows
     ]  # fmt: skip

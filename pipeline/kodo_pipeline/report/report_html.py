@@ -55,8 +55,8 @@ def report_html(document: ReportDocument) -> str:
         kind=kind,
         title=title,
         meaning=meaning,
-        topology=words.shown(document["topology"]),
-        environment=words.shown(document["environment"]),
+        topology=words.safe_name(document["topology"]),
+        environment=words.safe_name(document["environment"]),
         span=words.span(document),
         read_at=time_text(document["read_at"]) if document["read_at"] else "",
         reasons=[one_line(one["text"]) for one in audit["reasons"]],
@@ -71,7 +71,7 @@ def report_html(document: ReportDocument) -> str:
             for one in audit["subscriptions"]
         ],
         coverage=_coverage(audit),
-        findings=[[one["id"], one["fate"], words.shown(one["msg_topic"], 200), one["cause"]] for one in audit["findings"]],
+        findings=[[one["id"], one["fate"], words.safe_name(one["msg_topic"], 200), one["cause"]] for one in audit["findings"]],
         sql=[one_line(query, 4_000) for query in audit["sql"]],
         glossary=GLOSSARY,
         version=__version__,
@@ -140,7 +140,7 @@ def _failures(document: ReportDocument) -> Json:
     say = "Failed runs of a handler, by cause: the reason and, where it is kept, the error's text, with # for what differs between two messages. A message that failed three times is counted three times."
     rows = [
         [words.cause(one), words.outcome(one) if one["cause"] else "",
-         words.shown(f"{one['topic']} / {one['subscription']}") if one["topic"] else "", f"{one['messages']:,}"]
+         words.safe_name(f"{one['topic']} / {one['subscription']}") if one["topic"] else "", f"{one['messages']:,}"]
         for one in document["failures"]
     ]  # fmt: skip
     heads = ["cause", "=what came of it", "=subscription", "runs"]
@@ -153,7 +153,7 @@ def _tenants(document: ReportDocument) -> Json:
         "part, is noisy; it is fair when the others do not wait for it."
     )
     rows = [
-        [words.shown(one["tenant"]) + (" (noisy)" if one["noisy"] else ""), f"{one['arrivals']:,}", f"{100 * one['share']:.1f} %",
+        [words.safe_name(one["tenant"]) + (" (noisy)" if one["noisy"] else ""), f"{one['arrivals']:,}", f"{100 * one['share']:.1f} %",
          f"{one['done']:,}", f"{one['failed']:,}", f"{one['over_limit']:,}",
          *(duration_text(one["latency_ms"][share]) if one["latency_ms"] else "–" for share in ("p50", "p95", "p99"))]
         for one in document["tenants"]

@@ -36,8 +36,8 @@ Row = dict[str, Any]
 def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: DataFrame | None = None) -> list[Row]:
     """(topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of lanes that hold anything;
     ages since it came there, when the cursors were read, and `since` (ms since the epoch) at most. `verdicts` as
-    kodo_pipeline.audit.classify.judged makes them; `dead_letters`: settled ones, of which there are none among them,
-    as kodo_pipeline.landing.state_tables.DEAD_LETTERS.
+    kodo_pipeline.audit.classify.place_outcomes makes them; `dead_letters`: settled ones, of which there are none among
+    them, as kodo_pipeline.landing.state_tables.DEAD_LETTERS.
     """
     came = F.greatest("published", F.lit(since))
     named = lanes.select("lane", *_LANE, "read_at")

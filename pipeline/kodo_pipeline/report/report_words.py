@@ -159,7 +159,7 @@ def _failing_tenants(document: ReportDocument) -> str:
         return ""
     share, worst = found[0]
     which = "every run" if share == 1 else f"{100 * share:.0f} % of the runs"
-    name = shown(worst["tenant"], 24) or "messages without a tenant"
+    name = safe_name(worst["tenant"], 24) or "messages without a tenant"
     more = f", and half or more of those of {many(len(found) - 1, 'other')}" if len(found) > 1 else ""
     return f"{which} of {name} failed ({worst['failed']:,}){more}"
 
@@ -167,9 +167,9 @@ def _failing_tenants(document: ReportDocument) -> str:
 def _noise(one: TopicFairness) -> str:
     if one["noisy"] is None:
         return ""
-    names = [shown(name, 24) for name in one["noisy"]["names"]]
+    names = [safe_name(name, 24) for name in one["noisy"]["names"]]
     who = names[0] if len(names) == 1 else f"{len(names)} tenants"
-    sent = f"{who} sent {100 * one['noisy']['share']:.0f} % of what arrived on {shown(one['topic'])}"
+    sent = f"{who} sent {100 * one['noisy']['share']:.0f} % of what arrived on {safe_name(one['topic'])}"
     quiet, loud = one["quiet"]["latency_ms"], one["noisy"]["latency_ms"]
     if not quiet or not loud:
         return sent
@@ -215,20 +215,20 @@ def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
     places = {(one["topic"], one["subscription"]) for one in (*document["waiting"], *document["latency"])}
     if len({place for place in places if place[1]}) <= 1:
         return name
-    return f"{shown(row['topic'])} / {shown(row['subscription'] or '(all)')}: {name}"
+    return f"{safe_name(row['topic'])} / {safe_name(row['subscription'] or '(all)')}: {name}"
 
 
 def cause(row: FailureCount) -> str:
     """The cause of a failure; if there is none, its outcome."""
-    return shown(row["cause"]) if row["cause"] else outcome(row)
+    return safe_name(row["cause"]) if row["cause"] else outcome(row)
 
 
 def outcome(row: FailureCount) -> str:
     """Result of a failure."""
-    return RULES.get(row["rule"], shown(row["rule"]))
+    return RULES.get(row["rule"], safe_name(row["rule"]))
 
 
-def shown(text: str | None, limit: int = NAME) -> str:
+def safe_name(text: str | None, limit: int = NAME) -> str:
     """A name from the cluster, harmless and short."""
     return one_line(text or "", limit)
 

@@ -56,14 +56,14 @@ def write_counts(
 
     every_day = with_neighbours(work.failure_days)
 
-    def read(table: Table, days: list[str]) -> DataFrame:
+    def read_days(table: Table, days: list[str]) -> DataFrame:
         return rows_of_days(topics.sparkSession, landing, table, snapshot.files[table.name], days)
 
     # Of few rows, to plan another reading takes longer than to choose among those of one.
-    wide = {table: read(table, every_day) for table in (EVENTS, TRANSITIONS) if few}
+    wide = {table: read_days(table, every_day) for table in (EVENTS, TRANSITIONS) if few}
 
     def of_days(table: Table, days: list[str]) -> DataFrame:
-        return wide[table].where(is_on_days(table, days)) if few else read(table, days)
+        return wide[table].where(is_on_days(table, days)) if few else read_days(table, days)
 
     failed = failed_records(of_days(TRANSITIONS, work.failure_days))
     with (
@@ -71,10 +71,10 @@ def write_counts(
         without_duplicates(failed, few=few) as failed_once,
     ):
         events, window = of_days(EVENTS, work.days), f"{work.window} milliseconds"
-        targets = wide[EVENTS] if few else read(EVENTS, every_day)
+        targets = wide[EVENTS] if few else read_days(EVENTS, every_day)
         failures = failures_by_day(of_days(EVENTS, work.failure_days), failed_once, targets)
         if few:
-            detailed = transforms.detailed(events, transitions, window=window, topics=topics)
+            detailed = transforms.detailed_counts(events, transitions, window=window, topics=topics)
             rows, failure_rows = run_queries(detailed.toArrow, failures.toArrow)
             made = {**small_counts(rows), FAILURES: failure_rows}
             files = {table: _write_rows(landing, table, one, attempt) for table, one in made.items()}
@@ -82,7 +82,7 @@ def write_counts(
             frames = {
                 ROLLUP: transforms.rollup(events, transitions, window=window, topics=topics),
                 LATENCIES: transforms.latencies(events, transitions, window=window, topics=topics),
-                SENT: transforms.sent(events, window=window),
+                SENT: transforms.sent_counts(events, window=window),
                 FAILURES: failures,
             }
             write = partial(_write_frame, landing, attempt)

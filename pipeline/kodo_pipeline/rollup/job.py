@@ -116,7 +116,7 @@ def check_counted(landing: Landing) -> None:
         raise UsageError(error("K802", "nothing has been counted", f"{landing.root.uri} has no windows yet"))
 
 
-def counted(spark: SparkSession, landing: Landing) -> CountedTables:
+def counted_tables(spark: SparkSession, landing: Landing) -> CountedTables:
     """The tables as the last run left them. Raises UsageError when nothing was counted."""
     check_counted(landing)
     snapshot = landing.snapshot(ROLLUP, LATENCIES, CURSORS)

@@ -61,7 +61,7 @@ def rollup(
     must_be_free(place, ROLLUP_RUN)
     with view.bar.session(lightly(settings, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
-        tables = job.counted(spark, place)
+        tables = job.counted_tables(spark, place)
         found = summary(tables.rollup, tables.latencies, tables.window, tables.bounds)
     view.end(done, found, place.root.uri)
 

@@ -14,7 +14,7 @@ _KEYS: Final = LATENCIES.names[:-2]
 
 
 def small_counts(detailed: pa.Table) -> dict[Table, pa.Table]:
-    """Rows of the tables of windows, from the result of kodo_pipeline.rollup.transforms.detailed."""
+    """Rows of the tables of windows, from the result of kodo_pipeline.rollup.transforms.detailed_counts."""
     import pyarrow.compute as pc
 
     counts = {name: name for name in ROLLUP.names if name not in _KEYS}

@@ -34,7 +34,9 @@ def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: Da
     return together(_count_events(events, transitions, window, topics))
 
 
-def detailed(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
+def detailed_counts(
+    events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None
+) -> DataFrame:
     """(KEYS, bucket, COUNTS, sent): `rollup`, `latencies` and `sent` in one, of which `together`, `late` and `sent_among`
     are made. What was done is in a row for each bucket, everything else in one without.
     """
@@ -60,7 +62,7 @@ def sent_among(detailed: DataFrame) -> DataFrame:
     return detailed.where("sent > 0").groupBy(*SENT.names[:-1]).agg(F.sum("sent").alias("messages"))
 
 
-def sent(events: DataFrame, *, window: str) -> DataFrame:
+def sent_counts(events: DataFrame, *, window: str) -> DataFrame:
     """Returns (window_ts, topic, tenant, messages): the number of messages that producers sent. Each message counts
     once: moves, redeliveries and recalls are not counted, nor are the markers that a producer writes.
     """

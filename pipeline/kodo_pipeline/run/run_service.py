@@ -168,7 +168,7 @@ class PipelineService:
     def _view(self, labels: Labels, name: str, deadline: RunDeadline) -> RunProgressView:
         """The view of one run. It reports each step of progress to the metrics and to `deadline`."""
 
-        def landed(messages: int) -> None:
+        def on_landed(messages: int) -> None:
             self.collector.landed(labels, messages)
             deadline.progress("a batch")
 
@@ -177,7 +177,7 @@ class PipelineService:
             deadline.progress(f"the beginning of {stage}")
 
         runner = self.runner
-        return RunProgressView(runner.output, new_run(), runner.bar, name, brief=True, landed=landed, got_on=got_on)
+        return RunProgressView(runner.output, new_run(), runner.bar, name, brief=True, landed=on_landed, got_on=got_on)
 
     def _root_cause(self, deadline: RunDeadline, problem: KodoctlError) -> KodoctlError:
         """The cause of a failure: a run that was cancelled fails by that, in Spark's words."""

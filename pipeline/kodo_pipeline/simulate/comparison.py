@@ -157,7 +157,7 @@ def _share(ordered: Sequence[float], share: float) -> float:
     return ordered[ceil(share * len(ordered)) - 1]
 
 
-def recorded(arrivals: Sequence[Row]) -> RecordedFigures:
+def recorded_figures(arrivals: Sequence[Row]) -> RecordedFigures:
     """Recorded results of the same messages: the number of those done, and percentiles of ms until then."""
     took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -185,7 +185,7 @@ def document(
                 "handler_ms": _share(sorted(times["ready"] for times in trial.handler_ms.values()), 0.5),
                 "waiting": len(trial.waiting),
                 "outages": [one.row(len(tenants)) for one, tenants in zip(trial.outages, trial.struck, strict=True)],
-                "recorded": recorded(trial.arrivals),
+                "recorded": recorded_figures(trial.arrivals),
                 "today": today,
                 "candidate": candidate,
             }

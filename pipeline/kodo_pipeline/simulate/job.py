@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kodo_pipeline.audit.deduplicate import without_duplicates
 from kodo_pipeline.landing.tables import CURSORS, EVENTS, TRANSITIONS
-from kodo_pipeline.recommend.yaml_patch import CannotPatchError, applied
+from kodo_pipeline.recommend.yaml_patch import CannotPatchError, apply_diff
 from kodo_pipeline.rollup.job import time_bounds
 from kodo_pipeline.simulate.arrivals import arrivals, run_times, waiting_messages
 from kodo_pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of, times_by_state
@@ -76,7 +76,7 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
     if any(line.startswith("@@ -") for line in text.splitlines()):
         path = today.path
         try:
-            text = applied(today.text, text)
+            text = apply_diff(today.text, text)
         except CannotPatchError as problem:
             raise UsageError(error("K805", "the candidate does not fit", str(problem), Where(name))) from None
     environment = today.expansion.topology.environment
@@ -88,7 +88,7 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
     return Side(text, path, expansions[0])
 
 
-def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
+def changed_subscriptions(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
     """((topic, subscription) that are in both files and differ, notes on the others). Raises UsageError if there is no
     such subscription.
     """
@@ -118,7 +118,7 @@ def build_simulations(
     """Subscriptions to replay, and the reasons for those that are left out: those that a candidate changes, without one all.
     Raises UsageError if none can be replayed.
     """
-    pairs, notes = changed(today, then) if then is not None else (every_subscription(today), [])
+    pairs, notes = changed_subscriptions(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []
     snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS)
     latest = time_bounds(landing, snapshot).until  # behind it no message was sent: a sender may write any time

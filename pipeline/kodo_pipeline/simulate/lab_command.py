@@ -128,7 +128,7 @@ def lab(
     today = job.Side.of(one_expansion(asked.topology, asked.env))
     then = None if candidate is None else job.candidate(today, *_read_file(candidate))
     if then is not None:
-        job.changed(today, then)
+        job.changed_subscriptions(today, then)
     place = asked.place(today.expansion, messages=True)
     with bar.session(lightly(settings, place)) as spark:
         found, notes = job.build_simulations(spark, place, today, then, request)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_pipeline.charts.charts import Style, bare, height_of, new_figure, png, scale_times, seen
+from kodo_pipeline.charts.charts import Style, bare, drawn_time, height_of, new_figure, png, scale_times
 from kodo_pipeline.simulate.simulation_document import SimulatedTenant, SimulationDocument, SimulationTrial
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import duration_text, many
@@ -75,7 +75,7 @@ def _lines(axes: Axes, rows: list[tuple[float, SimulatedTenant]], kind: tuple[st
             at = ("axes fraction", "data")
             axes.annotate(f"{name}: none", (0, place), (4, 0), at, "offset points", va="center", fontsize=9.5)
             continue
-        half, most = (seen(one["wait_ms"][share]) for share in ("p50", "p95"))
+        half, most = (drawn_time(one["wait_ms"][share]) for share in ("p50", "p95"))
         axes.plot([half, most], [place] * 2, dash, color=colour, linewidth=1.8, zorder=1)
         axes.plot([half], [place], shape, color=colour, markerfacecolor="white", markersize=7, zorder=2)
         axes.plot([most], [place], shape, color=colour, markersize=7, zorder=3)

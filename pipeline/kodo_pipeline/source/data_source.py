@@ -104,7 +104,7 @@ def read_planned(split: Split, options: Options, client: BrokerClient) -> Iterat
     yield from read_split(split, replace(options, strict=False) if split.hole else options, client)
 
 
-def _read(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
+def _read_split(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
     yield from read_planned(split, options, broker(options.connection))
     _spare_collecting()
 
@@ -144,10 +144,10 @@ class PulsarReader(DataSourceReader, _Planner):
 
     def partitions(self) -> list[InputPartition]:
         """One for each split."""
-        pieces = {part: self._clipped(part, one) for part, one in self.ask(self.pruning).items()}
+        pieces = {part: self._pruned_ranges(part, one) for part, one in self.ask(self.pruning).items()}
         return [InputPartition(split) for split in self.splits(pieces)]
 
-    def _clipped(self, part: Part, there: StoredPartition) -> list[LedgerRange]:
+    def _pruned_ranges(self, part: Part, there: StoredPartition) -> list[LedgerRange]:
         since, until = self.pruning.moments(self.options.skew)
         if not there.pieces or (since is None and until is None):
             return list(there.pieces)
@@ -158,7 +158,7 @@ class PulsarReader(DataSourceReader, _Planner):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one split, in a Python process of an executor."""
-        return _read(partition.value, self.options)
+        return _read_split(partition.value, self.options)
 
 
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
@@ -180,7 +180,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         self.now: dict[str, StoredPartition] | None = None  # fixed when everything that is there now is asked for
         self.parts: dict[str, Part] = {}
 
-    def _stored(self) -> dict[str, StoredPartition]:
+    def _stored_partitions(self) -> dict[str, StoredPartition]:
         if self.now is not None:
             return self.now
         found = self.ask(Pruning())
@@ -191,7 +191,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
         """Partitions in which messages behind an offset may have been deleted unread, with the reason."""
-        return self._gone(self._stored(), start)
+        return self._gone_partitions(self._stored_partitions(), start)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Offset before the first message of every partition: a partition that an offset lacks is unread."""
@@ -203,23 +203,23 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fixes the end of the stream, for all its batches, at the messages that are stored now."""
-        self.now = self._stored()
+        self.now = self._stored_partitions()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch: bytes are dealt out to the partitions, and what one
         does not need to the others.
         """
-        now = self._stored()
-        waiting = offsets.wanted(now, start)
+        now = self._stored_partitions()
+        waiting = offsets.wanted_batches(now, start)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if self.options.strict and (gone := self._gone(now, start)):
+        if self.options.strict and (gone := self._gone_partitions(now, start)):
             raise _hole_error(gone)
-        return {**start, **offsets.advanced(waiting, most)}
+        return {**start, **offsets.next_offset(waiting, most)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of a batch. After a restart the range is planned again from what is stored now."""
-        now = self.now or self._stored()
-        gone, left = self._gone(now, start), {}
+        now = self.now or self._stored_partitions()
+        gone, left = self._gone_partitions(now, start), {}
         pieces: dict[Part, list[LedgerRange]] = {}
         for part, there in now.items():
             begin, finish = offsets.mark(start, part), offsets.mark(end, part)
@@ -229,16 +229,16 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
                 gone[part] = f"{entries} behind {begin.ledger}:{begin.entry} {'is' if lacking == 1 else 'are'} gone"
         for part in end.keys() - now.keys():
             if end[part] != start.get(part):
-                if self.declared is not None and _named(part)[0] not in self.declared:
+                if self.declared is not None and _parse_part(part)[0] not in self.declared:
                     left[part] = "it was taken out of the file before its batch was complete, and not read to its end"
                 else:
                     gone[part] = "it is not there any more"
         if gone and self.options.strict:
             raise _hole_error(gone)
-        holes = [Split(*_named(part), (), why) for part, why in (gone | left).items()]
+        holes = [Split(*_parse_part(part), (), why) for part, why in (gone | left).items()]
         return [InputPartition(split) for split in (*holes, *self.splits(pieces))]
 
-    def _gone(self, now: Mapping[str, StoredPartition], start: Mapping[str, str]) -> dict[str, str]:
+    def _gone_partitions(self, now: Mapping[str, StoredPartition], start: Mapping[str, str]) -> dict[str, str]:
         """Partitions in which messages may have been deleted unread, with the reason. Partitions without a deleted ledger
         since an earlier reading are left out, because that reading covered or reported the rest: brokers replace an
         empty ledger when they load it.
@@ -255,10 +255,10 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one split, in a Python process of an executor."""
-        return _read(partition.value, self.options)
+        return _read_split(partition.value, self.options)
 
 
-def _named(part: str) -> tuple[str, int]:
+def _parse_part(part: str) -> tuple[str, int]:
     """Topic and number of a partition that may not be there any more."""
     number = part.removeprefix(topic := whole_topic(part)).removeprefix("-partition-")
     return topic, int(number) if number else -1

@@ -80,7 +80,7 @@ class NativeBatches:
         self._split = split
         each = split.size // max(1, split.entries)
         limits = options.rows, BATCH_BYTES, each, options.timeout
-        self._reader = border.reader(reader._reader, _decoded, split.last, options.payload, LATEST, *limits)  # noqa: SLF001  # named nowhere else
+        self._reader = border.reader(reader._reader, _decode_message, split.last, options.payload, LATEST, *limits)  # noqa: SLF001  # named nowhere else
         self._columns = border.columns
 
     def __iter__(self) -> Iterator[NativeRead]:
@@ -117,14 +117,14 @@ def choose_batches(*, native: bool = True) -> BatchChoice:
     """
     if not native:
         return BatchChoice(None, "native border: off (switched off by the option native)")
-    process, choice = _loaded()
+    process, choice = _load_once()
     if choice.border is not None and process != os.getpid():
         return BatchChoice(None, "native border: off (this process is a fork of one that has loaded it)")
     return choice
 
 
 @cache
-def _loaded() -> tuple[int, BatchChoice]:
+def _load_once() -> tuple[int, BatchChoice]:
     """Once a process, and for the forks of it, named by its number. The log has the reason once."""
     choice = _load()
     log.info("%s", choice.status)
@@ -180,7 +180,7 @@ def arrays_of(rows: int, found: Columns) -> MessageArrays:
     )
 
 
-def _decoded(raw: Any, index: int) -> tuple[bytes | None, dict[str, str], str, str]:
+def _decode_message(raw: Any, index: int) -> tuple[bytes | None, dict[str, str], str, str]:
     """Returns (payload, properties, key, unreadable part) of a message that only the Python binding can read."""
     import pulsar
 

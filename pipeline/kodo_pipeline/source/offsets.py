@@ -58,7 +58,7 @@ class PartitionBatch:
         return sum(piece.size for piece in self.pieces)
 
 
-def wanted(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, PartitionBatch]:
+def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, PartitionBatch]:
     """Entries stored after an offset, by partition."""
     found = {}
     for part, there in now.items():
@@ -69,7 +69,7 @@ def wanted(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict
     return found
 
 
-def advanced(waiting: Mapping[str, PartitionBatch], limit: int | None) -> Offset:
+def next_offset(waiting: Mapping[str, PartitionBatch], limit: int | None) -> Offset:
     """The next offset: everything, or about `limit` bytes dealt out to the partitions. Never behind where it was."""
     parts = None if limit is None else share({part: one.size for part, one in waiting.items()}, limit)
     return {part: str(_next(one, None if parts is None else parts[part])) for part, one in waiting.items()}

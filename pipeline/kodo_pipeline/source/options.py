@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.pulsar.connection.addresses import checked
+from kodoctl.pulsar.connection.addresses import normalize_addresses
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.connection.credentials import oauth2_of, tls_of, token_of
 from kodoctl.pulsar.connection.message_border import NATIVE_VARIABLE
@@ -79,7 +79,7 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
         faults.append(_fault("`adminUrl` (http://HOST:8080) and `serviceUrl` (pulsar://HOST:6650) are needed"))
     else:
         try:
-            admin, broker = checked(admin, broker)
+            admin, broker = normalize_addresses(admin, broker)
         except UsageError as problem:
             faults.extend(problem.diagnostics)
     access = _access(given, faults)
@@ -109,16 +109,16 @@ def _access(given: Mapping[str, str], faults: list[Diagnostic]) -> Connection:
     """A connection to nowhere, with who we are and whom we trust. Adds what is wrong to `faults`."""
     texts = {key: given.get(name) or "" for key, name in _ACCESS.items()}
 
-    def read(kind: Callable[[], Any]) -> Any:
+    def try_read(kind: Callable[[], Any]) -> Any:
         try:
             return kind()
         except UsageError as problem:
             faults.extend(problem.diagnostics)
             return None
 
-    token = read(lambda: _secret(given, "tokenVariable") or _plain(given) or token_of(texts))
-    tls = read(lambda: tls_of(texts, "the options"))
-    oauth2 = read(lambda: oauth2_of(texts, "the options", secret=_secret(given, "oauth2ClientSecretVariable")))
+    token = try_read(lambda: _secret(given, "tokenVariable") or _plain(given) or token_of(texts))
+    tls = try_read(lambda: tls_of(texts, "the options"))
+    oauth2 = try_read(lambda: oauth2_of(texts, "the options", secret=_secret(given, "oauth2ClientSecretVariable")))
     if token and oauth2:
         faults.append(_fault("both a token and OAuth2 credentials: leave one"))
     return Connection("", token=token, tls=tls, oauth2=oauth2)
@@ -135,7 +135,7 @@ def _plain(given: Mapping[str, str]) -> Secret | None:
     return checked_secret(text, "token") if text else None
 
 
-def addressed(connection: Connection) -> dict[str, str]:
+def connection_options(connection: Connection) -> dict[str, str]:
     """The options that say which cluster, and who we are there: secrets by the names of their files or variables.
     Raises UsageError for a secret that has neither.
     """

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kodo_pipeline.source.splits import Place, StoredPartition, nothing_deleted, stored
+from kodo_pipeline.source.splits import Place, StoredPartition, nothing_deleted, stored_partition
 from kodoctl.errors import UsageError, error
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
 from kodoctl.pulsar.admin.omitted_partitions import ask_each
@@ -52,7 +52,7 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredP
     if absent := [topic for topic, answer in zip(asked, answers, strict=True) if answer is None]:
         raise UsageError(*(error("K560", "topic not found on the cluster", f"{topic}") for topic in absent))
     return {
-        (topic, number): stored(stats)
+        (topic, number): stored_partition(stats)
         for topic, answer in zip(asked, answers, strict=True)
         for number, stats in sorted((answer or {}).items())
     }

@@ -44,11 +44,11 @@ class Pruning:
             case GreaterThan() | GreaterThanOrEqual() | EqualTo() | LessThan() | LessThanOrEqual() if column == (
                 "publish_ts",
             ):
-                return self._timed(one)
+                return self._narrow_time(one)
             case _:
                 return self
 
-    def _timed(self, one: Any) -> Pruning:
+    def _narrow_time(self, one: Any) -> Pruning:
         if not isinstance(one.value, datetime):
             return self
         moment = one.value if one.value.tzinfo else one.value.replace(tzinfo=UTC)

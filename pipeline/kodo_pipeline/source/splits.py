@@ -72,7 +72,7 @@ def nothing_deleted(before: int | None, after: int | None) -> bool:
     return before is not None and after is not None and after - before <= 1
 
 
-def stored(stats: Mapping[str, Any]) -> StoredPartition:
+def stored_partition(stats: Mapping[str, Any]) -> StoredPartition:
     """Returns the stored ranges of a partition from the admin API's `internalStats`. The open ledger is the last one;
     the API reports its figures outside the list of ledgers.
     """
@@ -119,7 +119,7 @@ def split_ranges(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerR
     for whole in pieces:
         piece: LedgerRange | None = whole
         while piece is not None:
-            taken, piece = _taken(piece, goal - have if len(runs) < most - 1 else None)
+            taken, piece = _split_range(piece, goal - have if len(runs) < most - 1 else None)
             run.append(taken)
             have += max(1, taken.size)
             if have >= goal and len(runs) < most - 1:
@@ -128,7 +128,7 @@ def split_ranges(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerR
     return [*runs, tuple(run)] if run else runs
 
 
-def _taken(piece: LedgerRange, room: int | None) -> tuple[LedgerRange, LedgerRange | None]:
+def _split_range(piece: LedgerRange, room: int | None) -> tuple[LedgerRange, LedgerRange | None]:
     """Its entries up to `room` bytes, at least one, and the rest."""
     if room is None:
         return piece, None

@@ -50,7 +50,7 @@ def keep_java_classes(session: SparkSession) -> None:
 
 def _keeping(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @lru_cache(maxsize=_MOST, typed=True)
-    def kept(value: Any) -> Any:
+    def cached_value(value: Any) -> Any:
         return make(value)
 
-    return lambda value: kept(value) if isinstance(value, _PLAIN) else make(value)
+    return lambda value: cached_value(value) if isinstance(value, _PLAIN) else make(value)

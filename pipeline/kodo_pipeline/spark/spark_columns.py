@@ -21,11 +21,11 @@ def cause_column(reason: str, error: str) -> str:
     """
     text = f"concat_ws(': ', nullif({reason}, ''), nullif({error}, ''))"
     for pattern, instead in REPLACEMENTS:
-        text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(instead)})"
+        text = f"regexp_replace({text}, {sql_literal(pattern)}, {sql_literal(instead)})"
     return f"nullif(left({text}, {MAX_CAUSE}), '')"
 
 
-def quoted(text: str) -> str:
+def sql_literal(text: str) -> str:
     """A text of Spark SQL; a backslash and whatever is not plain ASCII is written by its number."""
     return "'" + "".join(c if c.isascii() and c.isprintable() and c not in "'\\" else _escape(c) for c in text) + "'"
 

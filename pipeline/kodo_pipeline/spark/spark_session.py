@@ -191,7 +191,7 @@ def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in split}
 
 
-def installed() -> None:
+def check_installed() -> None:
     """Raises UsageError when the extra is not."""
     try:
         import pyarrow as pa  # noqa: F401
@@ -206,7 +206,7 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
     Raises UsageError without the extra, KodoctlError when Spark does not start.
     """
-    installed()
+    check_installed()
     from pyspark.sql import SparkSession
 
     asked = settings or SparkSettings()
@@ -229,7 +229,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     """The same for the length of a block. Behind it the session is ended, or the one that was running is the active
     one again. What fails in Spark is a KodoctlError.
     """
-    installed()
+    check_installed()
     from py4j.protocol import Py4JError
     from pyspark.sql import SparkSession
 

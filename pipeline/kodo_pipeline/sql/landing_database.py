@@ -109,7 +109,7 @@ def open_database(landing: Landing, *, other_files: bool = False) -> Iterator[La
     """Opens a landing as a DuckDB database for the length of a block. `other_files`: statements may read files besides
     the landing's. Raises UsageError when DuckDB is not installed, KodoctlError when the landing cannot be read.
     """
-    installed()
+    check_installed()
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="kodoctl-sql-") as scratch, ExitStack() as stack:
@@ -137,7 +137,7 @@ def _begin_to_read(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("BEGIN TRANSACTION READ ONLY")
 
 
-def installed() -> None:
+def check_installed() -> None:
     """Raises UsageError when the extra `sql` is not."""
     try:
         import deltalake  # noqa: F401

@@ -74,9 +74,9 @@ def sql(
     Example: kodoctl pipeline sql topologies/trade.yaml "SELECT tenant, count(*) FROM events GROUP BY 1 ORDER BY 2
     DESC"
     """
-    from kodo_pipeline.sql.landing_database import installed, open_database
+    from kodo_pipeline.sql.landing_database import check_installed, open_database
 
-    installed()
+    check_installed()
 
     text = _statements(statement, file)
     expansion = one_expansion(topology, env)

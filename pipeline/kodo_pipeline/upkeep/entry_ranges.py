@@ -132,7 +132,7 @@ def ranges_of(rows: pa.Table, keys: Sequence[str], number: str) -> list[NumberRa
     ]
 
 
-def joined(ranges: Iterable[NumberRange]) -> list[NumberRange]:
+def join_ranges(ranges: Iterable[NumberRange]) -> list[NumberRange]:
     """The same numbers in as few ranges as there can be."""
     found: list[NumberRange] = []
     for one in sorted(ranges, key=lambda it: (it.key, it.first)):

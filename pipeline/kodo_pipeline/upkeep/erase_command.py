@@ -56,7 +56,7 @@ def erase(
     spark_settings(None, None)  # the same extra has what it needs
     expansion = one_expansion(topology, env)
     _check(tenant, reason, topic, list(expansion.topology.spec.topics))
-    from kodo_pipeline.upkeep.landing_maintenance import noted
+    from kodo_pipeline.upkeep.landing_maintenance import record_run
     from kodo_pipeline.upkeep.payload_removal import ErasureRequest, select_tenant
     from kodo_pipeline.upkeep.payload_removal import erase as erase_landed
 
@@ -68,7 +68,7 @@ def erase(
     if dry_run:
         return
     _confirm(shown, tenant, yes=yes)  # no run waits for the answer
-    with place.alone() as alone, noted(place, view.run, "erase", alone=alone):
+    with place.alone() as alone, record_run(place, view.run, "erase", alone=alone):
         place.recover()
         asked = ErasureRequest(place, view.run, tenant, topic, reason, user_name(), alone)
         messages, removed = erase_landed(asked, select_tenant(place, tenant, topic))

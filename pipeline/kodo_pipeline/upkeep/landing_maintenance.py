@@ -73,7 +73,7 @@ def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
 
 
 @contextmanager
-def noted(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[None]:
+def record_run(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[None]:
     """Records the start of a run that writes files, and its end after the block. Removes the files of killed runs
     first, and the files of this run if the block raises.
     """

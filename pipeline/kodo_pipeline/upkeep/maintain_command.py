@@ -73,7 +73,7 @@ def maintain(
     spark_settings(None, None)  # the same extra has what it needs
     expansion = one_expansion(topology, env)
     from kodo_pipeline.landing.payload_policy import payload_policies
-    from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, noted
+    from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, record_run
     from kodo_pipeline.upkeep.landing_maintenance import maintain as maintain_landing
     from kodo_pipeline.upkeep.row_removal import finish_removal, plan_removal, removal_time, remove_rows
 
@@ -82,7 +82,7 @@ def maintain(
     if dry_run:
         view.removal(plan_removal(place, expansion, signing_keys(), before), dry=True)
         return
-    with place.alone() as alone, noted(place, view.run, "maintain", alone=alone):
+    with place.alone() as alone, record_run(place, view.run, "maintain", alone=alone):
         if age is not None:
             finish_removal(place, view.run)
             plan = plan_removal(place, expansion, signing_keys(), before)

@@ -133,13 +133,13 @@ def _place_rows(rows: SettledRows, run: str) -> list[dict[str, Any]]:
 
 
 def _number_rows(rows: SettledRows) -> list[dict[str, Any]]:
-    def made(names: Sequence[str], ranges: Sequence[NumberRange]) -> Iterator[dict[str, Any]]:
+    def range_rows(names: Sequence[str], ranges: Sequence[NumberRange]) -> Iterator[dict[str, Any]]:
         for one in ranges:
             yield {**dict(zip(names, one.key, strict=True)), "first": one.first, "last": one.last, "rows": one.rows}
 
     return [
-        *made(("run", "topic", "subscription"), rows.records),
-        *made(("msg_topic", "partition", "run"), rows.producers),
+        *range_rows(("run", "topic", "subscription"), rows.records),
+        *range_rows(("msg_topic", "partition", "run"), rows.producers),
     ]
 
 

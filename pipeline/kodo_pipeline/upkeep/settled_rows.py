@@ -27,7 +27,7 @@ from kodo_pipeline.upkeep.entry_ranges import (
     EntryColumns,
     NumberRange,
     RangeIndex,
-    joined,
+    join_ranges,
     partition_name,
     ranges_of,
 )
@@ -102,9 +102,9 @@ def settled_rows(landing: Landing, snapshot: LandingSnapshot, bounds: RemovalBou
     kept.close(reader)
     found = SettledRows()
     _choose_events(reader, bounds, kept, found)
-    found.places = joined(found.places)
+    found.places = join_ranges(found.places)
     _choose_records(reader, bounds, RangeIndex(found.places), found)
-    found.records, found.producers = joined(found.records), joined(found.producers)
+    found.records, found.producers = join_ranges(found.records), join_ranges(found.producers)
     return found
 
 

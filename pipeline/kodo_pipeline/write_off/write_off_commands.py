@@ -97,14 +97,14 @@ def _plan(
     from kodo_pipeline.audit.verdict import decide_verdict
     from kodo_pipeline.audit.write_offs import MESSAGE, WriteOffs, WrittenOff, standing, without_messages
     from kodo_pipeline.recall.lost_planning import choice_uri
-    from kodo_pipeline.write_off.write_off_plan import MOST, WriteOffPlan, chosen
+    from kodo_pipeline.write_off.write_off_plan import MOST, WriteOffPlan, choose_items
 
     evidence = audited.evidence()
     known = audited.bookings.write_offs
     places = audited.places(*chosen_of, MOST)
     messages = [WrittenOff(MESSAGE, topic, int(name.split(":")[2]), reader, name) for topic, reader, name in places]
     grounds = {one.name.full: one.ground for one in expansion.topics}
-    doubts = chosen(standing(evidence, known), *chosen_of, grounds)
+    doubts = choose_items(standing(evidence, known), *chosen_of, grounds)
     items = (*messages, *doubts)
     settled = WriteOffs({**known.counts, **{one._replace(number=0): one.number for one in items}})
     left = decide_verdict(settled.applied(without_messages(evidence, *chosen_of)))
@@ -122,7 +122,7 @@ def _plan(
 
 
 def _show(made: WriteOffPlan, out: str | None, output: Format) -> None:
-    from kodo_pipeline.audit.write_offs import described
+    from kodo_pipeline.audit.write_offs import describe_items
 
     document = made.document()
     if out is not None:
@@ -131,7 +131,7 @@ def _show(made: WriteOffPlan, out: str | None, output: Format) -> None:
         say(json.dumps(document, indent=2))
         return
     say_folded(f"Write-off in {made.topology}: {made.reason}")
-    for line in described(made.items):
+    for line in describe_items(made.items):
         say_folded(f"  {line}", 4)
     if not made.items:
         say_folded("  nothing: no loss and no doubt that a write-off settles")

@@ -62,7 +62,7 @@ def loads(text: str, file: str) -> WriteOffPlan:
     raise UsageError(error("K827", "no plan of a write-off", detail, Where(file)))
 
 
-def chosen(
+def choose_items(
     items: Sequence[WrittenOff], topic: str | None, subscription: str | None, grounds: dict[str, str]
 ) -> list[WrittenOff]:
     """Returns the items of a ground topic and a subscription; None chooses all. Items without a subscription belong to

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from kodoctl.dev import node_config, cluster_nodes, process
-from kodoctl.dev.node_config import TokenPlaces
+from kodoctl.dev import cluster_nodes, node_config, process
 from kodoctl.dev.cluster_nodes import NodeState
 from kodoctl.dev.instance import Folder
+from kodoctl.dev.node_config import TokenPlaces
 from kodoctl.dev.ports import ClusterPorts
 from kodoctl.errors import KodoctlError
 from tests.unit.dev.test_node_config import settings
@@ -34,9 +34,9 @@ def folder(tmp_path):
 def test_names_in_the_order_of_a_start():
     names = [node.name for node in cluster_nodes.of(PORTS)]
     assert names == ["zookeeper", "bookie-1", "bookie-2", "bookie-3", "broker-1", "broker-2"]
-    assert cluster_nodes.named(PORTS, "broker-2").port == 8081
+    assert cluster_nodes.find_node(PORTS, "broker-2").port == 8081
     with pytest.raises(KodoctlError, match="K625"):
-        cluster_nodes.named(PORTS, "broker-3")
+        cluster_nodes.find_node(PORTS, "broker-3")
 
 
 def test_a_node_that_never_started_is_stopped(tmp_path):

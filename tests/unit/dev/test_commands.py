@@ -54,7 +54,7 @@ def remember(tmp_path, name="dev", **members):
 
 class TestViews:
     def test_started(self):
-        assert dev_views.started(RUNNING) == (
+        assert dev_views.startup_text(RUNNING) == (
             "`dev` is ready after 8 s: Pulsar 4.2.4 on Java.\n"
             "  admin    http://127.0.0.1:8080\n"
             "  broker   pulsar://127.0.0.1:6650\n"
@@ -65,7 +65,7 @@ class TestViews:
 
     def test_running_already_and_current_with_tokens_under_another_name(self):
         tokens = [{"role": "planner", "may": "nothing by itself", "token": "a.b.c", "token_file": "/x"}]
-        text = dev_views.started(
+        text = dev_views.startup_text(
             RUNNING | {"name": "two", "auth": "token", "already": True, "current": True, "tokens": tokens}
         )
         assert text.startswith("`two` runs already: Pulsar 4.2.4 on Java.\n")
@@ -77,8 +77,8 @@ class TestViews:
         died = RUNNING | {"name": "two", "state": "died", "auth": "token"}
         hung = RUNNING | {"name": "three", "state": "not ready", "problem": "brokers/health: HTTP 500"}
         hidden = RUNNING | {"state": "unknown", "problem": "no daemon answers"}
-        assert dev_views.listed([hidden]).endswith("`dev` may run or not: no daemon answers.")
-        assert dev_views.listed([RUNNING, died, hung]) == (
+        assert dev_views.instance_table([hidden]).endswith("`dev` may run or not: no daemon answers.")
+        assert dev_views.instance_table([RUNNING, died, hung]) == (
             "NAME   STATE      PULSAR  AUTH   ADMIN                  BROKER\n"
             "dev    running    4.2.4   none   http://127.0.0.1:8080  pulsar://127.0.0.1:6650\n"
             "two    died       4.2.4   token  http://127.0.0.1:8080  pulsar://127.0.0.1:6650\n"
@@ -94,7 +94,7 @@ class TestViews:
             {"name": "broker-1", "state": "killed", "pid": None, "port": 8080},
         ]
         several = RUNNING | urls | {"state": "not ready", "problem": "not running", "nodes": parts}
-        assert dev_views.listed([several]) == (
+        assert dev_views.instance_table([several]) == (
             "NAME  STATE      PULSAR  AUTH  ADMIN                    BROKER\n"
             "dev   not ready  4.2.4   none  http://127.0.0.1:1 (+1)  pulsar://127.0.0.1:3 (+1)\n"
             "Nodes of dev:\n"
@@ -108,7 +108,7 @@ class TestProgress:
     def test_in_a_pipe_a_step_at_once_and_the_rest_every_ten_seconds(self, capsys, monkeypatch):
         now = [100.0]
         monkeypatch.setattr("time.monotonic", lambda: now[0])
-        with dev_progress.shown() as tell:
+        with dev_progress.show_progress() as tell:
             tell(ProgressStep("Fetching Pulsar"))
             for second in range(25):
                 now[0] += 1
@@ -131,7 +131,7 @@ class TestProgress:
     def test_on_a_terminal_steps_stay_and_the_rest_is_one_living_line(self, monkeypatch, capsys):
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
-        with dev_progress.shown() as tell:
+        with dev_progress.show_progress() as tell:
             tell(ProgressStep("Starting [red]Pulsar[/red] 4.2.4"))
             tell(WaitProgress(7.2, 120))
         told = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)

@@ -20,7 +20,7 @@ from kodoctl.dev.instance import (
     all_instances,
     forget_process,
     lock,
-    read,
+    read_instance,
     write,
 )
 from kodoctl.dev.ports import ClusterPorts, Ports
@@ -45,8 +45,8 @@ def mode(path: Path) -> int:
 def test_what_is_written_is_read_again(homes):
     folder = homes.folder("dev")
     write(folder, INSTANCE)
-    assert read(folder) == INSTANCE
-    assert forget_process(folder, INSTANCE) == read(folder) == replace(INSTANCE, process=None)
+    assert read_instance(folder) == INSTANCE
+    assert forget_process(folder, INSTANCE) == read_instance(folder) == replace(INSTANCE, process=None)
 
 
 def test_nobody_else_can_look(homes):
@@ -57,7 +57,7 @@ def test_nobody_else_can_look(homes):
 
 
 def test_no_folder_is_no_instance(homes):
-    assert read(homes.folder("dev")) is None
+    assert read_instance(homes.folder("dev")) is None
     assert all_instances(homes) == []
 
 
@@ -79,7 +79,7 @@ def test_a_damaged_record_names_the_file_and_what_to_do(homes, content):
     folder.path.mkdir(parents=True)
     folder.record.write_text(content)
     with pytest.raises(KodoctlError, match=r"K621.*remove the folder") as caught:
-        read(folder)
+        read_instance(folder)
     assert str(folder.record) in str(caught.value)
 
 
@@ -125,6 +125,6 @@ def test_a_cluster_is_remembered_with_the_ports_of_its_nodes(tmp_path):
     folder = Folder(tmp_path / "three")
     ports = ClusterPorts(3184, (3181, 3182, 3183), ((8080, 6650), (8081, 6651)))
     there = Instance("three", "4.2.4", EngineName.JAVA, Auth.NONE, Ports(), cluster=ports)
-    assert read(folder) is None
+    assert read_instance(folder) is None
     write(folder, there)
-    assert read(folder) == there
+    assert read_instance(folder) == there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.dev.maven_output import downloaded, explain, without_addresses
+from kodoctl.dev.maven_output import downloaded_megabytes, explain, without_addresses
 
 URL = "https://repo.example.org/maven2"
 
@@ -25,7 +25,7 @@ URL = "https://repo.example.org/maven2"
 def test_megabytes_of_a_line(line, megabytes):
     if "Downloaded\x1b" in line:
         megabytes = 1200  # colours do not matter
-    assert downloaded(line) == pytest.approx(megabytes)
+    assert downloaded_megabytes(line) == pytest.approx(megabytes)
 
 
 START = "[ERROR] Failed to execute goal on project dev-broker: Could not resolve dependencies: "

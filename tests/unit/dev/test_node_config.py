@@ -71,7 +71,7 @@ def test_inside_a_container_it_listens_everywhere_and_is_still_reached_at_127_0_
 
 def test_packaged_files_are_well_formed_and_name_no_repository():
     for name in ("pom.xml", "log4j2.xml"):
-        text = node_config.packaged(name)
+        text = node_config.packaged_text(name)
         ET.fromstring(text)
         assert "<repositor" not in text
         assert "<url>" not in text

@@ -109,13 +109,13 @@ def test_without_boot_number_the_time_of_its_start_tells_processes_apart(sleeper
 
 
 def test_it_is_paused_until_it_goes_on(sleeper):
-    assert not process.paused(sleeper)
+    assert not process.is_paused(sleeper)
     assert process.send(sleeper, signal.SIGSTOP)
-    wait_until(lambda: process.paused(sleeper))
+    wait_until(lambda: process.is_paused(sleeper))
     assert process.alive(sleeper)
     assert process.send(sleeper, signal.SIGCONT)
-    wait_until(lambda: not process.paused(sleeper))
-    assert not process.paused(replace(sleeper, started="another start"))
+    wait_until(lambda: not process.is_paused(sleeper))
+    assert not process.is_paused(replace(sleeper, started="another start"))
 
 
 def test_output_goes_to_the_file_and_the_session_is_its_own(sleeper, tmp_path):

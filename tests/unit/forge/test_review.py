@@ -197,7 +197,7 @@ def test_a_forge_that_is_busy_is_asked_again_and_a_comment_is_never_posted_twice
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.forge.trouble += [answer_json({"message": "later"}, 503), Answer(cut=True)]
-    monkeypatch.setattr("kodoctl.cli.plan.review_commands._opened", _impatient)
+    monkeypatch.setattr("kodoctl.cli.plan.review_commands._open_forge", _impatient)
     assert job.shows(SMALL).code == 0
     assert len(job.forge.comments[1]) == 1
 

@@ -19,7 +19,7 @@ from kodo_pipeline.spark.spark_session import SparkSettings
 from kodoctl.cli.common.console import defect
 from kodoctl.cli.common.plan_files import scratch_file
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.host.host_facts import expanded, home_folder, is_listed_user, user_name, working_folder
+from kodoctl.host.host_facts import expand_home, home_folder, is_listed_user, user_name, working_folder
 from kodoctl.pulsar.connection.connection import own_config, read_contexts, user_config
 from kodoctl.pulsar.connection.secret import read_secret
 
@@ -49,7 +49,7 @@ def test_a_user_without_a_home_folder_has_no_configuration(tmp_path: Path) -> No
     assert user_config({"KODOCTL_CONFIG": "/x/y.toml"}) == Path("/x/y.toml")
     with pytest.raises(UsageError, match="set HOME, or name a file in KODOCTL_CONFIG"):
         own_config({})
-    assert expanded("~/token") == Path("~/token")
+    assert expand_home("~/token") == Path("~/token")
     with pytest.raises(UsageError, match=r"K504.*No such file"):
         read_secret(Path("~/token"))
 

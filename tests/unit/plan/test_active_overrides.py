@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kodoctl.errors import Severity
 from kodoctl.plan.plan import active_override_notes
-from kodoctl.protocol.overrides import Override, OverrideKind, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
@@ -25,12 +25,12 @@ def live(steered_by: str | None) -> Live:
 
 def test_orders_in_force_are_a_note() -> None:
     pause = Override(OverrideKind.PAUSE, NOW, NOW + 3_600_000, "ann@desk", tenant="u1")
-    [note] = active_override_notes(live(printed([pause])), NOW)
+    [note] = active_override_notes(live(overrides_text([pause])), NOW)
     assert (note.code, note.severity) == ("K784", Severity.NOTE)
     assert note.detail == (
         "billing on orders is steered until 2027-01-15 09:00 UTC: tenant u1 paused; an apply keeps that"
     )
-    assert list(active_override_notes(live(printed([pause])), NOW + 3_600_000)) == []
+    assert list(active_override_notes(live(overrides_text([pause])), NOW + 3_600_000)) == []
 
 
 def test_what_workers_cannot_read_is_told_too() -> None:

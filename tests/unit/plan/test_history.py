@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from kodoctl.errors import UsageError
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import ChangeContext, Create, Delete
-from kodoctl.plan.history import Applied, chosen, earlier_apply, pack, parse, read, step_json, to_json, unpack
+from kodoctl.plan.history import (
+    Applied,
+    earlier_apply,
+    find_apply,
+    pack,
+    parse,
+    read_history,
+    step_json,
+    to_json,
+    unpack,
+)
 from kodoctl.pulsar.values import packed_text
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resource_json import resource_to_json
@@ -26,7 +36,7 @@ MADE, GONE = Create(J, ChangeContext("trade")), Delete(K, ChangeContext("trade")
 
 
 def _applies(entries: Any) -> tuple[Applied, ...]:
-    found = read(entries)
+    found = read_history(entries)
     assert found.foreign == ()
     return found.applies
 
@@ -90,7 +100,7 @@ def test_several_applies_are_told_once_and_in_the_journals_order_whatever_their_
         ]
     )
     assert [one.id for one in found] == ["bb", "aa11"]
-    assert chosen(found, "last", "kodo/trade").id == "aa11"
+    assert find_apply(found, "last", "kodo/trade").id == "aa11"
 
 
 def _known() -> tuple[Applied, ...]:
@@ -99,7 +109,7 @@ def _known() -> tuple[Applied, ...]:
 
 @pytest.mark.parametrize(("asked", "found"), [("aa22", "aa22"), ("b", "bb33"), ("last", "bb33")])
 def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> None:
-    assert chosen(_known(), asked, "kodo/trade").id == found
+    assert find_apply(_known(), asked, "kodo/trade").id == found
 
 
 @pytest.mark.parametrize(
@@ -111,10 +121,10 @@ def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> No
 )
 def test_an_id_that_is_no_ones_or_several_is_refused(asked: str, said: str) -> None:
     with pytest.raises(UsageError, match="apply not found") as caught:
-        chosen(_known(), asked, "kodo/trade")
+        find_apply(_known(), asked, "kodo/trade")
     assert said == caught.value.diagnostics[0].detail
     with pytest.raises(UsageError, match="apply not found") as nothing:
-        chosen((), "last", "kodo/trade")
+        find_apply((), "last", "kodo/trade")
     assert "nothing has been applied in kodo/trade yet" in nothing.value.diagnostics[0].detail
 
 
@@ -182,7 +192,7 @@ HOSTILE = [
 @pytest.mark.parametrize("entry", HOSTILE, ids=lambda entry: json.dumps(entry)[:40])
 def test_an_entry_that_is_none_of_ours_is_left_out_and_told(entry: dict[str, Any]) -> None:
     """The topic keeps it for ever: it must not end history, undo and resume for as long."""
-    found = read([_begin(), _before(MADE), entry, _after(MADE), _end()])
+    found = read_history([_begin(), _before(MADE), entry, _after(MADE), _end()])
     [one] = found.applies
     assert (one.state, one.done) == ("complete", (MADE,))
     [told] = found.foreign
@@ -198,7 +208,7 @@ def test_an_entry_that_is_none_of_ours_is_left_out_and_told(entry: dict[str, Any
 def test_whatever_a_journal_holds_its_true_entries_are_read(entry: Any, kind: str) -> None:
     more = {**(entry if isinstance(entry, dict) else {"apply": entry}), "kind": kind}
     for one in (more, {"v": 1, "apply": "aa11", **more}, parse(json.dumps(entry).encode())):
-        found = read([_begin("cc33"), one, _end("cc33")])
+        found = read_history([_begin("cc33"), one, _end("cc33")])
         assert "cc33" in {apply.id for apply in found.applies}
 
 

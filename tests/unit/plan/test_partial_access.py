@@ -13,7 +13,7 @@ from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, diff
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.ownership import namespace_of
-from kodoctl.plan.partial_access import reduced, refuse_reduced, unseen_finding
+from kodoctl.plan.partial_access import drop_unseen, refuse_reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.plan_file import dumps, loads
 from kodoctl.pulsar.values.live_objects import Live
@@ -43,7 +43,7 @@ def _denied(whole: Live, side: Desired) -> Live:
 
 
 def _planned(side: Desired, there: Live) -> Plan:
-    desired, live = reduced(side, _denied(there, side))
+    desired, live = drop_unseen(side, _denied(there, side))
     found = diff(desired, live)
     return make_plan(desired, live, found, evidence={}, allowances=Allowances(), now=NOW)
 
@@ -76,7 +76,7 @@ def test_a_tenant_and_grants_are_neither_created_nor_revoked() -> None:
 def test_objects_of_other_topologies_stay_theirs() -> None:
     there = applied(wanted(topology(name="other")))
     side = wanted(topology("{K: {}}"))
-    found = diff(*reduced(side, _denied(there, side)))
+    found = diff(*drop_unseen(side, _denied(there, side)))
     assert {change.address for change in found.changes} == {f"topic.persistent://{HERE}/K"}
     assert found.unmanaged == ()
     assert found.elsewhere == {"other": sum(isinstance(one.resource, SEEN) for one in there.objects.values())}
@@ -86,14 +86,14 @@ def test_what_nobody_owns_is_adopted_or_listed_as_in_a_whole_plan() -> None:
     side = wanted(topology("{J: {}}"))
     there = applied(wanted(topology("{J: {}, K: {}}")))
     unmarked = {address: replace(found, marker=None) for address, found in there.objects.items()}
-    found = diff(*reduced(side, _denied(replace(there, objects=unmarked), side)))
+    found = diff(*drop_unseen(side, _denied(replace(there, objects=unmarked), side)))
     assert said(found.changes) == {("adopt", "topic.J")}
     assert found.unmanaged == (f"topic.persistent://{HERE}/K",)
 
 
 def test_what_was_seen_whole_is_left_as_it_is() -> None:
     side, there = wanted(topology()), empty()
-    assert reduced(side, there) == (side, there)
+    assert drop_unseen(side, there) == (side, there)
     refuse_reduced(planned(side, there))
     assert list(unseen_finding(())) == []
 

@@ -17,8 +17,8 @@ from kodoctl.protocol.overrides import (
     Override,
     OverrideKind,
     active_overrides,
+    overrides_text,
     parse,
-    printed,
     steered_text,
     why_invalid,
     with_override,
@@ -41,13 +41,13 @@ MOVE = Override(OverrideKind.MOVE, NOW, NOW + HOUR, "bob@desk", tenant="u1", to=
 
 
 def test_orders_come_back_as_they_were() -> None:
-    assert parse(printed(ALL)) == ALL
+    assert parse(overrides_text(ALL)) == ALL
     assert all(not why_invalid(order) for order in ALL)
 
 
 def test_a_move_of_a_tenant_says_what_becomes_of_what_waits() -> None:
     stays = replace(MOVE, to="S1", waiting=STAY)
-    assert parse(printed((MOVE, stays))) == (MOVE, stays)
+    assert parse(overrides_text((MOVE, stays))) == (MOVE, stays)
     assert [str(MOVE), str(stays)] == ["tenant u1 moved to L2", "tenant u1 moved to S1, what waits stays"]
     assert with_override((MOVE, WEIGHT), stays) == (WEIGHT, stays), "a tenant has one level"
     wrong: tuple[dict[str, str], ...] = (
@@ -73,12 +73,12 @@ def test_an_order_that_begins_later_than_clocks_differ_is_told_and_not_followed(
     ahead = replace(TENANT, since=NOW + MAX_AHEAD, until=NOW + MAX_AHEAD + HOUR)
     sleeper = replace(LANE, since=NOW + MAX_AHEAD + 1, until=NOW + MAX_AHEAD + MAX_SPAN)
     assert active_overrides((ahead, sleeper), NOW) == (ahead,)
-    text = steered_text(printed((ahead, sleeper)), NOW)
+    text = steered_text(overrides_text((ahead, sleeper)), NOW)
     assert text == (
         "steered until 2027-01-15 10:00 UTC: tenant u1 paused; not steered by what begins at 2027-01-15 09:00 UTC:"
         " lane L1/retrying paused"
     )
-    only = steered_text(printed((sleeper,)), NOW)
+    only = steered_text(overrides_text((sleeper,)), NOW)
     assert only is not None
     assert only.startswith("not steered by what begins at")
 
@@ -96,8 +96,8 @@ def test_what_people_read() -> None:
         "concurrency limit 8",
     ]  # fmt: skip
     told = "steered until 2027-01-15 10:00 UTC: lane L1/retrying paused, tenant u1 paused"
-    assert steered_text(printed((LANE, TENANT)), NOW) == told
-    assert steered_text(printed(ALL), NOW + 9 * HOUR) is None
+    assert steered_text(overrides_text((LANE, TENANT)), NOW) == told
+    assert steered_text(overrides_text(ALL), NOW + 9 * HOUR) is None
     told_broken = steered_text("{", NOW)
     assert told_broken is not None
     assert told_broken.startswith("steered by something workers cannot read (JSONDecodeError")
@@ -122,7 +122,7 @@ def test_what_is_no_order_is_told(text: str) -> None:
     ],
 )
 def test_a_damaged_order_is_told(changes: dict[str, object]) -> None:
-    document = json.loads(printed([LANE]))
+    document = json.loads(overrides_text([LANE]))
     document["orders"][0] |= changes
     with pytest.raises(InvalidOverridesError):
         parse(json.dumps(document))
@@ -163,7 +163,7 @@ def test_orders_that_cannot_be(order: Override, said: str) -> None:
 def test_what_may_be_ordered_can_be_read(name: str) -> None:
     order = replace(TENANT, **{name: "u" * 200})  # type: ignore[arg-type]
     assert why_invalid(order) == ""
-    assert parse(printed([order])) == (order,)
+    assert parse(overrides_text([order])) == (order,)
 
 
 _ANY = st.recursive(
@@ -192,7 +192,7 @@ def test_an_order_of_nobody_stays_readable_when_another_is_given() -> None:
     foreign = parse(
         json.dumps({"format": 1, "orders": [{"what": "pause", "since": 0, "until": 9, "who": "", "tenant": "u"}]})
     )
-    assert parse(printed(foreign)) == foreign
+    assert parse(overrides_text(foreign)) == foreign
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"format": 1, "orders": {}}', "\x00", '"\\ud800"'])
@@ -209,13 +209,13 @@ def test_times_beyond_every_calendar_are_no_order(since: int, until: int) -> Non
 
 def test_an_order_about_a_limit_of_some_lanes_is_one_of_its_own() -> None:
     assert str(WITHIN) == "concurrency limit in L2/retrying 8"
-    assert parse(printed([CAP, WITHIN])) == (CAP, WITHIN)
+    assert parse(overrides_text([CAP, WITHIN])) == (CAP, WITHIN)
     assert with_override((CAP, WITHIN), replace(CAP, to="9")) == (WITHIN, replace(CAP, to="9"))
-    assert "within" not in printed([CAP]), "older workers read what older orders say"
+    assert "within" not in overrides_text([CAP]), "older workers read what older orders say"
 
 
 def test_orders_about_slots() -> None:
-    assert parse(printed((SLOTS,))) == (SLOTS,)
+    assert parse(overrides_text((SLOTS,))) == (SLOTS,)
     assert str(SLOTS) == "slots of L2/retrying max 8 min 2"
     less = replace(SLOTS, to="max 3")
     assert with_override((SLOTS, LANE), less) == (LANE, less)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.protocol.signing import Signer, stripped, unmarked
+from kodoctl.protocol.signing import Signer, is_unmarked, strip_platform_properties
 
 OLD, NEW = "old-key-0123456789", "new-key-0123456789"
 TOPIC = "persistent://kodo/trade/orders"
@@ -84,11 +84,11 @@ def test_keys_come_as_list_or_text_and_are_not_printed() -> None:
 
 
 def test_what_is_the_platforms_and_what_is_not() -> None:
-    assert stripped(PROPERTIES) == {"uid": "u1"}
-    assert unmarked({"uid": "u1", "KODO-hop": "7"})
-    assert not unmarked(PROPERTIES)
+    assert strip_platform_properties(PROPERTIES) == {"uid": "u1"}
+    assert is_unmarked({"uid": "u1", "KODO-hop": "7"})
+    assert not is_unmarked(PROPERTIES)
 
 
 def test_what_an_encrypted_payload_needs_is_kept_as_nothing_is_decided_by_it() -> None:
-    assert stripped({"kodo-encryption": "{}", "kodo-hop": "7"}) == {"kodo-encryption": "{}"}
-    assert unmarked({"kodo-encryption": "{}"})
+    assert strip_platform_properties({"kodo-encryption": "{}", "kodo-hop": "7"}) == {"kodo-encryption": "{}"}
+    assert is_unmarked({"kodo-encryption": "{}"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.text.formatting import age_text, duration_text, many, shortened, size_text, time_text
+from kodoctl.text.formatting import age_text, duration_text, many, shorten_lines, size_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_sizes():
 
 
 def test_of_many_lines_the_first_twenty_are_shown_and_the_rest_is_counted() -> None:
-    assert shortened([]) == []
-    assert shortened(["x"] * 20) == ["x"] * 20
-    assert shortened(["x"] * 21) == [*["x"] * 20, "and 1 more"]
+    assert shorten_lines([]) == []
+    assert shorten_lines(["x"] * 20) == ["x"] * 20
+    assert shorten_lines(["x"] * 21) == [*["x"] * 20, "and 1 more"]

@@ -73,11 +73,11 @@ def _slow_running(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 def _bulkheads(amount: Callable[[BulkheadSlots], int | None]) -> Read:
     """An amount of each bulkhead, by the lanes it is about; none where it has none."""
 
-    def read(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    def read_groups(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         found = [(group, amount(group)) for group in sight.engine.scheduler.bulkheads.groups]
         return (((str(group.declared.lanes),), float(value)) for group, value in found if value is not None)
 
-    return read
+    return read_groups
 
 
 def _orders(sight: WorkerView) -> Iterator[tuple[Labels, float]]:

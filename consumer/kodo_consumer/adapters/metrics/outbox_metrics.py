@@ -50,15 +50,15 @@ class RelaySight:
 
     def waiting(self) -> float | None:
         """Rows that are to be sent; None while the database does not answer."""
-        self._read()
+        self._refresh()
         return None if self._waiting is None else float(self._waiting)
 
     def overdue_seconds(self) -> float | None:
         """Seconds that the row which has waited longest is due; None while the database does not answer."""
-        self._read()
+        self._refresh()
         return None if self._waiting is None else self._late / 1000
 
-    def _read(self) -> None:
+    def _refresh(self) -> None:
         with self._lock:
             if time.monotonic() - self._read_at < _READ_EVERY:
                 return

@@ -109,13 +109,13 @@ class NativeConsumer(ClientConsumer):
         """Reads the messages that are ready, from `first` to the one that reaches the limit of bytes. Raises
         pulsar.PulsarException.
         """
-        return self._read(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
+        return self._read_batch(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
 
     def poll(self) -> ReadResult:
         """The next message, if it is there. Raises pulsar.PulsarException."""
-        return self._read(None, 1, 1, 0)
+        return self._read_batch(None, 1, 1, 0)
 
-    def _read(self, first: Any, most: int, most_bytes: int, wait: int) -> ReadResult:
+    def _read_batch(self, first: Any, most: int, most_bytes: int, wait: int) -> ReadResult:
         deliveries, odd, result = self._reader.read(first, most, most_bytes, wait)
         if result and not deliveries:
             raise pulsar.PulsarException(str(pulsar.Result(result)))

@@ -202,10 +202,10 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
             if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None
         },
         workers=frozenset(consumer["consumerName"] for consumer in consumers),
-        blocked=frozenset(name for sub in each for name in _blocked(sub.get("consumers") or [])),
+        blocked=frozenset(name for sub in each for name in _blocked_names(sub.get("consumers") or [])),
         backlog=_sum(each, "msgBacklog"),
         delayed=_sum(each, "msgDelayed"),
-        unacknowledged=_unacknowledged(each),
+        unacknowledged=_unacknowledged_count(each),
         rate_in=sum(float(part.get("msgRateIn") or 0) for part in parts),
         dispatched=_sum(each, "msgOutCounter"),
         permits=sum(max(0, int(consumer.get("availablePermits") or 0)) for consumer in consumers),
@@ -215,13 +215,13 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
     )
 
 
-def _blocked(consumers: list[dict[str, Any]]) -> set[str]:
+def _blocked_names(consumers: list[dict[str, Any]]) -> set[str]:
     """Names of which every consumer of a partition is blocked."""
     free = {one["consumerName"] for one in consumers if not one.get("blockedConsumerOnUnackedMsgs")}
     return {one["consumerName"] for one in consumers} - free
 
 
-def _unacknowledged(partitions: list[dict[str, Any]]) -> int | None:
+def _unacknowledged_count(partitions: list[dict[str, Any]]) -> int | None:
     """None where the broker counts less than none in a partition. Measured with Pulsar 4.2.4: after the death of a
     consumer that had acknowledged a part of a batch, the next one's count falls by more than it was given, down to
     -6,498, and stays wrong for as long as it is connected.

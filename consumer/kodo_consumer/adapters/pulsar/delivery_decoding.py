@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kodo_consumer.core.values.envelope import Delivery
 from kodoctl.protocol.properties import SCHEMA
-from kodoctl.pulsar.binary.message_decoding import content, schema_version, unreturned
+from kodoctl.pulsar.binary.message_decoding import content, schema_version, unreturned_count
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import LaneRequest
@@ -29,7 +29,7 @@ class DeliveryDecoder:
 
     def __init__(self, request: LaneRequest) -> None:
         self._topic = request.topic
-        self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copied
+        self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copy_message
 
     def decode(self, messages: Sequence[Any]) -> ReadResult:
         """Deliveries of all messages, in their order. Never raises for what a producer chose."""
@@ -39,11 +39,11 @@ class DeliveryDecoder:
         except Exception:  # of one of them: the others are as good as any
             log.exception("%s: a message cannot be read, which is a fault of ours", self._topic)
             copies = [_in_any_case(copied, message) for message in messages]
-        lost = sum(unreturned(message) for message, copy in zip(messages, copies, strict=True) if copy.broken)
+        lost = sum(unreturned_count(message) for message, copy in zip(messages, copies, strict=True) if copy.broken)
         return ReadResult(copies, lost)
 
 
-def _copied(message: Any) -> Delivery:
+def _copy_message(message: Any) -> Delivery:
     """A kept object of the client's would pin its whole batch."""
     token = message.message_id()
     index = token.batch_index()
@@ -69,7 +69,7 @@ def _copied_with_schema(level: str, message: Any) -> Delivery:
     """Delivery with the schema version: the broker's or, from a topic without schemas, the version that the message
     carries.
     """
-    delivery = _copied(message)
+    delivery = _copy_message(message)
     version = schema_version(message)
     schema = f"{level}:{version}" if version >= 0 else delivery.properties.get(SCHEMA, "")
     return delivery._replace(schema=schema)

@@ -86,7 +86,7 @@ class PulsarLaneReader:
         self._look_at = time.monotonic() + _GROW_EVERY
         self._open(self._names(), patience or StartupWait())
         name = f"kodo-{request.topic.rpartition('/')[2]}"
-        self._thread = begin(self._read, name, sink.fail, over=self._stopped.is_set)
+        self._thread = begin(self._run, name, sink.fail, over=self._stopped.is_set)
 
     @property
     def connected(self) -> bool:
@@ -258,7 +258,7 @@ class PulsarLaneReader:
 
     # ---- messages
 
-    def _read(self) -> None:
+    def _run(self) -> None:
         look_at = 0.0
         while not self._stopped.is_set():
             self._go_on.clear()

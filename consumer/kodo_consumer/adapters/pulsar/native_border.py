@@ -29,14 +29,14 @@ def choose_border(*, native: bool = True) -> BorderChoice:
     """The choice of this process; `native` is the setting of that name. Never raises."""
     if not native:
         return _off("switched off by the setting native")
-    process, choice = _loaded()
+    process, choice = _load_once()
     if choice.border is not None and process != os.getpid():
         return _off("this process is a fork of one that has loaded it")
     return choice
 
 
 @cache
-def _loaded() -> tuple[int, BorderChoice]:
+def _load_once() -> tuple[int, BorderChoice]:
     """Once a process, and for the forks of it, named by its number: what is loaded stays, and what was refused does not
     change.
     """

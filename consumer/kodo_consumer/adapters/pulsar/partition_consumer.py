@@ -287,11 +287,11 @@ class PartitionConsumer:
             except pulsar.PulsarException as problem:
                 self._connection.tell(str(problem))
             else:
-                if self._opened(consumer):
+                if self._accept_consumer(consumer):
                     return
             self._stopped.wait(_AGAIN)
 
-    def _opened(self, consumer: ClientConsumer) -> bool:
+    def _accept_consumer(self, consumer: ClientConsumer) -> bool:
         """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
             over = self._stopped.is_set() or not self._connection.wanted.is_set()

@@ -19,7 +19,7 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.producer_openings import TRY_WITHIN, Openings, close
-from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, raised
+from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, failure_receipt
 from kodo_consumer.adapters.pulsar.send_calls import send_calls
 from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
 from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
@@ -77,7 +77,9 @@ class Producers:
         self._factory, self._on_receipts = factory, on_receipts
         self._routes = TopicRoutes(factory)
         self._producers = _OpenProducers()
-        self._calls = send_calls(self._sent, self._stored, self._refused, results, local=factory.options.moves)
+        self._calls = send_calls(
+            self._on_result, self._on_stored, self._on_refusal, results, local=factory.options.moves
+        )
         self._queue = SendQueue()
         self._to_open: deque[Key] = deque()
         self._some, self._idle = threading.Event(), threading.Event()
@@ -155,7 +157,7 @@ class Producers:
             if problem is None:
                 self._try(ticket, message, key)
                 continue
-            match raised(problem):
+            match failure_receipt(problem):
                 case Unconfirmed(reason) if key is not None and self._pending.takes_back(ticket, message, key, reason):
                     continue
                 case receipt:
@@ -219,7 +221,7 @@ class Producers:
             if key is not None:
                 self._send(ticket, message, key)
         except Exception as problem:  # noqa: BLE001  # also of a message that the client cannot even build
-            self._answer(ticket, raised(problem))
+            self._answer(ticket, failure_receipt(problem))
 
     def _route(self, ticket: int, message: Outgoing) -> Key | None:
         """The producer for a message; None: it waits for its topic's partitions, or has its receipt."""
@@ -275,15 +277,15 @@ class Producers:
 
     # ---- receipts, on the client's thread: an exception that escaped would end the process
 
-    def _sent(self, ticket: int, key: Key, producer: Any, result: Any, position: Any) -> None:
+    def _on_result(self, ticket: int, key: Key, producer: Any, result: Any, position: Any) -> None:
         """Takes a result. One of a closed producer is no evidence against the one in its place, which would be closed, too."""
         try:
             if result == pulsar.Result.Ok and position is not None and position.ledger_id() >= 0:
-                self._stored(key, [(ticket, position)])
+                self._on_stored(key, [(ticket, position)])
             elif result == pulsar.Result.Ok:
-                self._unplaced(ticket, self._pending.forget(ticket), key, producer)
+                self._on_duplicate(ticket, self._pending.forget(ticket), key, producer)
             elif result in NEVER:
-                self._refused(ticket, Rejected(NEVER[result]))
+                self._on_refusal(ticket, Rejected(NEVER[result]))
             else:
                 if result in BROKEN:
                     self._producers.renounce(key, producer)
@@ -293,13 +295,13 @@ class Producers:
         if self._over and not self._pending:
             self._idle.set()
 
-    def _stored(self, key: Key, stored: Sequence[tuple[int, Any]]) -> None:
+    def _on_stored(self, key: Key, stored: Sequence[tuple[int, Any]]) -> None:
         """Messages are stored, each at its position."""
         try:
             tickets = [ticket for ticket, _ in stored]
             self._pending.stored(tickets, key)
             self._queue.forget(tickets)
-            self._on_receipts([(ticket, _confirmed(key.topic, position)) for ticket, position in stored])
+            self._on_receipts([(ticket, _confirmation(key.topic, position)) for ticket, position in stored])
         except BaseException:
             log.exception("receipts lost")
         if self._over and not self._pending:
@@ -310,7 +312,7 @@ class Producers:
         self._queue.forget([ticket])
         self._on_receipts([(ticket, receipt)])
 
-    def _refused(self, ticket: int, receipt: Receipt) -> None:
+    def _on_refusal(self, ticket: int, receipt: Receipt) -> None:
         """Takes a refusal. A move that is too large as it is goes compressed instead, once."""
         if receipt == Rejected(TOO_BIG) and self._factory.options.moves:
             message = None if ticket in self._queue.compressed else self._pending.forget(ticket)
@@ -326,7 +328,7 @@ class Producers:
     def _too_big(self) -> str:
         return f"{TOO_BIG}, {TOO_LARGE}" if self._factory.options.moves else TOO_BIG
 
-    def _unplaced(self, ticket: int, message: Outgoing | None, key: Key, producer: Any) -> None:
+    def _on_duplicate(self, ticket: int, message: Outgoing | None, key: Key, producer: Any) -> None:
         """The broker took the message for a duplicate, by its number. It may be stored, from before the connection broke,
         or may not be: behind a message that was refused, a number is taken. Another producer sends it again.
         """
@@ -342,7 +344,7 @@ class Producers:
         self._some.set()
 
 
-def _confirmed(topic: str, position: Any) -> Confirmed:
+def _confirmation(topic: str, position: Any) -> Confirmed:
     new = tuple.__new__  # half the time of calls by names
     return new(Confirmed, (new(ReceiptPosition, (topic, position)),))
 

@@ -39,7 +39,7 @@ class ReceiptPosition(NamedTuple):
         return f"({token.ledger_id()},{token.entry_id()},{partition or -1},{token.batch_index()})"
 
 
-def raised(problem: Exception) -> Receipt:
+def failure_receipt(problem: Exception) -> Receipt:
     """The receipt of a message whose send, or whose producer, failed with an exception."""
     match problem:
         case pulsar.PulsarException():

@@ -37,7 +37,7 @@ _CONSUMER: Final[dict[type[Exception], str]] = {
 
 def producer_refusal(problem: Exception) -> str:
     """Reason why a producer cannot be opened, with advice."""
-    return _worded(problem, _PRODUCER)
+    return _problem_text(problem, _PRODUCER)
 
 
 def cannot_publish(topic: str, problem: Exception) -> ClusterError:
@@ -53,9 +53,9 @@ def cannot_publish(topic: str, problem: Exception) -> ClusterError:
 
 def consumer_refusal(problem: Exception) -> str:
     """Reason why a subscription cannot be read, with advice."""
-    return _worded(problem, _CONSUMER)
+    return _problem_text(problem, _CONSUMER)
 
 
-def _worded(problem: Exception, advice: dict[type[Exception], str]) -> str:
+def _problem_text(problem: Exception, advice: dict[type[Exception], str]) -> str:
     known = next((text for kind, text in advice.items() if isinstance(problem, kind)), "")
     return f"{problem}: {known}" if known else f"{problem}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from kodo_consumer.adapters.pulsar.receipts import raised
+from kodo_consumer.adapters.pulsar.receipts import failure_receipt
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
@@ -62,7 +62,7 @@ class SendCalls:
                 disable_replication=self._local,
             )
         except Exception as problem:  # noqa: BLE001  # also of a message that the client cannot even build
-            self._on_failure(ticket, raised(problem))
+            self._on_failure(ticket, failure_receipt(problem))
 
     def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
         """The same of several."""
@@ -185,7 +185,7 @@ class NativeSendCalls(SendCalls):
         self._native = {}
 
     def _flush(self, key: Key, producer: Any, messages: list[tuple[int, Outgoing]]) -> None:
-        number, native = self._known(key, producer)
+        number, native = self._native_producer(key, producer)
         while messages:
             count = 0
             if native is not None:
@@ -196,21 +196,21 @@ class NativeSendCalls(SendCalls):
                 super().send(ticket, message, key, producer)
             messages = messages[count + 1 :]
 
-    def _known(self, key: Key, producer: Any) -> tuple[int, Producer | None]:
+    def _native_producer(self, key: Key, producer: Any) -> tuple[int, Producer | None]:
         """The border's object of a producer; None: it takes the calls of the binding."""
         known = self._native.get(key)
         if known is None or known[0] is not producer:
             if known is not None:
                 self._results.retire(known[1])
             try:
-                number, native = self._results.add(producer, partial(self._answered, key, producer))
+                number, native = self._results.add(producer, partial(self._on_answers, key, producer))
                 known = producer, number, native
             except (RuntimeError, TypeError, AttributeError):
                 known = producer, 0, None
             self._native[key] = known
         return known[1], known[2]
 
-    def _answered(self, key: Key, producer: Any, stored: Stored, others: NotStored) -> None:
+    def _on_answers(self, key: Key, producer: Any, stored: Stored, others: NotStored) -> None:
         if stored:
             self._on_stored(key, stored)
         for ticket, result, position in others:

@@ -10,7 +10,7 @@ from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, Hea
 from kodo_consumer.core.values.outcomes import CorruptHeaders, OtherSubscription, Outcome, TakenOverFromSoften, TooEarly
 from kodoctl.protocol.properties import FOR
 from kodoctl.protocol.sequence_numbers import NOBODY
-from kodoctl.protocol.signing import Signer, stripped, unmarked
+from kodoctl.protocol.signing import Signer, is_unmarked, strip_platform_properties
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import InFlight
@@ -47,9 +47,9 @@ def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Deli
     """
     ready = lane.state is State.READY
     properties = delivery.properties
-    if (ready and unmarked(properties)) or signer.genuine(lane.topic, delivery.payload, properties):
+    if (ready and is_unmarked(properties)) or signer.genuine(lane.topic, delivery.payload, properties):
         return delivery, ""
-    kept = stripped(properties)
+    kept = strip_platform_properties(properties)
     # A producer's mark: unsigned it proves nothing, and is no message either.
     if ready and properties.get(FOR) == NOBODY:
         kept[FOR] = NOBODY

@@ -81,8 +81,12 @@ class AuditRecorder:
         sent: PendingReroute | None = None,
         token: object = "",
     ) -> bool:
-        """A record of how the message ended in its lane, and of where it was `sent`. True: it may be acknowledged now;
-        else once `on_stored` names it.
+        """Adds the audit record of a message that has ended in its lane. Returns True if the message may be
+        acknowledged now. False: the caller acknowledges it when `on_stored` returns it, after the record's receipt.
+
+        `now`: seconds of the monotonic clock; `reason`: why, as a text for the record; `sent`: the reroute that is
+        stored, None if the message went nowhere; `token`: that of its receipt, the position of the stored copy;
+        ignored without `sent`. Publishes the gathered records if there are enough of them.
         """
         delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position

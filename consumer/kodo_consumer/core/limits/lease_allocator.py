@@ -55,8 +55,12 @@ class LeaseHolder:
 
 @dataclass(slots=True)
 class LimitAccount:
-    """One limit and value. `at`: the last moment it was looked at. Rate: `next`, the first slot nobody had, and
-    `back`, slots that came back. Quota: `parts`, tokens by part of time, each `width` seconds.
+    """Keeps the granted tokens of one limit, for one value of its property. All times are seconds of the store's clock.
+
+    `at`: the latest time that `grant` was given. Rate: `next`, the time of the first slot that was never granted;
+    `back`, times of slots that workers gave back. Quota: `parts`, the number of tokens used or granted, by number of
+    the part of time (time divided by `width`, rounded down); `width`, seconds of a part. Concurrency: `holders`, what
+    each worker, by its run, wants and holds; all kinds share among those who asked lately.
     """
 
     at: float = 0.0

@@ -134,7 +134,7 @@ class OverrideListener:
         with self._lock:
             if stats is not None and (text := stats.properties.get(STEER_PROPERTY, "")) != self._text:
                 self._text = text
-                self._read(text)
+                self._read_orders(text)
             self._follow()
 
     def rest_unread(self) -> None:
@@ -170,7 +170,7 @@ class OverrideListener:
                 log.warning("steered: %s", printable(line))
             self._adopt(followed)
 
-    def _read(self, text: str) -> None:
+    def _read_orders(self, text: str) -> None:
         try:
             given = parse(text) if text else ()
         except InvalidOverridesError as problem:

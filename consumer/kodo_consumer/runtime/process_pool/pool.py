@@ -109,7 +109,11 @@ class ProcessRunner:
             raise
 
     def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor."""
+        """Starts the thread that takes messages from `source` and gives them to the processes; returns at once.
+
+        Call it once, after `launch`, which starts the processes. If the pool breaks down, `source.fail` is called in
+        that thread: with KodoctlError (K751) if processes keep ending before they are ready.
+        """
         self._source = source
         self._thread = begin(partial(self._work, source), "kodo-pool", source.fail, over=lambda: self._stopping)
 

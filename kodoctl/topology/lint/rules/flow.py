@@ -25,12 +25,12 @@ def properties(scope: LintScope) -> Iterator[RuleMatch]:
     that is almost a declared one is an error: no message would ever have that property.
     """
     for expansion, path, ground in scope.grounds():
-        if ground.fair_by and not _required(ground.fair_by, ground.message_properties):
+        if ground.fair_by and not _is_required(ground.fair_by, ground.message_properties):
             place = expansion.topology.where(*path, "fair_by")
             yield _not_required(place, "fair_by", ground.fair_by, ground.message_properties)
     for expansion, path, ground, subscription in scope.subscriptions():
         for index, limit in enumerate(subscription.limits):
-            if limit.by and not _required(limit.by, ground.message_properties):
+            if limit.by and not _is_required(limit.by, ground.message_properties):
                 place = expansion.topology.where(*path, "limits", index, "by")
                 yield _not_required(place, "a limit", limit.by, ground.message_properties)
         for index, route in enumerate(subscription.routes):
@@ -39,14 +39,14 @@ def properties(scope: LintScope) -> Iterator[RuleMatch]:
                     simple = () if isinstance(route.when, str) else ("property",)
                     place = expansion.topology.where(*path, "routes", index, "when", *simple)
                     detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
-                    yield _misspelled(place, name, ground.message_properties) or RuleMatch(place, detail)
+                    yield _find_misspelling(place, name, ground.message_properties) or RuleMatch(place, detail)
 
 
-def _required(name: str, declared: Mapping[str, str]) -> bool:
+def _is_required(name: str, declared: Mapping[str, str]) -> bool:
     return name == KEY or declared.get(name) == "required"
 
 
-def _misspelled(place: Where, name: str, declared: Mapping[str, str]) -> RuleMatch | None:
+def _find_misspelling(place: Where, name: str, declared: Mapping[str, str]) -> RuleMatch | None:
     near = get_close_matches(name, declared, 1, 0.8) if name not in declared else []
     detail = f"{name!r} is not a declared message property; did you mean {''.join(near)!r}?"
     return RuleMatch(place, detail, sure=True) if near else None
@@ -54,7 +54,7 @@ def _misspelled(place: Where, name: str, declared: Mapping[str, str]) -> RuleMat
 
 def _not_required(place: Where, what: str, name: str, declared: Mapping[str, str]) -> RuleMatch:
     detail = f"{what} goes by {name!r}: write `message_properties: {{{name}: required}}`, else messages without it count as one tenant"
-    return _misspelled(place, name, declared) or RuleMatch(place, detail)
+    return _find_misspelling(place, name, declared) or RuleMatch(place, detail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 @rule("K204", Severity.ERROR, "a wait or reaction that this subscription type cannot have")
-def ordered(scope: LintScope) -> Iterator[RuleMatch]:
+def ordered_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
     """Pulsar delays only for shared and key_shared; on_failure is about keys in order."""
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
@@ -179,7 +179,7 @@ def ordered(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 @rule("K208", Severity.WARNING, "look-ahead starved by an unacknowledged limit")
-def starved(scope: LintScope) -> Iterator[RuleMatch]:
+def starved_lookahead(scope: LintScope) -> Iterator[RuleMatch]:
     """The broker silently turns a look-ahead beyond these limits back into first in, first out."""
     for expansion in scope.expansions:
         for topic in expansion.distinct:

@@ -110,12 +110,12 @@ def evictions(scope: LintScope) -> Iterator[RuleMatch]:
     """`evict` drops the oldest unacknowledged messages."""
     for expansion, topic in distinct_topics(scope):
         quota = scope.effective(topic, "backlog_quota")
-        if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _bounded(quota):
+        if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _is_bounded(quota):
             detail = "evict drops unread messages; hold_producers and fail_producers do not"
             yield RuleMatch(scope.where(expansion, topic, "backlog_quota", "when_full"), detail, topic.name.local)
 
 
-def _bounded(quota: BacklogQuota) -> bool:
+def _is_bounded(quota: BacklogQuota) -> bool:
     return any(limit is not None and limit != UNLIMITED for limit in (quota.size, quota.time))
 
 

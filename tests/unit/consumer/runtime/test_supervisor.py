@@ -17,7 +17,7 @@ from kodo_consumer.runtime.supervisor import summary
 from kodo_consumer.runtime.threads import EndedError
 
 from kodoctl.errors import ClusterError, KodoctlError
-from kodoctl.protocol.overrides import Override, OverrideKind, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.model.policies import DelayedDelivery
 from tests.services.polling import eventually
@@ -120,7 +120,7 @@ def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
     now = SystemClock().wall()
     until = now + 1_500
     order = Override(OverrideKind.PAUSE, now, until, "ann@desk", lane="L1/ready")
-    place.cluster.properties = {STEER_PROPERTY: printed([order])}
+    place.cluster.properties = {STEER_PROPERTY: overrides_text([order])}
     place.service.start()
     eventually(lambda: place.worker.orders == (order,))
     place.cluster.answers.clear()

@@ -12,7 +12,7 @@ from kodo_consumer.core.values.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.values.limit_policy import Concurrency
 
 from kodoctl.errors import KodoctlError
-from kodoctl.protocol.overrides import Override, OverrideKind, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.protocol.properties import STEER_PROPERTY
 from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import policy, topic
@@ -72,7 +72,7 @@ def test_a_worker_takes_nothing_of_a_lane_that_was_paused_before_it_started(plac
     """Also before its first look at the stats: what waits there may be on its way elsewhere."""
     now = time.time_ns() // 1_000_000
     order = Override(OverrideKind.PAUSE, now, now + 3_600_000, "me", lane="L1/retrying")
-    place.cluster.properties = {STEER_PROPERTY: printed([order])}
+    place.cluster.properties = {STEER_PROPERTY: overrides_text([order])}
     retrying = topic(Level.L1, State.RETRYING)
     for _ in range(5):
         place.broker.send(Outgoing(retrying, b"x", {}))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kodo_pipeline.audit.verdict import Outcome, decide_verdict
-from kodo_pipeline.audit.write_offs import WriteOffs, described, standing, without_messages
+from kodo_pipeline.audit.write_offs import WriteOffs, describe_items, standing, without_messages
 from kodo_pipeline.evidence.audit_evidence import (
     AuditEvidence,
     MessageStatus,
@@ -17,7 +17,7 @@ from kodo_pipeline.evidence.audit_evidence import (
     SequenceGap,
     SubscriptionTotals,
 )
-from kodo_pipeline.write_off.write_off_plan import WriteOffPlan, chosen, loads
+from kodo_pipeline.write_off.write_off_plan import WriteOffPlan, choose_items, loads
 
 from kodoctl.errors import UsageError
 
@@ -132,14 +132,14 @@ def test_a_plan_is_carried_out_as_it_was_written_or_not_at_all() -> None:
 def test_what_is_chosen_is_of_a_topic_and_a_subscription() -> None:
     seen = evidence(replace(PART, problems=(HOLE,)), replace(TALLY, missing=2, fates={MessageStatus.LOST: 1}))
     items, grounds = standing(seen), {TOPIC: "orders"}
-    assert chosen(items, None, None, grounds) == items
-    assert chosen(items, "orders", "billing", grounds) == items
-    assert [one.kind for one in chosen(items, "orders", "mail", grounds)] == ["coverage"]
-    assert chosen(items, "others", None, grounds) == []
+    assert choose_items(items, None, None, grounds) == items
+    assert choose_items(items, "orders", "billing", grounds) == items
+    assert [one.kind for one in choose_items(items, "orders", "mail", grounds)] == ["coverage"]
+    assert choose_items(items, "others", None, grounds) == []
     assert not without_messages(seen, None, None).tallies[0].count(MessageStatus.LOST)
     assert without_messages(seen, "others", None).tallies[0].count(MessageStatus.LOST)
     assert without_messages(seen, "orders", "mail").tallies[0].count(MessageStatus.LOST)
-    assert list(described(items)) == [
+    assert list(describe_items(items)) == [
         f"{TOPIC}: 1 hole in what was read",
         "orders / billing: 2 missing records of workers",
     ]

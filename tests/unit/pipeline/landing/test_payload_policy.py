@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from kodo_pipeline.landing.payload_policy import (
     PayloadPolicy,
-    landed,
+    apply_policy,
     payload_policies,
     policies_of_text,
     policies_to_text,
@@ -50,7 +50,7 @@ def test_each_topic_has_its_own_policy_or_that_of_the_file() -> None:
 
 
 def test_a_payload_that_never_lands_leaves_size_and_digest() -> None:
-    made = landed(rows(b"secret", None, b""), NEVER)
+    made = apply_policy(rows(b"secret", None, b""), NEVER)
     assert shown(made) == [(None, "not_landed"), (None, None), (None, "not_landed")]
     assert made.column("payload_digest").to_pylist() == [digest(b"secret"), None, digest(b"")]
     assert made.column("size").to_pylist() == [6, 0, 0]
@@ -63,7 +63,7 @@ def test_values_are_masked_and_what_cannot_be_read_for_sure_does_not_land() -> N
         b'{"email": "a@b", "n": [1.50, {"email": 7}]}', b'{"name": "x"}', b"no json", b"\xff", b'{"email": 1, "email": 2}',
         deep, b'{"email": 1, "x": "\\ud800"}', None, b"",
     )  # fmt: skip
-    made = landed(rows(*given), MASK)
+    made = apply_policy(rows(*given), MASK)
     assert shown(made) == [
         (b'{"email":"***","n":[1.5,{"email":"***"}]}', "masked"), (given[1], None), *[(None, "no_json")] * 5, (None, None),
         (b"", None),
@@ -76,14 +76,14 @@ def test_values_are_masked_and_what_cannot_be_read_for_sure_does_not_land() -> N
 def test_audit_records_and_topics_without_a_policy_land_as_they_are() -> None:
     for policy, state in ((NEVER, "audit"), (MASK, "audit"), (None, "ready"), (PayloadPolicy(9), "ready")):
         given = rows(b'{"email": 1}', state=state)
-        assert landed(given, policy) is given
-    assert landed(rows(), NEVER).num_rows == 0
+        assert apply_policy(given, policy) is given
+    assert apply_policy(rows(), NEVER).num_rows == 0
     unmasked = rows(b"{}")
-    assert landed(unmasked, MASK) is unmasked
+    assert apply_policy(unmasked, MASK) is unmasked
 
 
 def test_the_digest_of_a_masked_payload_stays_when_it_goes() -> None:
-    masked = landed(rows(b'{"email": 1}', b'{"email": 2}'), MASK)
+    masked = apply_policy(rows(b'{"email": 1}', b'{"email": 2}'), MASK)
     made = without_payloads(masked, [True, False], "erased")
     assert shown(made) == [(None, "erased"), (b'{"email":"***"}', "masked")]
     assert made.column("payload_digest").to_pylist() == [digest(b'{"email": 1}'), digest(b'{"email": 2}')]

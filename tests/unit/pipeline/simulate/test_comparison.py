@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from kodo_pipeline.recommend.yaml_patch import CannotPatchError, applied, unified_diff
+from kodo_pipeline.recommend.yaml_patch import CannotPatchError, apply_diff, unified_diff
 from kodo_pipeline.simulate.comparison import (
     Trial,
     asked_properties,
     document,
     handler_times,
-    recorded,
+    recorded_figures,
     slots_of,
     times_by_state,
 )
@@ -179,7 +179,7 @@ def test_where_nothing_was_recorded_or_ever_started():
     trial = Trial("orders", "billing", 3, None, [arrival(0)], {"u1": {"ready": 20}})
     never = replayed(None, None)
     told = [line.text for line in lines(document([(trial, never, never)], []))]
-    assert recorded([arrival(0)]) == {"done": 0, "latency_ms": None}
+    assert recorded_figures([arrival(0)]) == {"done": 0, "latency_ms": None}
     assert not [line for line in told if "as recorded" in line]
     assert ["noisy", "90", "-", "-", "-", "-"] in [line.split() for line in told]
 
@@ -226,17 +226,17 @@ def test_one_file_in_an_outage_is_told_alone():
 )
 def test_a_patch_is_applied_as_git_does(before, after):
     words = "orders / billing: isolate acme, L1 -> B1\n\n"
-    assert applied(before, words + unified_diff("deep/trade.yaml", before, after)) == after
+    assert apply_diff(before, words + unified_diff("deep/trade.yaml", before, after)) == after
 
 
 def test_several_places_of_a_file_and_what_does_not_fit():
     before = "".join(f"line {number}\n" for number in range(60))
     after = before.replace("line 3\n", "").replace("line 50\n", "line 50\nmore\n")
     diff = unified_diff("x", before, after)
-    assert applied(before, diff) == after
+    assert apply_diff(before, diff) == after
     with pytest.raises(CannotPatchError, match="line 1 is not"):
-        applied(before.replace("line 2\n", "line two\n"), diff)
+        apply_diff(before.replace("line 2\n", "line two\n"), diff)
     with pytest.raises(CannotPatchError, match="no patch"):
-        applied(before, "words")
+        apply_diff(before, "words")
     with pytest.raises(CannotPatchError, match="line 1 is not"):
-        applied(before, diff[: diff.index("line 5")])
+        apply_diff(before, diff[: diff.index("line 5")])

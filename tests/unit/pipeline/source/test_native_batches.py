@@ -40,9 +40,9 @@ _message = st.tuples(
 
 @pytest.fixture(autouse=True)
 def _anew() -> Iterator[None]:
-    native_batches._loaded.cache_clear()
+    native_batches._load_once.cache_clear()
     yield
-    native_batches._loaded.cache_clear()
+    native_batches._load_once.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def native() -> Any:
 
 
 def _batch(native: Any, raw: list[Any], *, payload: bool = True) -> Any:
-    columns = kodo_fast.Columns._make(native.columns(raw, native_batches._decoded, payload, LATEST))
+    columns = kodo_fast.Columns._make(native.columns(raw, native_batches._decode_message, payload, LATEST))
     return record_batch(_SPLIT, arrays_of(len(raw), columns))
 
 
@@ -118,7 +118,7 @@ def test_nothing_is_left_of_messages_that_were_read(native: Any) -> None:
     def read(count: int) -> None:
         for number in range(0, count, 100):
             made = [built(b"x" * 500, {b"name-%d" % number: b"v", b"\xff": b""}, b"k", 1) for _ in range(100)]
-            native.columns(made, native_batches._decoded, True, LATEST)
+            native.columns(made, native_batches._decode_message, True, LATEST)
 
     read(4_000)
     before = resident()
@@ -128,7 +128,7 @@ def test_nothing_is_left_of_messages_that_were_read(native: Any) -> None:
 
 def test_it_says_whether_it_is_used_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def status() -> str:
-        native_batches._loaded.cache_clear()
+        native_batches._load_once.cache_clear()
         border, text = choose_batches()
         assert border is None
         return text

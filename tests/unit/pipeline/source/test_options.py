@@ -7,7 +7,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from kodo_pipeline.source.options import addressed, read_options, unknown
+from kodo_pipeline.source.options import connection_options, read_options, unknown
 
 from kodoctl.errors import UsageError
 from kodoctl.pulsar.connection.connection import Connection, Flags, connect
@@ -30,7 +30,7 @@ def test_several_brokers_are_given_with_commas_and_what_is_no_address_is_told() 
     lists = {"adminUrl": "http://a:8080,http://b:8080", "serviceUrl": "pulsar://a:6650,pulsar://b:6650"}
     found = read_options(GOOD | lists, 1).connection
     assert (found.admin_urls, found.broker_url) == (("http://a:8080", "http://b:8080"), "pulsar://a:6650,b:6650")
-    assert read_options(GOOD | addressed(found), 1).connection == found
+    assert read_options(GOOD | connection_options(found), 1).connection == found
     with pytest.raises(UsageError) as caught:
         read_options(GOOD | {"adminUrl": "h:8080", "serviceUrl": "http://h:6650"}, 1)
     assert [one.code for one in caught.value.diagnostics] == ["K505", "K505"]
@@ -106,7 +106,7 @@ def test_secrets_go_to_tasks_by_the_name_of_their_place_and_come_back_whole(
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
         connection = connect(Flags(admin_url="http://h:8080", broker_url="pulsar://h:6650"), environ, tmp_path)
-        told = addressed(connection)
+        told = connection_options(connection)
         assert "canary" not in str(told)
         assert b"canary" not in pickle.dumps(connection)
         assert pickle.loads(pickle.dumps(connection)) == connection
@@ -116,7 +116,7 @@ def test_secrets_go_to_tasks_by_the_name_of_their_place_and_come_back_whole(
 
 def test_access_that_tasks_cannot_have_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="in no file and no variable"):
-        addressed(Connection("http://h:8080", "pulsar://h:6650", Secret("canary")))
+        connection_options(Connection("http://h:8080", "pulsar://h:6650", Secret("canary")))
     plain = read_options(GOOD | {"token": "canary"}, 1).connection
     assert plain.token == Secret("canary")
     assert pickle.loads(pickle.dumps(plain)) == plain, "who writes it into an option has shown it to Spark"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kodo_pipeline.source import offsets
 from kodo_pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
-from kodo_pipeline.source.offsets import BEGIN, StreamOffset, advanced, holes, mark, missing, wanted
+from kodo_pipeline.source.offsets import BEGIN, StreamOffset, holes, mark, missing, next_offset, wanted_batches
 from kodo_pipeline.source.splits import (
     SMALLEST,
     START,
@@ -22,7 +22,7 @@ from kodo_pipeline.source.splits import (
     split_ranges,
     splits_each,
     splits_of,
-    stored,
+    stored_partition,
     trim_ranges,
     within,
 )
@@ -65,7 +65,7 @@ def test_splits_hold_every_entry_once_in_order_and_weigh_about_the_same(
     topic: tuple[Stats, list[Place]], most: int
 ) -> None:
     stats, held = topic
-    there = stored(stats)
+    there = stored_partition(stats)
     splits = splits_of("persistent://a/b/c", 3, there.pieces, most)
     assert [one for split in splits for one in _entries(split.pieces)] == held
     assert len(splits) <= most
@@ -83,7 +83,7 @@ def test_splits_hold_every_entry_once_in_order_and_weigh_about_the_same(
 @given(topics(), st.data())
 def test_a_range_holds_what_lies_in_it(topic: tuple[Stats, list[Place]], data: st.DataObject) -> None:
     stats, held = topic
-    there = stored(stats)
+    there = stored_partition(stats)
     somewhere = st.sampled_from([START, *held, there.tip])
     after, upto = data.draw(somewhere), data.draw(st.none() | somewhere)
     found = _entries(trim_ranges(there.pieces, after, upto))
@@ -95,7 +95,7 @@ def test_the_first_bytes_are_entries_without_a_hole_and_at_least_one(
     topic: tuple[Stats, list[Place]], size: int
 ) -> None:
     stats, held = topic
-    taken = within(stored(stats).pieces, size)
+    taken = within(stored_partition(stats).pieces, size)
     assert _entries(taken) == held[: sum(one.entries for one in taken)]
     assert bool(taken) == bool(held)
     if sum(one.entries for one in taken) > 1:
@@ -116,11 +116,11 @@ def test_a_limit_is_shared_out_whole(waiting: dict[str, int], limit: int) -> Non
 def test_a_stream_comes_to_the_end_once_over_everything(
     several: list[tuple[Stats, list[Place]]], limit: int | None
 ) -> None:
-    now = {f"p{number}": stored(stats) for number, (stats, _) in enumerate(several)}
+    now = {f"p{number}": stored_partition(stats) for number, (stats, _) in enumerate(several)}
     at: offsets.Offset = {}
     read: dict[str, list[Place]] = {part: [] for part in now}
     for _ in range(2_000):
-        until = {**at, **advanced(wanted(now, at), limit)}
+        until = {**at, **next_offset(wanted_batches(now, at), limit)}
         assert not holes(now, at)
         for part, there in now.items():
             begin, end = mark(at, part), mark(until, part)
@@ -138,22 +138,22 @@ def test_a_stream_comes_to_the_end_once_over_everything(
 def test_the_open_ledger_s_figures_stand_beside_the_list() -> None:
     rows = [{"ledgerId": 7, "entries": 3, "size": 30}, {"ledgerId": 9, "entries": 0, "size": 0}]
     stats = {"ledgers": rows, "currentLedgerEntries": 5, "currentLedgerSize": 50, "lastConfirmedEntry": "9:3"}
-    assert stored(stats).pieces == (LedgerRange(7, 0, 2, 30), LedgerRange(9, 0, 3, 40)), (
+    assert stored_partition(stats).pieces == (LedgerRange(7, 0, 2, 30), LedgerRange(9, 0, 3, 40)), (
         "what was added while we asked waits"
     )
-    assert stored(stats).tip == (9, 3)
+    assert stored_partition(stats).tip == (9, 3)
 
 
 def test_nothing_stored_is_nothing_planned() -> None:
     fresh = {"ledgers": [{"ledgerId": 4, "entries": 0, "size": 0}], "lastConfirmedEntry": "4:-1"}
-    assert stored(fresh).pieces == ()
-    assert stored({}) == StoredPartition((), (), START, START)
+    assert stored_partition(fresh).pieces == ()
+    assert stored_partition({}) == StoredPartition((), (), START, START)
     assert split_ranges([], 3) == []
 
 
 def test_where_reading_stopped_may_be_gone() -> None:
     trimmed = {"ledgers": [{"ledgerId": 735, "entries": 0, "size": 0}], "lastConfirmedEntry": "734:499"}
-    there = stored(trimmed)
+    there = stored_partition(trimmed)
     assert there.pieces == ()
     assert there.tip == (735, -1), "who has read everything goes on at the open ledger"
     assert not holes({"p": there}, {"p": "734:499:9000"}), "everything was read before it went"
@@ -168,7 +168,7 @@ def test_nothing_is_gone_behind_a_ledger_that_is_there_but_empty_ledgers() -> No
     ledgers = [
         {"ledgerId": number, "entries": entries, "size": entries} for number, entries in ((7_500, 9), (7_901, 3))
     ]
-    there = stored({"ledgers": ledgers, "lastConfirmedEntry": "7901:2"})
+    there = stored_partition({"ledgers": ledgers, "lastConfirmedEntry": "7901:2"})
     assert not holes({"p": there}, {"p": "7820:-1:9"})
     assert holes({"p": there}, {"p": "7400:-1:9"}), "an older one may have had entries"
 
@@ -209,7 +209,7 @@ def test_coverage_is_full_exactly_when_nothing_is_missing(
     stats, held = topic
     if not held:
         return
-    (split,) = splits_of("persistent://a/b/c", 0, stored(stats).pieces, 1)
+    (split,) = splits_of("persistent://a/b/c", 0, stored_partition(stats).pieces, 1)
     lost = data.draw(st.sets(st.sampled_from(held)))
     coverage = _covered(split, [one for one in held if one not in lost])
     assert coverage.full == (not lost)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlglot
-from kodo_pipeline.spark.spark_columns import POSITION, cause_column, quoted
+from kodo_pipeline.spark.spark_columns import POSITION, cause_column, sql_literal
 
 
 def test_a_text_is_quoted_so_that_spark_reads_it_back() -> None:
-    assert quoted("it's \\ 日 😀\n") == r"'it\u0027s \u005c \u65e5 \U0001f600\u000a'"
-    assert quoted("") == "''"
+    assert sql_literal("it's \\ 日 😀\n") == r"'it\u0027s \u005c \u65e5 \U0001f600\u000a'"
+    assert sql_literal("") == "''"
 
 
 def test_a_cause_is_made_of_the_expressions_given() -> None:

@@ -25,7 +25,7 @@ from kodo_pipeline.landing.landing_commits import (
     read_at,
     rows_of,
     times_of,
-    unfinished,
+    unfinished_runs,
 )
 from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.landing.table_writer import PartFile
@@ -225,14 +225,14 @@ def test_old_commits_become_one_and_say_what_they_said(landing: Landing) -> None
     fill(landing, 60)
     found = anew(landing).commits()
     assert len(found) <= 19
-    assert unfinished(found) == ["r1"], "the beginning of a run that goes on is kept"
+    assert unfinished_runs(found) == ["r1"], "the beginning of a run that goes on is kept"
     landing.commit(LandingCommit("r1-end", 5, facts={"complete": True}))
     looked = landing.write_rows(CURSORS, "r2", [{"ingest_run": "r2", "msg_topic": "t"}])
     landing.commit(LandingCommit("r2", 9, tables={CURSORS.name: looked}))
     fill(landing, 100, 60)
     found = anew(landing).commits()
     assert len(found) <= 20
-    assert (read_at(found), unfinished(found), last_begin(found)) == (5, ["r2"], 9)
+    assert (read_at(found), unfinished_runs(found), last_begin(found)) == (5, ["r2"], 9)
     reading = last_reading(found)
     assert reading is not None
     assert (reading.run, reading.facts) == ("r1", {"clock": {}})

@@ -16,7 +16,7 @@ from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.landing.payload_policy import PayloadPolicy
 from kodo_pipeline.landing.tables import COVERAGE, EVENTS
 from kodo_pipeline.upkeep import payload_removal
-from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, maintain, noted
+from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, maintain, record_run
 from kodo_pipeline.upkeep.payload_removal import ErasureRequest, erase, select_tenant
 
 from kodoctl.errors import KodoctlError, LockedError
@@ -127,11 +127,11 @@ def test_an_erasure_that_is_killed_is_ended_by_the_next(
     }[stage]  # fmt: skip
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, what)
-        with pytest.raises(KeyboardInterrupt), noted(landing, "e1", "erase", alone=True):
+        with pytest.raises(KeyboardInterrupt), record_run(landing, "e1", "erase", alone=True):
             erase(request(landing), select_tenant(landing, "u1", None))
     assert proofs(anew(landing)) == before
     after = anew(landing)
-    with noted(after, "e2", "erase", alone=True):
+    with record_run(after, "e2", "erase", alone=True):
         erase(request(after, "e2"), select_tenant(after, "u1", None))
     assert anywhere(landing, SECRET) == []
     assert proofs(after) == before
@@ -240,10 +240,10 @@ def test_an_error_leaves_no_files_behind(landing: Landing, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LandingTable, "exchange", full)
-    with pytest.raises(OSError, match="No space"), noted(landing, "e1", "erase", alone=True):
+    with pytest.raises(OSError, match="No space"), record_run(landing, "e1", "erase", alone=True):
         erase(request(landing), select_tenant(landing, "u1", None))
     assert not [one for one in (landing.root / "events").files() if "-e1-" in one]
     assert landing.root.local is not None
     assert not list((landing.root.local / "_work-erase").iterdir())
-    with pytest.raises(KodoctlError), noted(landing, "e2", "erase", alone=True):
+    with pytest.raises(KodoctlError), record_run(landing, "e2", "erase", alone=True):
         raise KodoctlError(LockedError.__doc__ or "")  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from kodoctl.errors import KodoctlError, has_errors
 from kodoctl.plan.changes import Adopt, Create
 from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.import_planner import Import, import_namespace
-from kodoctl.plan.inventory import desired
+from kodoctl.plan.inventory import desired_inventory
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import source_of
@@ -59,7 +59,7 @@ def _imported(there: Live) -> tuple[Import, set[tuple[str, str]]]:
     assert not report.failed, (report.findings, found.text)
     expansions, findings = check_set(files, None)
     assert not has_errors(findings)
-    difference = diff(desired(expansions, None), there)
+    difference = diff(desired_inventory(expansions, None), there)
     assert not difference.conflicts, difference.conflicts
     return found, said(difference.changes)
 
@@ -281,7 +281,7 @@ def test_importing_any_namespace_and_planning_it_adopts_heals_and_makes_holders_
     found = import_namespace(there, HERE, "trade")
     expansions, findings = check_set([source_of(found.text.encode(), "trade.yaml")], None)
     assert not has_errors(findings), (findings, found.text)
-    difference = diff(desired(expansions, None), there)
+    difference = diff(desired_inventory(expansions, None), there)
     assert not difference.conflicts, difference.conflicts
     for change in difference.changes:
         match change:
@@ -305,7 +305,7 @@ def test_importing_what_a_file_made_covers_its_topics_or_says_why_not(text: str)
     there = live(found, {})
     imported = import_namespace(there, HERE, "trade")
     expansions, _ = check_set([source_of(imported.text.encode(), "trade.yaml")], None)
-    changes = diff(desired(expansions, None), there).changes
+    changes = diff(desired_inventory(expansions, None), there).changes
     assert all(isinstance(change, Adopt) or HOLDER in change.address for change in changes)
 
 

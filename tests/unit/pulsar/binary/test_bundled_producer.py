@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 from kodoctl.pulsar.binary.bundled_producer import BundledProducer, dedup_producer
-from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, received
+from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, pass_result
 
 PART = "persistent://kodo/trade/orders-partition-0"
 TOO_BIG = int(pulsar.Result.MessageTooBig)
@@ -246,7 +246,7 @@ def test_without_the_border_or_where_it_does_not_know_the_producer_the_binding_s
 )
 def test_a_result_of_the_client_is_a_receipt(result: Any, position: Any, expected: Receipt) -> None:
     found = list[Receipt]()
-    received(found.append, 5, result, position)
+    pass_result(found.append, 5, result, position)
     assert found == [expected]
 
 

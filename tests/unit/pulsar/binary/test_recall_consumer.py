@@ -12,7 +12,7 @@ from kodo_pipeline.evidence.recording_workers import _is_unrecorded
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.binary import recall_transport
-from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, _locked
+from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, _lock_subscription
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 
 
@@ -20,7 +20,7 @@ def test_it_says_that_it_records_what_it_acknowledges() -> None:
     said: dict[str, Any] = {}
     opened = SimpleNamespace(subscribe=lambda *_, **options: said.update(options))
     client: Any = SimpleNamespace(ask=lambda call, *_, **__: call(opened))
-    _locked(client, "persistent://kodo/trade/orders-billing-RETRYING-partition-0", "billing")
+    _lock_subscription(client, "persistent://kodo/trade/orders-billing-RETRYING-partition-0", "billing")
     part = {"subscriptions": {"billing": {"consumers": [{"metadata": said["properties"]}]}}}
     assert not _is_unrecorded(part, "billing"), "an ingest beside `waiting apply` would begin every proof anew"
 

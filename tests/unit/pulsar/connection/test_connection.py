@@ -13,7 +13,7 @@ from kodoctl.pulsar.connection.connection import (
     Flags,
     check_context,
     connect,
-    misspelled,
+    misspelled_variables,
     own_config,
     project_config,
     read_contexts,
@@ -404,7 +404,7 @@ def test_a_variable_that_is_almost_one_of_ours_is_told_and_a_platforms_is_not() 
         "KODOCTL_PORT_80_TCP_ADDR": "x",
     }
     ours = {"KODOCTL_ADMIN_URL": "http://x", "KODOCTL_TLS_CA": "ca.pem", "KODOCTL_DEV_HOME": "/d"}
-    found = misspelled({"KODOCTL_ADMIN_ULR": "http://prod", "KODOCTL_TOKENFILE": "t", **platform, **ours})
+    found = misspelled_variables({"KODOCTL_ADMIN_ULR": "http://prod", "KODOCTL_TOKENFILE": "t", **platform, **ours})
     assert [(one.code, one.detail) for one in found] == [
         ("K030", "KODOCTL_ADMIN_ULR: is KODOCTL_ADMIN_URL meant?"),
         ("K030", "KODOCTL_TOKENFILE: is KODOCTL_TOKEN_FILE meant?"),

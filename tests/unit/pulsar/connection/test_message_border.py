@@ -19,9 +19,9 @@ from kodoctl.pulsar.connection.message_border import NativeMessage, choose_messa
 @pytest.fixture(autouse=True)
 def _anew() -> Iterator[None]:
     """What a test finds is not what the process goes on with."""
-    message_border._loaded.cache_clear()
+    message_border._load_once.cache_clear()
     yield
-    message_border._loaded.cache_clear()
+    message_border._load_once.cache_clear()
 
 
 def _off() -> str:

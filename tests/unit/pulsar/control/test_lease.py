@@ -210,7 +210,7 @@ def test_who_holds_it_is_named_and_where_that_cannot_be_read_it_is_still_held() 
         _hold(_admin(server.url), server.url)
 
     with serving(_stats(answer_json({"reason": "no rights"}, 403))) as server:
-        named = leases._named(_admin(server.url), HERE)
+        named = leases._holder_text(_admin(server.url), HERE)
     assert named.startswith("somebody (who it is cannot be read:")
 
 

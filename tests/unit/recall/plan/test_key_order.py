@@ -11,7 +11,7 @@ import pytest
 from kodoctl.errors import RefusedError
 from kodoctl.pulsar.binary.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.recall.message.stored_message import Position
-from kodoctl.recall.plan.key_order import KeyOrder, check_keys, leaving, order_key, overtaken
+from kodoctl.recall.plan.key_order import KeyOrder, check_keys, late_arrivals, leaving, order_key
 from kodoctl.recall.plan.recall_plan import LetterRef, PlannedLetter, RecallAction, RecallPlan
 from tests.unit.recall.letters import letter
 from tests.unit.recall.send.test_lane_pause import WAITING
@@ -128,9 +128,9 @@ def test_a_message_that_came_while_its_key_was_sent_is_told() -> None:
         ("a", {}),
         ("a", {"kodo-for": "x"}),
     )
-    found = list(overtaken(PLAN, cast("Any", Cluster(*stored))))
+    found = list(late_arrivals(PLAN, cast("Any", Cluster(*stored))))
     assert found == ["1:2:0:-1: it came meanwhile, and stands before what was sent of its key a"]
     fine = (("a", {}), ("a", {}), ("b", {}), ("a", {"kodo-for": "another"}), ("a", own[0]), ("a", own[1]), ("a", {}))
-    assert list(overtaken(PLAN, cast("Any", Cluster(*fine)))) == []
+    assert list(late_arrivals(PLAN, cast("Any", Cluster(*fine)))) == []
     moved = replace(PLAN, action=RecallAction.MOVE)
-    assert list(overtaken(moved, cast("Any", Cluster(*stored)))) == []
+    assert list(late_arrivals(moved, cast("Any", Cluster(*stored)))) == []

@@ -13,7 +13,7 @@ from kodoctl.protocol.signing import Signer
 from kodoctl.recall.filter.condition import literal, parse
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.message.payload_patch import Edit
-from kodoctl.recall.message.recall_headers import believed, recalled_properties
+from kodoctl.recall.message.recall_headers import recalled_properties, trusted_letter
 from kodoctl.recall.message.stored_message import NotJsonError, Position, parse_json, tenant_of
 from kodoctl.recall.plan.destinations import check_target, family_of, fits
 from kodoctl.recall.plan.recall_plan import ExclusionReason, LetterRef, RecallAction, partition_of, recall_id
@@ -247,9 +247,9 @@ def test_with_keys_only_what_was_signed_is_believed() -> None:
     signer = Signer(["a key of many characters"])
     forged = letter(1, uid="u", properties={"kodo-id": "another", "kodo-signature": "1.x"})
     genuine = replace(forged, properties=signer.signed(DEAD, forged.payload, forged.properties))
-    assert believed(forged, None) is forged
-    assert believed(genuine, signer) is genuine
-    assert believed(forged, signer).properties == {"uid": "u"}
+    assert trusted_letter(forged, None) is forged
+    assert trusted_letter(genuine, signer) is genuine
+    assert trusted_letter(forged, signer).properties == {"uid": "u"}
 
 
 def test_a_letter_nobody_moved_gets_its_origin() -> None:

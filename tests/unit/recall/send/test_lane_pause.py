@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kodoctl.errors import ClusterError, LockedError, RefusedError, error
-from kodoctl.protocol.overrides import MAX_SPAN, Override, OverrideKind, parse, printed
+from kodoctl.protocol.overrides import MAX_SPAN, Override, OverrideKind, overrides_text, parse
 from kodoctl.pulsar.admin.admin import Reply
 from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.recall.send.lane_pause import LASTS_MS, LanePause, PauseClock
@@ -57,7 +57,7 @@ class Cluster:
 
     def order(self, until: int, why: str = "") -> Override:
         order = Override(OverrideKind.PAUSE, NOW - 1, until, "me@here", why, lane="L1/retrying")
-        self.properties["kodo-steer"] = printed([order])
+        self.properties["kodo-steer"] = overrides_text([order])
         return order
 
 
@@ -211,7 +211,9 @@ def test_of_two_attempts_at_a_plan_at_the_same_time_none_ends_the_pause_of_the_o
     late = pause(crossed)
     other = crossed.order(NOW + LASTS_MS, cluster.orders[0].why)
     crossed.properties = {}
-    crossed.before[5] = lambda: crossed.properties.update({"kodo-steer": printed([replace(other, since=NOW + 1)])})
+    crossed.before[5] = lambda: crossed.properties.update(
+        {"kodo-steer": overrides_text([replace(other, since=NOW + 1)])}
+    )
     late.begin(0)
     assert (len(crossed.orders), crossed.orders[0].since) == (1, NOW + 1)
     assert "stays paused" in late.give_up(), "its order was written over"

@@ -21,9 +21,9 @@ Refuse = Callable[[str], None]
 @pytest.fixture(autouse=True)
 def _anew() -> Iterator[None]:
     """What a test finds is not what the process goes on with."""
-    native_border._loaded.cache_clear()
+    native_border._load_once.cache_clear()
     yield
-    native_border._loaded.cache_clear()
+    native_border._load_once.cache_clear()
 
 
 def _off() -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
+from kodo_consumer.adapters.pulsar.delivery_decoding import _copy_message
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
@@ -62,10 +62,10 @@ def test_hostile_metadata_is_read_as_the_binding_reads_it_or_left_to_it(
     native: Any, payload: bytes | None, properties: dict[bytes, bytes], key: bytes, ordering_key: bytes, happened: int
 ) -> None:
     build = lambda: built(payload, properties, key, happened, ordering_key)  # noqa: E731
-    expected, raw = _copied(wrapped(build())), build()
+    expected, raw = _copy_message(wrapped(build())), build()
     found = native.delivery(raw)
     if found is None:  # the message is as it was
-        found = _copied(wrapped(raw))
+        found = _copy_message(wrapped(raw))
         assert found.broken
     assert found._replace(token=None) == expected._replace(token=None)
     assert str(found.token) == str(expected.token)

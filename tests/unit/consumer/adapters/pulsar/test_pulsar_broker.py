@@ -9,7 +9,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
+from kodo_consumer.adapters.pulsar.delivery_decoding import _copy_message
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
 from kodo_consumer.core.values.broker import LaneRequest
@@ -52,7 +52,7 @@ class ForeignMessage:
 
 
 def test_properties_that_are_no_text_are_told_and_the_payload_is_kept() -> None:
-    copied = _copied(ForeignMessage())
+    copied = _copy_message(ForeignMessage())
     assert (copied.broken, copied.payload) == ("not UTF-8 text, and lost: properties", b"payload")
     assert (copied.entry, copied.batch_index) == ((7, 3, 0), -1)
     assert (copied.properties, copied.key, copied.ordering_key, copied.event_time) == ({}, "k", "o", 4)

@@ -12,7 +12,7 @@ from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.core.values.store import Exchange, name_of
 from kodo_consumer.policy_builder import policy_of
 
-from kodoctl.cli.letters.recall_commands import remembered as asked_for
+from kodoctl.cli.letters.recall_commands import open_done_store as asked_for
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.connection.secret import Secret
 from kodoctl.topology.load import load_topology

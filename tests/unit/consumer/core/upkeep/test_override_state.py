@@ -22,7 +22,7 @@ from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from kodoctl.protocol.overrides import Override, OverrideKind, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from tests.unit.consumer.engine_bench import L1, L2, Bench, delivery, lane_of, policy
 
 LATER = START_WALL + 3_600_000
@@ -231,10 +231,10 @@ def test_orders_are_followed_until_they_end_also_when_nothing_can_be_read(caplog
     desk = Desk(FAIR)
     pause = order(OverrideKind.PAUSE, tenant="u1")
     desk.read(None)
-    desk.read(printed([pause]), lane=0)
+    desk.read(overrides_text([pause]), lane=0)
     assert desk.told == [], "only the ground topic's subscription has orders"
-    desk.read(printed([pause]))
-    desk.read(printed([pause]))
+    desk.read(overrides_text([pause]))
+    desk.read(overrides_text([pause]))
     assert desk.told == [(pause,)], "told once"
     assert "steered: tenant u1 paused, by ann@desk" in caplog.text
     desk.orders(FAIR.ground_lane, None)
@@ -248,7 +248,7 @@ def test_orders_are_followed_until_they_end_also_when_nothing_can_be_read(caplog
 def test_what_cannot_be_read_changes_nothing_and_what_does_not_fit_is_told(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk(FAIR)
     pause, wrong = order(OverrideKind.PAUSE, tenant="u1", why="psp"), order(OverrideKind.PAUSE, lane="L9/ready")
-    desk.read(printed([pause, wrong]))
+    desk.read(overrides_text([pause, wrong]))
     assert desk.told == [(pause,)]
     assert "by ann@desk (psp)" in caplog.text
     assert "lane L9/ready paused is not followed: no lane L9/ready" in caplog.text
@@ -266,10 +266,10 @@ def test_an_order_of_the_far_future_is_told_and_its_text_writes_no_lines_of_its_
     forged = "eve\n2026-11-28 03:00:00 CRITICAL kodo.consumer the worker broke\x1b[2J"
     year = 365 * 86_400_000
     sleeper = Override(OverrideKind.PAUSE, START_WALL + year, START_WALL + year + 1, forged, tenant="u1\n")
-    desk.read(printed([sleeper]))
+    desk.read(overrides_text([sleeper]))
     assert desk.told == []
     assert "not followed: it begins at" in caplog.text
-    desk.read(printed([Override(OverrideKind.PAUSE, START_WALL, LATER, forged, forged, tenant="u2\n")]))
+    desk.read(overrides_text([Override(OverrideKind.PAUSE, START_WALL, LATER, forged, forged, tenant="u2\n")]))
     desk.read('{"format": 1, "orders": [{"what\\n": 1}]}')
     assert len(desk.told) == 1
     assert len(caplog.messages) == 3
@@ -279,7 +279,7 @@ def test_an_order_of_the_far_future_is_told_and_its_text_writes_no_lines_of_its_
 def test_an_order_is_followed_as_soon_as_the_file_has_what_it_names_and_no_longer_than_that() -> None:
     desk = Desk(replace(FAIR, limits=()))
     cap = order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s")
-    desk.read(printed([cap]))
+    desk.read(overrides_text([cap]))
     desk.orders.drop_expired()
     assert desk.told == []
     desk.of = replace(FAIR, limits=(RATE,))
@@ -304,7 +304,7 @@ def test_waiting_lanes_rest_until_orders_are_read_once_for_half_a_minute_at_most
     desk.clock.advance(0.1)
     desk.orders.drop_expired()
     assert desk.told[-1] == ()
-    for value in (None, printed([order(OverrideKind.PAUSE, lane="L1/retrying")])):
+    for value in (None, overrides_text([order(OverrideKind.PAUSE, lane="L1/retrying")])):
         desk = Desk(of)
         desk.orders.rest_unread()
         desk.read(value)
