@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
-
-import typer
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kodoctl.cli.apply.apply_flow import Approval, ask, confirm
-from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, finish, is_terminal, say, tell
 from kodoctl.cli.common.extension_points import LOST_MESSAGES, load
@@ -22,7 +20,7 @@ from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.plan_files import read_plan_text
 from kodoctl.cli.common.terminal import interruptible, show_lines
 from kodoctl.cli.letters.recall_options import (
-    LedgerOption,
+    ApplyFlags,
     Output,
     declared_schema,
     file_with,
@@ -44,38 +42,18 @@ if TYPE_CHECKING:
     from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions, SendReport
     from kodoctl.topology.units import Duration
 
+    ParallelSends: TypeAlias = Callable[["ApprovedPlan", SendOptions, ExitStack], ParallelSend]
+
 _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 
-PlanFile = Annotated[str, typer.Argument(help="A file of `recall plan` or `recall discard`.", metavar="PLAN")]
-RateOption = Annotated[str, typer.Option("--rate", help="Maximum rate, e.g. 100/s.", metavar="RATE")]
-TopologyFile = Annotated[
-    str | None, typer.Option("--topology", help="The topology file, when it moved since the plan.", metavar="PATH")
-]
-HashOption = Annotated[
-    str | None, typer.Option("--hash", help="The plan's hash: carry out nothing else.", metavar="HASH")
-]
-MaxAge = Annotated[str, typer.Option("--max-age", help="Refuse a plan that was made longer ago.", metavar="TIME")]
-
-
 @dataclass(frozen=True, slots=True)
-class ApplyFlags:
-    """Arguments and options of the commands that carry out a recall plan."""
+class ApprovedPlan:
+    """A plan that was compared with the topology file and the cluster, and confirmed; it ends with its session.
 
-    plan: PlanFile
-    rate: RateOption = "200/s"
-    ledger: LedgerOption = None
-    topology: TopologyFile = None
-    hash_: HashOption = None
-    max_age: MaxAge = "7d"
-    confirm_name: plan_options.Confirm = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Everything that carrying out a plan needs. `per_second`: letters per second; `largest`: greatest size of
-    a letter in bytes that the file allows, by the topic of its lane; `stack`: closes the resources of the
-    attempt.
+    `ledger`: where the recall ledger is; `per_second`: messages per second; `largest`: greatest size of a message in
+    bytes that the file allows, by the topic of its lane; `horizon`: ms that a message may wait at most; `ordered`: the
+    lane keeps the order of keys.
     """
 
     session: Session
@@ -83,9 +61,41 @@ class Attempt:
     edit: Edit | None
     ledger: str
     per_second: float
-    orders: SendOptions
+    signer: Signer | None
     largest: Mapping[str, int]
-    stack: ExitStack
+    horizon: int
+    ordered: bool
+
+    def send(self, parallel: ParallelSends | None = None) -> SendReport:
+        """Sends or discards the messages of the plan, each once. `parallel`: makes the sender that carries the plan
+        out, whose resources its ExitStack closes; None: this process sends. Raises KodoctlError.
+        """
+        from kodoctl.recall.cluster import RecallCluster
+        from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+        from kodoctl.recall.plan.recall_plan import RecallAction
+        from kodoctl.recall.send.rate_limit import RateLimit
+        from kodoctl.recall.send.sender import RecallSender
+        from kodoctl.recall.send.sends_in_flight import SendOptions
+
+        with (
+            interruptible("waiting for the receipts of what was sent", _after_the_end(self.plan)) as stop,
+            ExitStack() as stack,
+        ):
+            options = SendOptions(
+                RateLimit(self.per_second),
+                command_target.who(),
+                lambda: int(time.time() * 1000),
+                stop,
+                _Progress(),
+                self.signer,
+                horizon=self.horizon,
+                ordered=self.ordered,
+            )
+            cluster, source = RecallCluster(self.session, self.largest), None
+            if self.plan.action is RecallAction.RESEND:  # few, and no topic has them: tasks could not read them
+                source, parallel = _lost_messages(self.plan, cluster, self.signer), None
+            sends = parallel(self, options, stack) if parallel is not None else None
+            return RecallSender(self.plan, cluster, DeltaLedger(self.ledger), self.edit, options, sends, source).run()
 
 
 @command
@@ -100,36 +110,26 @@ def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT
     apply_plan(target, asked, output)
 
 
-def apply_plan(
-    target: TargetOptions,
-    asked: ApplyFlags,
-    output: Format,
-    helped: Callable[[Attempt], ParallelSend] | None = None,
-    paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
-) -> None:
-    """Checks, confirms, carries out and reports a plan; exits with the code of the report.
-
-    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: see
-    `attempt_plan`.
+def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, parallel: ParallelSends | None = None) -> None:
+    """Carries out a plan of dead or lost messages and reports it; exits with the code of the report. `parallel`: see
+    `ApprovedPlan.send`.
     """
-    found = attempt_plan(target, asked, output, helped, paused)
-    if found is not None:
-        _tell(*found, output)
+    with approved_plan(target, asked, output) as approved:
+        if approved is None:
+            return
+        began = time.monotonic()
+        report = approved.send(parallel)
+        seconds = time.monotonic() - began
+    print_report(report, approved.plan, seconds, output)
 
 
-def attempt_plan(
-    target: TargetOptions,
-    asked: ApplyFlags,
-    output: Format,
-    helped: Callable[[Attempt], ParallelSend] | None = None,
-    paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
-) -> tuple[SendReport, RecallPlan, float] | None:
-    """Checks, confirms and carries out a plan. Returns the report, the plan and the seconds it took; None:
-    there was nothing to do.
-
-    `helped`: makes the sender that carries the plan out; None: this process sends. `paused`: context around the
-    attempt, for plans of waiting messages; the report is appended to its list. With `paused` only such plans
-    are accepted.
+@contextmanager
+def approved_plan(
+    target: TargetOptions, asked: ApplyFlags, output: Format, *, waiting: bool = False
+) -> Iterator[ApprovedPlan | None]:
+    """Context with a plan that may be carried out: read, compared with the topology file and the cluster, shown (as
+    text), and confirmed; None: there is nothing to do. `waiting`: plans of waiting messages are accepted, else all
+    others. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan import recall_plan_file
@@ -137,26 +137,24 @@ def attempt_plan(
     from kodoctl.topology.names import TopicName
 
     per_second, signer, oldest = rate_of(asked.rate), _signer(), _duration(asked.max_age)
-    found = _read_plan(asked.plan, waiting=paused is not None)
-    _check_age(found, oldest)
-    form = recall_plan_file.to_json(found)
+    plan = _read_plan(asked.plan, waiting=waiting)
+    _check_age(plan, oldest)
+    form = recall_plan_file.to_json(plan)
     with target.session() as session:
-        edit, largest, horizon, ordered = _check_files(session, found, asked.topology)
-        check_identity(found, RecallCluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
+        edit, largest, horizon, ordered = _check_files(session, plan, asked.topology)
+        check_identity(plan, RecallCluster(session), TopicName.parse(plan.dead_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
-        if found.empty:
-            return None
-        _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
-        began = time.monotonic()
-        with paused(session, found) if paused is not None else nullcontext([]) as reports:
-            attempt = (edit, asked, per_second, signer, largest, horizon, ordered)
-            report = _carry_out(session, found, *attempt, helped)
-            reports.append(report)
-        return report, found, time.monotonic() - began
+        if plan.empty:
+            yield None
+            return
+        _confirm(session, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
+        ledger = ledger_named(asked.ledger, plan.landing)
+        yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, horizon, ordered)
 
 
-def _tell(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
+def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
+    """Prints the report of a plan that was carried out, and exits with its code if that is not 0."""
     shown = _report_json(report, plan, seconds)
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
@@ -297,52 +295,6 @@ def _confirm(session: Session, plan: RecallPlan, found: str, answer: str | None,
         raise RefusedError(
             error("K538", "confirmation declined", f"{answer!r} is not the plan's hash; nothing was written")
         )
-
-
-def _carry_out(
-    session: Session,
-    plan: RecallPlan,
-    edit: Edit | None,
-    asked: ApplyFlags,
-    per_second: float,
-    signer: Signer | None,
-    largest: Mapping[str, int],
-    horizon: int,
-    ordered: bool,
-    helped: Callable[[Attempt], ParallelSend] | None,
-) -> SendReport:
-    from kodoctl.recall.cluster import RecallCluster
-    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
-    from kodoctl.recall.plan.recall_plan import RecallAction
-    from kodoctl.recall.send.rate_limit import RateLimit
-    from kodoctl.recall.send.sender import RecallSender
-    from kodoctl.recall.send.sends_in_flight import SendOptions
-
-    with (
-        interruptible("waiting for the receipts of what was sent", _after_the_end(plan)) as stop,
-        ExitStack() as stack,
-    ):
-        orders = SendOptions(
-            RateLimit(per_second),
-            command_target.who(),
-            lambda: int(time.time() * 1000),
-            stop,
-            _Progress(),
-            signer,
-            horizon=horizon,
-            ordered=ordered,
-        )
-        cluster, source = RecallCluster(session, largest), None
-        if plan.action is RecallAction.RESEND:
-            source, helped = (
-                _lost_messages(plan, cluster, signer),
-                None,
-            )  # few, and no topic has them: tasks could not read them
-        book = ledger_named(asked.ledger, plan.landing)
-        attempt = Attempt(session, plan, edit, book, per_second, orders, largest, stack)
-        helpers = helped(attempt) if helped else None
-        ledger = DeltaLedger(book)
-        return RecallSender(plan, cluster, ledger, edit, orders, helpers, source).run()
 
 
 def _lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> MessageSource:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.common import command_target
+from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import Format
 from kodoctl.errors import InvalidFileError, UsageError, error
@@ -97,6 +97,41 @@ class ChoiceFlags(RecallFlags):
         str, typer.Option("--subscription", help="Whose dead letters.", show_default="--lost: all", metavar="NAME")
     ] = ""
     where: Where_ = ""
+
+
+PlanFile = Annotated[str, typer.Argument(help="A file of `recall plan` or `recall discard`.", metavar="PLAN")]
+WaitingPlanFile = Annotated[str, typer.Argument(help="A file of `waiting plan`.", metavar="PLAN")]
+RateOption = Annotated[str, typer.Option("--rate", help="Maximum rate, e.g. 100/s.", metavar="RATE")]
+TopologyFile = Annotated[
+    str | None, typer.Option("--topology", help="The topology file, when it moved since the plan.", metavar="PATH")
+]
+HashOption = Annotated[
+    str | None, typer.Option("--hash", help="The plan's hash: carry out nothing else.", metavar="HASH")
+]
+MaxAge = Annotated[str, typer.Option("--max-age", help="Refuse a plan that was made longer ago.", metavar="TIME")]
+Wait = Annotated[str, typer.Option("--wait", help="How long workers may take to leave the lane.", metavar="TIME")]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyFlags:
+    """Arguments and options of the commands that carry out a recall plan."""
+
+    plan: PlanFile
+    rate: RateOption = "200/s"
+    ledger: LedgerOption = None
+    topology: TopologyFile = None
+    hash_: HashOption = None
+    max_age: MaxAge = "7d"
+    confirm_name: plan_options.Confirm = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingApplyFlags(ApplyFlags):
+    """Arguments and options of the command that carries out a plan of waiting messages."""
+
+    plan: WaitingPlanFile
+    max_age: MaxAge = "1d"
+    wait: Wait = "1m"
 
 
 def ledger_named(given: str | None, landing: str = "") -> str:

@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import partial
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
-
-from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, finish, report, tell
 from kodoctl.cli.common.options import Format, bundles
-from kodoctl.cli.letters.recall_apply import (
-    ApplyFlags,
-    HashOption,
-    MaxAge,
-    RateOption,
-    TopologyFile,
-    apply_plan,
-    rate_of,
-)
-from kodoctl.cli.letters.recall_options import LedgerOption, Output, ledger_named
+from kodoctl.cli.letters.recall_apply import approved_plan, print_report, rate_of
+from kodoctl.cli.letters.recall_options import Output, WaitingApplyFlags
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.session import Session
+    from kodoctl.cli.letters.recall_apply import ApprovedPlan
     from kodoctl.recall.ledger.recall_ledger import RecallLedger
     from kodoctl.recall.plan.recall_plan import RecallPlan
     from kodoctl.recall.send.sends_in_flight import SendReport
-
-PlanFile = Annotated[str, typer.Argument(help="A file of `waiting plan`.", metavar="PLAN")]
-Wait = Annotated[str, typer.Option("--wait", help="How long workers may take to leave the lane.", metavar="TIME")]
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingApplyFlags:
-    """Arguments and options of the command."""
-
-    plan: PlanFile
-    rate: RateOption = "200/s"
-    wait: Wait = "1m"
-    ledger: LedgerOption = None
-    topology: TopologyFile = None
-    hash_: HashOption = None
-    max_age: MaxAge = "1d"
-    confirm_name: plan_options.Confirm = None
 
 
 @command
@@ -65,11 +34,12 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
     leave a paused lane when what they run of it has ended.
     """
     pace = SendPace.of(asked.wait, asked.rate)
-    flags = ApplyFlags(**{one.name: getattr(asked, one.name) for one in fields(ApplyFlags)})
-    failures: list[KodoctlError] = []
-    paused = partial(paused_while_sending, pace=pace, ledger=ledger_named(asked.ledger), failures=failures)
-    apply_plan(target, flags, output, paused=paused)
-    if failures:
+    with approved_plan(target, asked, output, waiting=True) as approved:
+        if approved is None:
+            return
+        done = send_paused(approved, pace)
+    print_report(done.report, approved.plan, done.seconds, output)
+    if done.stays_paused:
         finish(ExitCode.ERROR)
 
 
@@ -89,38 +59,44 @@ class SendPace(NamedTuple):
         return ceil(plan.size / self.per_second * 1000)
 
 
-@contextmanager
-def paused_while_sending(
-    session: Session, plan: RecallPlan, pace: SendPace, ledger: str, failures: list[KodoctlError]
-) -> Iterator[list[SendReport]]:
-    """Context of an attempt: pauses the lane before, and ends the pause by the attempt's report, which the
-    caller appends to the list. An error while ending the pause goes to `failures`: the sent messages are
-    reported in any case.
+class PausedSend(NamedTuple):
+    """A plan that was carried out in `seconds`. `stays_paused`: the pause could not be ended, which was reported."""
+
+    report: SendReport
+    seconds: float
+    stays_paused: bool = False
+
+
+def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
+    """Carries out a plan of waiting messages: pauses its lane, sends, and ends the pause by the report. An error while
+    ending the pause is printed: the sent messages are reported in any case. Raises KodoctlError; the pause stays if a
+    message may have been sent, and the same command continues.
     """
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
     from kodoctl.recall.send.lane_pause import LanePause, PauseClock
     from kodoctl.topology.names import TopicName
 
-    records = DeltaLedger(ledger)  # before anything is paused: it may be missing
+    plan, session = approved.plan, approved.session
+    ledger = DeltaLedger(approved.ledger)  # before anything is paused: it may be missing
     ground = TopicName(TopicName.parse(plan.dead_topic).namespace, plan.topic).full
     store = OverrideStore(session.admin, ground, plan.subscription, Random())  # noqa: S311  # spreads tries
     clock = PauseClock(lambda: int(time.time() * 1000), time.sleep)
     pause = LanePause(plan, session.admin, store, command_target.who(), clock, tell)
+    began = time.monotonic()
     pause.begin(pace.wait, pace.sending(plan))
-    reports: list[SendReport] = []
     try:
-        yield reports
+        sent = approved.send()
     except BaseException:
-        _tell(pause.keep() if may_have_sent(plan, records) else pause.give_up())
+        _tell(pause.keep() if may_have_sent(plan, ledger) else pause.give_up())
         raise
     try:
-        unsent = reports[0].interrupted and not may_have_sent(plan, records)
-        _tell(pause.give_up() if unsent else pause.end(reports[0]))
+        _tell(pause.give_up() if sent.interrupted and not may_have_sent(plan, ledger) else pause.end(sent))
     except KodoctlError as problem:
         report(problem.diagnostics)
         _tell(pause.keep())
-        failures.append(problem)
+        return PausedSend(sent, time.monotonic() - began, stays_paused=True)
+    return PausedSend(sent, time.monotonic() - began)
 
 
 def may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,11 +21,22 @@ from kodoctl.cli.common.console import Environment, command, finish, say, tell
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.cli.letters.recall_apply import ApplyFlags, RateOption, attempt_plan
-from kodoctl.cli.letters.recall_options import Because, File, LedgerOption, Output, Topic, file_with, ledger_named
-from kodoctl.cli.letters.waiting_apply import SendPace, Wait, may_have_sent, paused_while_sending
+from kodoctl.cli.letters.recall_apply import approved_plan
+from kodoctl.cli.letters.recall_options import (
+    ApplyFlags,
+    Because,
+    File,
+    LedgerOption,
+    Output,
+    RateOption,
+    Topic,
+    Wait,
+    file_with,
+    ledger_named,
+)
+from kodoctl.cli.letters.waiting_apply import SendPace, may_have_sent, send_paused
 from kodoctl.cli.letters.waiting_planning import plan_lane
-from kodoctl.errors import ExitCode, KodoctlError, LockedError, RefusedError, UsageError, error
+from kodoctl.errors import ExitCode, LockedError, RefusedError, UsageError, error
 from kodoctl.host.private_files import make_private
 from kodoctl.host.user_folders import state_folder
 
@@ -221,19 +231,18 @@ class _LaneRelease:
 
     def _attempt(self, file: Path, row: LaneReleaseRow) -> None:
         flags = ApplyFlags(str(file), self._rate, self._ledger, max_age=_RESUMED, confirm_name=self._names)
-        failures: list[KodoctlError] = []
-        paused = partial(paused_while_sending, pace=self._pace, ledger=self._ledger, failures=failures)
-        found = attempt_plan(self._target, flags, Format.JSON, paused=paused)
-        if found is None:
+        with approved_plan(self._target, flags, Format.JSON, waiting=True) as approved:
+            done = send_paused(approved, self._pace) if approved is not None else None
+        if done is None:
             file.unlink(missing_ok=True)
             return
-        report, _, seconds = found
+        report = done.report
         row["released"] += report.sent + report.had_already + report.already
         row["problems"] += [*report.refused, *report.unclear, *report.elsewhere, *report.stored_twice]
-        row["seconds"] = round(row["seconds"] + seconds, 3)
+        row["seconds"] = round(row["seconds"] + done.seconds, 3)
         self.interrupted = self.interrupted or report.interrupted
-        row["complete"] = report.complete and not failures
-        if not (failures or _goes_on(report)):
+        row["complete"] = report.complete and not done.stays_paused
+        if not (done.stays_paused or _goes_on(report)):
             file.unlink(missing_ok=True)
 
 

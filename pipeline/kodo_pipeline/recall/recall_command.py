@@ -13,16 +13,19 @@ from kodo_pipeline.spark.spark_progress import STARTS, Bar, tell_folded
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command
 from kodoctl.cli.common.options import Format, bundles
-from kodoctl.cli.letters.recall_apply import ApplyFlags, Attempt, apply_plan
+from kodoctl.cli.letters.recall_apply import apply_plan
 from kodoctl.cli.letters.recall_commands import prepare_plan, show_plan
-from kodoctl.cli.letters.recall_options import ChoiceFlags, Output, family_in, signing_keys
+from kodoctl.cli.letters.recall_options import ApplyFlags, ChoiceFlags, Output, family_in, signing_keys
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.host.private_files import LANDING
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from kodoctl.cli.letters.recall_apply import ApprovedPlan
     from kodoctl.pulsar.connection.connection import Connection
-    from kodoctl.recall.send.sends_in_flight import ParallelSend
+    from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions
 
 Landed = Annotated[
     str | None,
@@ -116,21 +119,21 @@ def apply(
     tell_folded(f"Carrying out a recall plan. {STARTS}")
     settings = spark_settings(master, conf)
 
-    def parallel_sender(attempt: Attempt) -> ParallelSend:
+    def parallel_sender(approved: ApprovedPlan, options: SendOptions, stack: ExitStack) -> ParallelSend:
         from kodo_pipeline.recall.send_job import ParallelSender
 
-        bar.tell(f"Run {attempt.plan.run}: the plan's, for every attempt at it.")
+        bar.tell(f"Run {approved.plan.run}: the plan's, for every attempt at it.")
         return ParallelSender(
-            attempt.session.connection,
-            attempt.ledger,
-            attempt.edit,
-            attempt.per_second,
-            attempt.orders,
+            approved.session.connection,
+            approved.ledger,
+            approved.edit,
+            approved.per_second,
+            options,
             lambda: bar.session(settings),
             bar.tell,
-            attempt.stack,
+            stack,
             signing_keys(),
-            attempt.largest,
+            approved.largest,
         )
 
     apply_plan(target, asked, output, parallel_sender)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -29,15 +30,19 @@ class Attempts:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.cluster = Cluster()
         patch.setattr("kodoctl.pulsar.control.override_store.time.sleep", lambda _: None)
-        patch.setattr(waiting_apply, "apply_plan", self._apply)
+        patch.setattr(waiting_apply, "approved_plan", self._approved_plan)
+        patch.setattr(waiting_apply, "print_report", lambda *_: say("the report"))
         self.does: Callable[[], SendReport] = SendReport
 
-    def _apply(self, _target: Any, asked: Any, _output: Any, paused: Any) -> None:
-        assert (asked.plan, asked.ledger) == ("p.json", LEDGER)
-        with paused(cast("Any", SimpleNamespace(admin=self.cluster)), WAITING) as reports:
-            assert len(self.cluster.orders) == 1
-            reports.append(self.does())
-        say("the report")
+    @contextmanager
+    def _approved_plan(self, _target: Any, asked: Any, _output: Any, *, waiting: bool) -> Iterator[Any]:
+        assert (asked.plan, asked.ledger, waiting) == ("p.json", LEDGER, True)
+        session = SimpleNamespace(admin=self.cluster)
+        yield SimpleNamespace(session=session, plan=WAITING, ledger=LEDGER, send=self._send)
+
+    def _send(self) -> SendReport:
+        assert len(self.cluster.orders) == 1
+        return self.does()
 
     def run(self, does: Callable[[], SendReport] = SendReport) -> Ran:
         self.does = does

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kodoctl.cli.letters import waiting_release
-from kodoctl.cli.letters.waiting_apply import SendPace
+from kodoctl.cli.letters.waiting_apply import PausedSend, SendPace
 from kodoctl.cli.main import app
 from kodoctl.errors import LockedError, RefusedError, error
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -42,13 +42,14 @@ class Target:
 def sending(folder: Path, patch: pytest.MonkeyPatch, found: BaseException | SendReport) -> waiting_release._LaneRelease:
     """A release whose attempt ends so."""
 
-    def attempt(*_: Any, **__: Any) -> Any:
+    def attempt(*_: Any) -> PausedSend:
         if isinstance(found, SendReport):
-            return found, WAITING, 1.0
+            return PausedSend(found, 1.0)
         raise found
 
     patch.setattr(waiting_release, "plan_lane", lambda *_: WAITING)
-    patch.setattr(waiting_release, "attempt_plan", attempt)
+    patch.setattr(waiting_release, "approved_plan", lambda *_, **__: nullcontext(WAITING))
+    patch.setattr(waiting_release, "send_paused", attempt)
     pace = SendPace.of("1m", "1000/s")
     names = (folder / "plans", "true", "", "1000/s", pace, str(folder / "ledger"), None)
     return waiting_release._LaneRelease(cast("Any", Target()), *names)
@@ -180,7 +181,7 @@ def test_a_plan_that_does_anything_else_is_refused_and_stays(
     """Whatever lay in the working folder was carried out: all tenants moved, with patched payloads, as what was asked."""
     one, file = left(tmp_path, monkeypatch, replace(ASKED, **change))
     attempts: list[object] = []
-    monkeypatch.setattr(waiting_release, "attempt_plan", lambda *_, **__: attempts.append(1))
+    monkeypatch.setattr(waiting_release, "send_paused", lambda *_: attempts.append(1))
     with pytest.raises(RefusedError, match=f"K591[^$]*{said}"):
         list(one.run(LOADED, LANE))
     assert attempts == []
