@@ -62,7 +62,7 @@ def arms(folder: Path, letters: int, size: int, way: str) -> dict[str, dict[str,
         plan = loads((folder / "p.json").read_text(encoding="utf-8"), "p.json")
         ledger = DeltaLedger(str(folder / f"ledger-{tenant}"))
         ledger.create()
-        ledger.entries(plan.dead_topic)  # what is imported once is no letter's cost
+        ledger.entries(plan.source_topic)  # what is imported once is no letter's cost
         errand = SendTask(plan, replace(CLUSTER, native=way == "native"), ledger.path, None, 1e6, "bench", None)
         task = measured(letters, errand.run)
         loop = measured(

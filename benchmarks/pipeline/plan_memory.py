@@ -60,7 +60,7 @@ def plan(folder: Path, letters: int) -> LetterTable:
         }
         selection.read += 1
         letter = CandidateRow(
-            family.dead_topic, Position(partition, 7, entry), b"x", properties, f"k{number % 1_000}", publish_time=NOW - letters + number,
+            family.source_topic, Position(partition, 7, entry), b"x", properties, f"k{number % 1_000}", publish_time=NOW - letters + number,
             tenant=f"t{number % 50}", fingerprint=sha256(b"%d" % number).hexdigest()[:32], length=1_024, is_text=True,
         )  # fmt: skip
         selection.consider(letter, chosen=True)

@@ -14,7 +14,7 @@ from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.ledger.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.plan.destinations import RecallSource, check_target
 from kodoctl.recall.plan.key_order import KeyOrder, leaving
-from kodoctl.recall.plan.recall_plan import MAX_LETTERS, RecallPlan
+from kodoctl.recall.plan.recall_plan import MAX_LETTERS, RecallPlan, SourceKind
 from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.send.partition_lanes import check_targets
 from kodoctl.topology.names import TopicName
@@ -52,7 +52,7 @@ def prepare(
     if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):
         most = "1 or more" if request.table else f"from 1 to {MAX_LETTERS:,}; more messages are more plans"
         raise UsageError(error("K567", "not a number of letters", f"--limit {request.limit}: {most}"))
-    if request.action.sends and not family.lane:
+    if request.action.sends and family.kind is SourceKind.DEAD:
         check_target(family, request.to)
     if request.edit is not None and family.payload_type == "avro":
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
@@ -74,14 +74,14 @@ def prepare(
         action=request.action,
         run=request.run,
         made_at=request.condition.now,
-        cluster=cluster.identity(TopicName.parse(family.dead_topic).namespace.tenant),
+        cluster=cluster.identity(TopicName.parse(family.source_topic).namespace.tenant),
         topology=family.name,
         path=request.path,
         environment=request.environment,
         topic=family.ground,
         subscription=family.subscription,
-        dead_topic=family.dead_topic,
-        dead_partitions=family.dead_partitions,
+        source_topic=family.source_topic,
+        source_partitions=family.source_partitions,
         holder=family.holder,
         where=request.condition.text,
         to=request.to.value if request.to else family.target_name,
@@ -105,16 +105,16 @@ def held_letters(
     """Messages that the holder has not acknowledged, oldest first in each partition; entries without a message go to
     `unread`, messages of a waiting lane that are for another subscription to `pass_over`.
     """
-    for number in range(family.dead_partitions):
-        part = f"{family.dead_topic}-partition-{number}"
+    for number in range(family.source_partitions):
+        part = f"{family.source_topic}-partition-{number}"
         facts = cluster.facts(part)
         cursor = facts.cursors.get(family.holder)
         if cursor is None:
             raise no_holder(part, family.holder)
         for stored in cluster.read_all(facts, cursor.mark if cursor.mark[0] >= 0 else None, cluster.unread):
             if not cursor.has((stored.ledger, stored.entry)):
-                letter = letter_of(stored, family.dead_topic, family.fair_by)
-                if not family.lane or family.is_for(letter.properties):
+                letter = letter_of(stored, family.source_topic, family.fair_by)
+                if family.kind is SourceKind.DEAD or family.is_for(letter.properties):
                     yield letter
                 elif pass_over is not None:
                     pass_over(letter.position)

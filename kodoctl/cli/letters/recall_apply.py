@@ -72,7 +72,7 @@ class ApprovedPlan:
         """
         from kodoctl.recall.cluster import RecallCluster
         from kodoctl.recall.ledger.delta_ledger import DeltaLedger
-        from kodoctl.recall.plan.recall_plan import RecallAction
+        from kodoctl.recall.plan.recall_plan import SourceKind
         from kodoctl.recall.send.rate_limit import RateLimit
         from kodoctl.recall.send.sender import RecallSender
         from kodoctl.recall.send.sends_in_flight import SendOptions
@@ -92,7 +92,7 @@ class ApprovedPlan:
                 ordered=self.ordered,
             )
             cluster, source = RecallCluster(self.session, self.largest), None
-            if self.plan.action is RecallAction.RESEND:  # few, and no topic has them: tasks could not read them
+            if self.plan.kind is SourceKind.LOST:  # few, and no topic has them: tasks could not read them
                 source, parallel = _lost_messages(self.plan, cluster, self.signer), None
             sends = parallel(self, options, stack) if parallel is not None else None
             return RecallSender(self.plan, cluster, DeltaLedger(self.ledger), self.edit, options, sends, source).run()
@@ -142,7 +142,7 @@ def approved_plan(
     form = recall_plan_file.to_json(plan)
     with target.session() as session:
         edit, largest, horizon, ordered = _check_files(session, plan, asked.topology)
-        check_identity(plan, RecallCluster(session), TopicName.parse(plan.dead_topic).namespace.tenant)
+        check_identity(plan, RecallCluster(session), TopicName.parse(plan.source_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
         if plan.empty:
@@ -159,9 +159,10 @@ def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: F
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
     else:
+        from kodoctl.recall.plan.recall_plan import SourceKind
         from kodoctl.render.recall import recall_report_lines
 
-        show_lines(recall_report_lines(shown, "message" if plan.lane else "letter"))
+        show_lines(recall_report_lines(shown, "letter" if plan.kind is SourceKind.DEAD else "message"))
     if report.unclear or report.refused or report.elsewhere:
         finish(ExitCode.ERROR)
     if report.interrupted:
@@ -213,12 +214,11 @@ def _signer() -> Signer | None:
 
 def _read_plan(file: str, *, waiting: bool) -> RecallPlan:
     from kodoctl.recall.plan import recall_plan_file
-    from kodoctl.recall.plan.recall_plan import RecallAction
+    from kodoctl.recall.plan.recall_plan import SourceKind
 
     maker, other = ("waiting", "recall") if waiting else ("recall", "waiting")
     found = recall_plan_file.loads(read_plan_text(file, f"kodoctl {maker} plan …"), file)
-    of_waiting = bool(found.lane) and found.action is not RecallAction.RESEND
-    if of_waiting is not waiting:
+    if (found.kind is SourceKind.WAITING) is not waiting:
         what = "dead letters" if waiting else "waiting messages"
         detail = f"it is a plan of {what}: kodoctl {other} apply {file}"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
@@ -240,7 +240,7 @@ def _check_files(
     """
     from kodoctl.recall.message.payload_patch import Edit
     from kodoctl.recall.plan.destinations import family_of, fits
-    from kodoctl.recall.plan.recall_plan import RecallAction
+    from kodoctl.recall.plan.recall_plan import SourceKind
     from kodoctl.topology.expand import declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
 
@@ -252,12 +252,12 @@ def _check_files(
     loaded = file_with(session, path, environment, plan.topic)
     horizon = 0
     family: RecallSource
-    if plan.action is RecallAction.RESEND:
+    if plan.kind is SourceKind.LOST:
         from kodoctl.recall.plan.lost_lanes import lost_lane
 
         family = lost_lane(loaded, plan.topic, plan.subscription, plan.lane, lambda _: True)
         horizon = family.horizon
-    elif plan.lane:
+    elif plan.kind is SourceKind.WAITING:
         from kodoctl.recall.plan.waiting_lanes import waiting_lanes
 
         (lane,) = waiting_lanes(loaded, plan.topic, plan.subscription, [plan.lane])
@@ -265,7 +265,7 @@ def _check_files(
     else:
         family = family_of(loaded, plan.topic, plan.subscription)
     lanes = [(lane.topic, lane.ready, lane.partitions) for lane in plan.lanes]
-    if problems := fits(family, plan.topology, plan.dead_topic, plan.holder, lanes):
+    if problems := fits(family, plan.topology, plan.source_topic, plan.holder, lanes):
         detail = "\n".join([*problems, "plan again; nothing was sent"])
         raise RefusedError(error("K543", "the files changed since the plan", detail))
     sizes = declared_limits(loaded)
@@ -305,7 +305,9 @@ def _lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | No
 
 def _after_the_end(plan: RecallPlan) -> str:
     """The hint after a second Ctrl-C: how to continue, and which lane stays paused."""
-    paused = f" {plan.lane} stays paused until then." if plan.lane else ""
+    from kodoctl.recall.plan.recall_plan import SourceKind
+
+    paused = f" {plan.lane} stays paused until then." if plan.kind is SourceKind.WAITING else ""
     return f"The same command again goes on, and sends nothing twice.{paused}"
 
 

@@ -79,7 +79,7 @@ def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
 
     plan, session = approved.plan, approved.session
     ledger = DeltaLedger(approved.ledger)  # before anything is paused: it may be missing
-    ground = TopicName(TopicName.parse(plan.dead_topic).namespace, plan.topic).full
+    ground = TopicName(TopicName.parse(plan.source_topic).namespace, plan.topic).full
     store = OverrideStore(session.admin, ground, plan.subscription, Random())  # noqa: S311  # spreads tries
     clock = PauseClock(lambda: int(time.time() * 1000), time.sleep)
     pause = LanePause(plan, session.admin, store, command_target.who(), clock, tell)

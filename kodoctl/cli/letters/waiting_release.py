@@ -204,7 +204,7 @@ class _LaneRelease:
 
     def _file(self, session: Session, lane: WaitingLane) -> Path:
         """One plan at a time of each lane and cluster, whatever it chose."""
-        name = f"{session.connection.admin_url}|{lane.dead_topic}|{lane.holder}"
+        name = f"{session.connection.admin_url}|{lane.source_topic}|{lane.holder}"
         return self._plans / f"{lane.lane.replace('/', '-')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
 
     def _store(self, made: RecallPlan, file: Path) -> None:
@@ -269,8 +269,8 @@ def _differences(
         "topic": (plan.topic, lane.ground),
         "subscription": (plan.subscription, lane.subscription),
         "lane": (plan.lane, lane.lane),
-        "source": ((plan.dead_topic, plan.holder), (lane.dead_topic, lane.holder)),
-        "further targets": ({one.topic for one in plan.lanes} - {lane.dead_topic}, set()),
+        "source": ((plan.source_topic, plan.holder), (lane.source_topic, lane.holder)),
+        "further targets": ({one.topic for one in plan.lanes} - {lane.source_topic}, set()),
         "patch of payloads": (plan.edit, None),
         "sent again": (plan.again, False),
     }

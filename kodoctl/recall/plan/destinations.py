@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties
-from kodoctl.recall.plan.recall_plan import ledger_key, mark_of
+from kodoctl.recall.plan.recall_plan import SourceKind, ledger_key
 from kodoctl.text.formatting import many
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
@@ -40,8 +40,8 @@ class RecallSource:
     name: str
     ground: str
     subscription: str
-    dead_topic: str
-    dead_partitions: int
+    source_topic: str
+    source_partitions: int
     fair_by: str | None
     payload_type: str | None
     holder: str = HOLDER
@@ -51,14 +51,14 @@ class RecallSource:
     ordered: bool = False
 
     @property
-    def mark(self) -> str:
-        """Property with the id of the plan's entry that sent a message."""
-        return mark_of(self.lane)
+    def kind(self) -> SourceKind:
+        """Kind of its messages."""
+        return SourceKind.DEAD
 
     @property
     def ledger_key(self) -> str:
         """Name of the source in the ledger."""
-        return ledger_key(self.dead_topic, self.lane, self.holder)
+        return ledger_key(self.source_topic, self.lane, self.holder)
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
@@ -79,7 +79,7 @@ class RecallSource:
     @property
     def named_in_full(self) -> str:
         """The subscription, as the workers' store knows it: `kodo/trade/orders:billing`."""
-        return f"{TopicName.parse(self.dead_topic).namespace}/{self.ground}:{self.subscription}"
+        return f"{TopicName.parse(self.source_topic).namespace}/{self.ground}:{self.subscription}"
 
     def is_for(self, given: Mapping[str, str]) -> bool:
         """True if a message with these properties is for this subscription, not for another that reads the topic."""
@@ -121,8 +121,8 @@ def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Recall
         name=topology.spec.name,
         ground=topic,
         subscription=subscription,
-        dead_topic=TopicName(namespace, state_name(topic, Level.L1, subscription, State.DEAD)).full,
-        dead_partitions=dead.partitions,
+        source_topic=TopicName(namespace, state_name(topic, Level.L1, subscription, State.DEAD)).full,
+        source_partitions=dead.partitions,
         fair_by=ground.fair_by,
         payload_type=payload.type if payload else None,
         retrying=retrying,
@@ -181,14 +181,16 @@ def _names_text(names: Mapping[str, object]) -> str:
 
 
 def fits(
-    family: RecallSource, name: str, dead_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
+    family: RecallSource, name: str, source_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
 ) -> list[str]:
     """Differences between a plan and the file, as texts: topics and lanes of the plan that the file no longer
     has. `lanes`: topic, whether ready, partitions.
     """
     problems = []
-    if (family.name, family.dead_topic, family.holder) != (name, dead_topic, holder):
-        problems.append(f"{dead_topic} of {name} is not where the file keeps these dead letters: {family.dead_topic}")
+    if (family.name, family.source_topic, family.holder) != (name, source_topic, holder):
+        problems.append(
+            f"{source_topic} of {name} is not where the file keeps these {family.kind.value}: {family.source_topic}"
+        )
     declared = {lane.topic: lane for lane in family.targets}
     for topic, ready, partitions in sorted(set(lanes)):
         lane = declared.get(topic)

@@ -107,14 +107,14 @@ def _unacknowledged_letters(plan: RecallPlan, cluster: RecallCluster) -> Iterato
     """Messages for the subscription that it has not acknowledged, in their order."""
     from kodoctl.recall.cluster import letter_of
 
-    for number in range(plan.dead_partitions):
-        facts = cluster.facts(f"{plan.dead_topic}-partition-{number}")
+    for number in range(plan.source_partitions):
+        facts = cluster.facts(f"{plan.source_topic}-partition-{number}")
         cursor = facts.cursors.get(plan.holder)
         if cursor is None:
             continue
         for stored in cluster.read_all(facts, cursor.mark if cursor.mark[0] >= 0 else None):
             if not cursor.has((stored.ledger, stored.entry)) and _is_for(plan, stored.properties):
-                yield letter_of(stored, plan.dead_topic, None)
+                yield letter_of(stored, plan.source_topic, None)
 
 
 def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
@@ -139,10 +139,10 @@ def _partition_arrivals(
     from kodoctl.recall.cluster import letter_of
 
     came: dict[str, list[Position]] = {}
-    for stored in cluster.read_all(cluster.facts(f"{plan.dead_topic}-partition-{number}"), after):
-        letter = letter_of(stored, plan.dead_topic, None)
+    for stored in cluster.read_all(cluster.facts(f"{plan.source_topic}-partition-{number}"), after):
+        letter = letter_of(stored, plan.source_topic, None)
         key = order_key(letter)
-        if letter.properties.get(plan.mark) in sent:
+        if letter.properties.get(plan.kind.mark) in sent:
             for position in came.pop(key, ()):
                 yield f"{position}: it came meanwhile, and stands before what was sent of its key {key}"
         elif _is_for(plan, letter.properties):

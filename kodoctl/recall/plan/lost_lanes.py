@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
 from kodoctl.recall.plan.destinations import RecallSource, TargetPartition, found_subscription, level_of, targets_of
-from kodoctl.recall.plan.recall_plan import lost_key, reader_of
+from kodoctl.recall.plan.recall_plan import SourceKind, lost_key, reader_of
 from kodoctl.topology import defaults
 from kodoctl.topology.names import Level, NamespaceName, State, TopicName, state_name
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LostLane(RecallSource):
-    """One lane of a subscription that messages were lost from. `dead_topic` is its topic and `holder` the
+    """One lane of a subscription that messages were lost from. `source_topic` is its topic and `holder` the
     subscription.
 
     `lane`: such as `L1/ready`, or `dead`; `level`: None for dead letters, which have the one they died in; `own`:
@@ -37,9 +37,14 @@ class LostLane(RecallSource):
     horizon: int = 0
 
     @property
+    def kind(self) -> SourceKind:
+        """Kind of its messages."""
+        return SourceKind.LOST
+
+    @property
     def ledger_key(self) -> str:
         """Name of the source in the ledger."""
-        return lost_key(self.dead_topic, self.subscription)
+        return lost_key(self.source_topic, self.subscription)
 
     @property
     def landing(self) -> str:
@@ -54,7 +59,7 @@ class LostLane(RecallSource):
 
     def reader_of(self, topic: str) -> str:
         """The subscription that reads a topic which messages are sent to."""
-        return reader_of(topic, self.dead_topic, self.subscription, lane=self.lane)
+        return reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
         """The topic that lost the message, else RETRYING of its level, of L1 where that has none."""
@@ -77,8 +82,8 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
             name=topology.spec.name,
             ground=topic,
             subscription=subscription,
-            dead_topic=TopicName(namespace, local).full,
-            dead_partitions=partitions,
+            source_topic=TopicName(namespace, local).full,
+            source_partitions=partitions,
             fair_by=ground.fair_by,
             payload_type=payload.type if payload else None,
             holder=subscription,
@@ -95,11 +100,13 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
             for state in () if level.is_backup else defaults.read_states(spec):
                 made = lane(f"{level}/{state}", level, state, None, parts)
                 takes = level in ready and state in spec.states and state not in spec.draining
-                target = TargetPartition(made.dead_topic, level, ready=False, partitions=parts)
+                target = TargetPartition(made.source_topic, level, ready=False, partitions=parts)
                 yield replace(made, own=target) if takes else made
         if (dead := defaults.dead_letter(spec)) is not None:
             made = lane(State.DEAD.value, None, State.DEAD, None, dead.partitions)
-            yield replace(made, own=TargetPartition(made.dead_topic, Level.L1, ready=False, partitions=dead.partitions))
+            yield replace(
+                made, own=TargetPartition(made.source_topic, Level.L1, ready=False, partitions=dead.partitions)
+            )
 
     return list(lanes())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.protocol import properties
@@ -43,6 +43,19 @@ class RecallAction(StrEnum):
     def sends(self) -> bool:
         """True if messages are sent before they are acknowledged."""
         return self is not RecallAction.DISCARD
+
+
+class SourceKind(Enum):
+    """Kind of the messages of a plan: where they are, and so how they go on."""
+
+    DEAD = "dead letters"
+    WAITING = "waiting messages"
+    LOST = "lost messages"
+
+    @property
+    def mark(self) -> str:
+        """Property with the id of the plan's entry that sent a message."""
+        return properties.RECALL if self is SourceKind.DEAD else properties.RELEASE
 
 
 class ExclusionReason(StrEnum):
@@ -133,11 +146,11 @@ class LetterTable:
 
 @dataclass(frozen=True)
 class RecallPlan:
-    """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier
-    recall sent or discarded, which the holder still has. `lane`: the waiting lane that the messages are in, of
-    which `dead_topic` is the topic and `holder` the subscription; "": they are dead letters. `landing`: of lost
-    messages, where they are read; `lane` is the one that lost them. `table`: where `letters` and `settle` are if they
-    are too many for memory; both are empty then.
+    """A frozen choice of messages and their ways. `made_at` in ms since the epoch; `edit` is a JSON merge patch;
+    `settle`: letters that an earlier recall sent or discarded, which the holder still has. `source_topic`: the topic
+    that the messages are in, or that lost them, and `holder` the subscription that keeps them there; `lane`: of waiting
+    and lost messages. `landing`: where lost messages are read. `table`: where `letters` and `settle` are if they are
+    too many for memory; both are empty then.
     """
 
     action: RecallAction
@@ -149,8 +162,8 @@ class RecallPlan:
     environment: str | None
     topic: str
     subscription: str
-    dead_topic: str
-    dead_partitions: int
+    source_topic: str
+    source_partitions: int
     holder: str
     where: str
     to: str | None
@@ -177,20 +190,22 @@ class RecallPlan:
         return f"kodo-recall-{self.run}"
 
     @property
-    def mark(self) -> str:
-        """Property with the id of the plan's entry that sent a message."""
-        return mark_of(self.lane)
+    def kind(self) -> SourceKind:
+        """Kind of its messages."""
+        if self.action is RecallAction.RESEND:
+            return SourceKind.LOST
+        return SourceKind.WAITING if self.lane else SourceKind.DEAD
 
     @property
     def ledger_key(self) -> str:
         """Name of the source in the ledger."""
-        if self.action is RecallAction.RESEND:
-            return lost_key(self.dead_topic, self.holder)
-        return ledger_key(self.dead_topic, self.lane, self.holder)
+        if self.kind is SourceKind.LOST:
+            return lost_key(self.source_topic, self.holder)
+        return ledger_key(self.source_topic, self.lane, self.holder)
 
     def reader_of(self, topic: str) -> str:
         """The subscription that reads a topic which messages are sent to."""
-        return reader_of(topic, self.dead_topic, self.subscription, lane=self.lane)
+        return reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     def age(self, now: int) -> int:
         """Milliseconds since it was made; 0 where the clock that made it was ahead."""
@@ -204,11 +219,6 @@ class RecallPlan:
     def empty(self) -> bool:
         """True if there is nothing to send, to discard or to acknowledge."""
         return self.table is None and not self.letters and not self.settle
-
-
-def mark_of(lane: str) -> str:
-    """Property with the id of the plan's entry that sent a message; `lane`: the waiting lane it was in, "": none."""
-    return properties.RELEASE if lane else properties.RECALL
 
 
 def ledger_key(topic: str, lane: str, holder: str) -> str:
@@ -232,12 +242,12 @@ def reader_of(topic: str, source: str, subscription: str, *, lane: str) -> str:
     return HOLDER if lane == State.DEAD and topic == source else subscription
 
 
-def recall_id(dead_topic: str, position: Position, published: int, run: str = "") -> str:
+def recall_id(source_topic: str, position: Position, published: int, run: str = "") -> str:
     """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`.
     Places are counted anew by every cluster and by one that was set up again: so the letter's publish time (ms) is
     part of the name.
     """
-    return hashlib.sha256(f"{dead_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
+    return hashlib.sha256(f"{source_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
 
 
 def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:

@@ -129,8 +129,8 @@ def to_json(plan: RecallPlan) -> RecallPlanDocument:
         "environment": plan.environment,
         "topic": plan.topic,
         "subscription": plan.subscription,
-        "dead_topic": plan.dead_topic,
-        "dead_partitions": plan.dead_partitions,
+        "dead_topic": plan.source_topic,
+        "dead_partitions": plan.source_partitions,
         "holder": plan.holder,
         "where": plan.where,
         "to": plan.to,
@@ -250,7 +250,8 @@ def _from_json(document: Json) -> RecallPlan:
     if any(not 0 <= one["lane"] < max(1, len(lanes)) for one in document["letters"]):
         raise ValueError("a letter goes to a lane that is not there")
     taken = {"format_version", "kodoctl_version", "seal", "action", "lanes", "letters", "settle"}
-    plain = {name: value for name, value in document.items() if name not in taken}
+    names = {"dead_topic": "source_topic", "dead_partitions": "source_partitions"}
+    plain = {names.get(name, name): value for name, value in document.items() if name not in taken}
     return RecallPlan(
         action=RecallAction(document["action"]),
         lanes=tuple(PlannedPartition(**lane) for lane in document["lanes"]),

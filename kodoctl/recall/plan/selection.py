@@ -22,6 +22,7 @@ from kodoctl.recall.plan.recall_plan import (
     PlannedLetter,
     PlannedPartition,
     RecallAction,
+    SourceKind,
     partition_of,
     recall_id,
 )
@@ -108,14 +109,14 @@ class LetterSelection:
         """Counts a message of a waiting lane that is stored there, also one for another subscription: it may be in a
         batch with others that are chosen.
         """
-        if position.batch >= 0 and self._asked.family.lane:
+        if position.batch >= 0 and self._asked.family.kind is not SourceKind.DEAD:
             self._batches[_batch_of(position)] += 1
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
         """Adds a letter whose condition was evaluated elsewhere, as `chosen`. Letters that are not chosen, have no recall
         id and are not in the ledger need not be added.
         """
-        if mark := letter.properties.get(self._asked.family.mark):
+        if mark := letter.properties.get(self._asked.family.kind.mark):
             self._store.add_seen(mark)
         standing = self._asked.known.get(recall_id(self._asked.family.ledger_key, letter.position, letter.publish_time))
         if standing is not None and standing.settled and not self._asked.again:
@@ -159,7 +160,7 @@ class LetterSelection:
             return ExclusionReason.ALREADY if standing.settled else ExclusionReason.UNFINISHED
         if asked.action is RecallAction.DISCARD:
             return None
-        if properties.RECALL in letter.properties and not (asked.again or asked.family.lane):
+        if properties.RECALL in letter.properties and not (asked.again or asked.family.kind is not SourceKind.DEAD):
             return ExclusionReason.RECALLED
         if asked.action is RecallAction.RELEASE and (letter.number(properties.DUE) or 0) <= asked.condition.now:
             return ExclusionReason.DUE
@@ -221,7 +222,7 @@ class LetterSelection:
                 letters, settle = _in_memory(self._plan_rows(lanes, counts))
             else:
                 letters, settle = (), ()
-                share = max(1, SEGMENT // self._asked.family.dead_partitions)
+                share = max(1, SEGMENT // self._asked.family.source_partitions)
                 with LetterTableWriter(table) as writer:
                     for row in self._plan_rows(lanes, counts, share):
                         writer.add(row)
@@ -328,7 +329,7 @@ def _batch_of(position: Position) -> Position:
 def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlannedPartition:
     lane = asked.family.lane_of(letter.level, asked.to)
     assert lane is not None  # else it was left out
-    if asked.family.lane:
+    if asked.family.kind is not SourceKind.DEAD:
         partition = partition_of(letter.position.partition, letter.key or letter.identity, lane.partitions)
         return PlannedPartition(lane.topic, partition, lane.ready, lane.partitions)
     origin = letter.properties.get(properties.ORIGIN_ID, "").split(":")

@@ -92,7 +92,7 @@ class WaitingGroups:
                 "topic": lane.ground,
                 "subscription": lane.subscription,
                 "lane": lane.lane,
-                "full_topic": lane.dead_topic,
+                "full_topic": lane.source_topic,
                 "messages": tally.messages,
                 "overdue": tally.overdue,
                 "oldest": tally.oldest,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
 from kodoctl.recall.plan.destinations import RecallSource, TargetPartition, found_subscription
+from kodoctl.recall.plan.recall_plan import SourceKind
 from kodoctl.topology import defaults
 from kodoctl.topology.names import Level, NamespaceName, State, TopicName, state_name
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WaitingLane(RecallSource):
-    """One lane of a subscription that messages wait in. `dead_topic` is its topic and `holder` the subscription itself.
+    """One lane of a subscription that messages wait in. `source_topic` is its topic and `holder` the subscription itself.
 
     `lane`: such as `L1/retrying`; `horizon`: ms that a message may wait from now; `writable`: every lane that takes
     messages, by name; `target`: the lane to send to, None before that is chosen.
@@ -30,6 +31,11 @@ class WaitingLane(RecallSource):
     horizon: int = 0
     writable: Mapping[str, TargetPartition] = field(default_factory=dict)
     target: TargetPartition | None = None
+
+    @property
+    def kind(self) -> SourceKind:
+        """Kind of its messages."""
+        return SourceKind.WAITING
 
     @property
     def target_name(self) -> str | None:
@@ -127,8 +133,8 @@ def _lanes(topology: LoadedTopology, topic: str, subscription: str) -> Iterator[
                 name=topology.spec.name,
                 ground=topic,
                 subscription=subscription,
-                dead_topic=target(level, state).topic,
-                dead_partitions=parts,
+                source_topic=target(level, state).topic,
+                source_partitions=parts,
                 fair_by=ground.fair_by,
                 payload_type=payload.type if payload else None,
                 holder=subscription,

@@ -26,7 +26,7 @@ from kodoctl.recall.message.recall_headers import (
     resent_properties,
     trusted_letter,
 )
-from kodoctl.recall.plan.recall_plan import RecallAction
+from kodoctl.recall.plan.recall_plan import RecallAction, SourceKind
 from kodoctl.recall.send.ledger_entries import ledger_entries
 from kodoctl.recall.send.partition_lanes import open_lanes, settle_doubts
 from kodoctl.topology.names import State
@@ -157,11 +157,11 @@ class BatchSender:
         """The message as it is sent, its headers signed where there is a signer."""
         plan, letter, lane = self._plan, trusted_letter(message.letter, signer), self._plan.lanes[message.chosen.lane]
         recall_id = message.chosen.recall_id
-        if plan.lane:
+        if plan.kind is not SourceKind.DEAD:
             waits_on = plan.action in (RecallAction.MOVE, RecallAction.RESEND) and not lane.ready
             due = due_time(letter, self._options.clock(), self._options.horizon) if waits_on else 0
-            if plan.action is RecallAction.RESEND:
-                revived = plan.lane == State.DEAD and lane.topic != plan.dead_topic
+            if plan.kind is SourceKind.LOST:
+                revived = plan.lane == State.DEAD and lane.topic != plan.source_topic
                 properties = resent_properties(
                     letter, recall_id, plan.subscription, due=due, ready=lane.ready, revived=revived
                 )

@@ -119,7 +119,7 @@ class LaneDuplicates:
         return {
             one.lane
             for one in known
-            if whole_topic(one.lane) == self._plan.dead_topic and number_of(one.lane) in numbers
+            if whole_topic(one.lane) == self._plan.source_topic and number_of(one.lane) in numbers
         }
 
     def _in_stretch(
@@ -134,7 +134,7 @@ class LaneDuplicates:
         cursor = facts.cursors.get(self._plan.holder) if exclusive else None
         copies: dict[str, list[ReadMessage]] = defaultdict(list)
         for stored in self._cluster.read_all(_until(facts, stretch.until), stretch.after):
-            name = stored.properties.get(self._plan.mark, "")
+            name = stored.properties.get(self._plan.kind.mark, "")
             if name in known and stored.batch < 0 and self._is_sent(stored, chosen[name]):
                 copies[name].append(stored)
         for name, every in copies.items():

@@ -182,7 +182,7 @@ class LanePause:
 
     def _readers(self) -> list[str]:
         """Names of connected consumers of the lane, with their addresses."""
-        stats = read_stats(self._admin, TopicName.parse(self._plan.dead_topic)) or {}
+        stats = read_stats(self._admin, TopicName.parse(self._plan.source_topic)) or {}
         found = {
             f"{one.get('consumerName') or 'a consumer'} at {one.get('address') or 'an unknown address'}"
             for part in (stats.get("partitions") or {}).values()

@@ -109,7 +109,7 @@ def settle_doubts(
         if not doubts:
             continue
         watermark, highest = lane.last_number, booked.get(lane.part, 0)
-        read_back = _read_back(cluster, lane.part, doubts, plan.mark)
+        read_back = _read_back(cluster, lane.part, doubts, plan.kind.mark)
         age = now - min(one.at for one in doubts.values())
         numbers = {recall_id: one.number for recall_id, one in doubts.items()}
         for recall_id, verdict in recover(numbers, watermark, highest, age, read_back).items():

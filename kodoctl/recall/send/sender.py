@@ -201,7 +201,7 @@ class RecallSender:
                 self._handle_redelivery(position, stored)
             elif (further := self._further.get(position)) is not None:
                 self._met.add(position)
-                if self._matches_plan(further, letter_of(stored, self._plan.dead_topic, None)):
+                if self._matches_plan(further, letter_of(stored, self._plan.source_topic, None)):
                     copies.append((further, stored.token))
             elif (chosen := self._chosen.get(position)) is not None:
                 self._met.add(position)
@@ -270,7 +270,7 @@ class RecallSender:
         """A dead letter to be sent or discarded; None when at most its acknowledgement was left to do, which is done
         then.
         """
-        letter = letter_of(stored, self._plan.dead_topic, None)
+        letter = letter_of(stored, self._plan.source_topic, None)
         if (letter.publish_time, digest(letter.payload)) != (chosen.published, chosen.digest):
             self._leave(chosen, "it is not the letter that was planned")
             return None

@@ -80,7 +80,7 @@ def slips(
     here = F.col("entry").between(F.col("held.first"), F.col("held.last"))
     same = [F.col(f"letter.{name}") == F.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
     kept = marked.alias("letter").join(F.broadcast(unacknowledged).alias("held"), on=[*same, here], how="left_semi")
-    own = F.concat_ws("|", F.lit(family.dead_topic), F.expr(POSITION), F.unix_millis("publish_ts"), F.lit(""))
+    own = F.concat_ws("|", F.lit(family.source_topic), F.expr(POSITION), F.unix_millis("publish_ts"), F.lit(""))
     evaluated = kept.withColumn("chosen", is_chosen(condition, family.fair_by))
     named = evaluated.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
     known = named.join(F.broadcast(booked.withColumn("settled", F.lit(True))), on="recall_id", how="left")

@@ -80,7 +80,7 @@ class LandedMessages:
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
         """Takes the lane's lock until `stack` closes. Raises LockedError while another attempt has it."""
         if not self._locked:
-            lock = self._cluster.lane(f"{self._plan.dead_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
+            lock = self._cluster.lane(f"{self._plan.source_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
             stack.callback(lock.close)
             self._locked = True
         self._positions = sorted(set(positions))
@@ -114,7 +114,7 @@ class LandedMessages:
 
     def _stored_messages(self, positions: Iterable[Position]) -> dict[Position, ReadMessage]:
         ids = {str(position): position for position in positions}
-        rows = self._events(self._plan.dead_topic, ids)
+        rows = self._events(self._plan.source_topic, ids)
         return {ids[row["id"]]: _message(row, ids[row["id"]], row["properties"]) for row in rows}
 
     def _moved_messages(self, positions: Collection[Position]) -> dict[Position, ReadMessage]:
@@ -122,7 +122,7 @@ class LandedMessages:
         if not positions:
             return {}
         ids = {str(position): position for position in positions}
-        same = {"target_topic": self._plan.dead_topic, "subscription": self._plan.subscription}
+        same = {"target_topic": self._plan.source_topic, "subscription": self._plan.subscription}
         moves = self._rows(TRANSITIONS, "target_id", ids, same)
         by_source = {(move["msg_topic"], move["id"]): move for move in moves}
         found: dict[Position, ReadMessage] = {}
@@ -141,7 +141,7 @@ class LandedMessages:
         if self._signer is None:
             return made
         genuine = self._signer.genuine(row["msg_topic"], row["payload"], dict(row["properties"] or ()))
-        return self._signer.signed(self._plan.dead_topic, row["payload"], made) if genuine else made
+        return self._signer.signed(self._plan.source_topic, row["payload"], made) if genuine else made
 
     def _events(self, topic: str, ids: Iterable[str]) -> list[dict[str, Any]]:
         same = {"topic": self._plan.topic, "msg_topic": topic}

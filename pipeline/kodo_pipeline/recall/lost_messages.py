@@ -55,7 +55,7 @@ class LostMessageSelector:
         """Tells the selection of every such message of the lane, in order."""
         for row in self._rows(asked).toLocalIterator():
             selection.read += 1
-            name = f"{asked.family.dead_topic} {row['place']}"
+            name = f"{asked.family.source_topic} {row['place']}"
             if row["why"] in _MOVED_ON:
                 selection.leave_out(ExclusionReason.MOVED_ON, name)
             elif not row["landed"] or not has_payload(row["head"], row["landed_size"], row["payload_state"]):
@@ -67,17 +67,17 @@ class LostMessageSelector:
 
     def _rows(self, asked: SelectionRequest) -> DataFrame:
         family = asked.family
-        lost = _wanted_findings(self.audited, self.statuses).where(F.col("msg_topic") == family.dead_topic)
+        lost = _wanted_findings(self.audited, self.statuses).where(F.col("msg_topic") == family.source_topic)
         lost = lost.where((F.col("topic") == family.ground) & (F.col("subscription") == family.subscription))
         lost = lost.select(F.col("id").alias("place"), F.col("cause").alias("why"))
         events = self.audited.tables.events.where(F.col("topic") == family.ground)
         moves = (
-            self.audited.tables.transitions.where(F.col("target_topic") == family.dead_topic)
+            self.audited.tables.transitions.where(F.col("target_topic") == family.source_topic)
             .where(F.col("subscription") == family.subscription)
             .groupBy(F.col("target_id").alias("place"))
             .agg(F.max_by(F.struct("msg_topic", "id", *_MOVE), "number").alias("move"))
         )
-        stored = events.where(F.col("msg_topic") == family.dead_topic).select(F.col("id").alias("place")).distinct()
+        stored = events.where(F.col("msg_topic") == family.source_topic).select(F.col("id").alias("place")).distinct()
         known = lost.join(stored.withColumn("stored", F.lit(True)), "place", how="left").join(
             moves, "place", how="left"
         )
@@ -86,7 +86,7 @@ class LostMessageSelector:
             "why",
             "move",
             F.coalesce("stored", F.lit(False)).alias("stored"),
-            F.when(F.col("stored"), F.lit(family.dead_topic)).otherwise(F.col("move.msg_topic")).alias("msg_topic"),
+            F.when(F.col("stored"), F.lit(family.source_topic)).otherwise(F.col("move.msg_topic")).alias("msg_topic"),
             F.when(F.col("stored"), F.col("place")).otherwise(F.col("move.id")).alias("id"),
         )
         wanted = events.join(sources.select("msg_topic", "id"), ["msg_topic", "id"], how="left_semi")
@@ -114,7 +114,7 @@ def _candidate(row: Row, family: RecallSource) -> CandidateRow:
     key = row["key"] or ""
     place = Position.parse(row["place"])
     return CandidateRow(
-        family.dead_topic,
+        family.source_topic,
         place,
         None if row["payload"] is None else bytes(row["payload"]),
         properties,

@@ -129,7 +129,7 @@ def _lanes(
     found = []
     for topic, subscription in _readers(loaded, asked):
         lanes = lost_lanes(loaded, topic, subscription)
-        names = [one.lane for one in lanes if counts.get((one.dead_topic, subscription))] if name is None else [name]
+        names = [one.lane for one in lanes if counts.get((one.source_topic, subscription))] if name is None else [name]
         if not names and asked.topic and asked.subscription:
             names = [lanes[0].lane]  # a plan of nothing says so
         found += [

@@ -93,10 +93,10 @@ class DeadLetterSelector:
         from kodo_pipeline.source.data_source import PulsarSource
 
         if self.landing is not None:
-            return stored_in(self.landing.read(spark, EVENTS), family.dead_topic)
+            return stored_in(self.landing.read(spark, EVENTS), family.source_topic)
         spark.dataSource.register(PulsarSource)
         cores = str(spark.sparkContext.defaultParallelism)
-        options = connection_options(self.session.connection) | {"topic": family.dead_topic, "cores": cores}
+        options = connection_options(self.session.connection) | {"topic": family.source_topic, "cores": cores}
         return spark.read.format("pulsar").options(**options).load()
 
 
@@ -111,16 +111,16 @@ class _HeldRanges:
 
 
 def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
-    topic = TopicName.parse(family.dead_topic)
+    topic = TopicName.parse(family.source_topic)
     stats = internal_stats(session.admin, topic)
     if stats is None:
-        raise UsageError(error("K560", "topic not found on the cluster", family.dead_topic))
+        raise UsageError(error("K560", "topic not found on the cluster", family.source_topic))
     made: list[tuple[int, int, int, int, int]] = []
     entries = 0
     for number, data in sorted(stats.items()):
         cursor = (data.get("cursors") or {}).get(family.holder)
         if cursor is None:
-            raise no_holder(part_name(family.dead_topic, number), family.holder)
+            raise no_holder(part_name(family.source_topic, number), family.holder)
         runs = list(unacknowledged_ranges(stored_partition(data).pieces, cursor_of(cursor)))
         entries += sum(run.entries for run in runs)
         made.extend(join_rows(number, runs))
@@ -158,7 +158,7 @@ def slip_of(row: Row, family: RecallSource) -> CandidateRow:
     properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
     key = row["key"] or ""
     return CandidateRow(
-        family.dead_topic,
+        family.source_topic,
         Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"]),
         None if row["payload"] is None else bytes(row["payload"]),
         properties,

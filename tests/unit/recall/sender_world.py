@@ -238,7 +238,7 @@ def plan_of(action: RecallAction) -> RecallPlan:
     ]  # fmt: skip
     return RecallPlan(
         action=action, run="run", made_at=NOW, cluster=None, topology="trade", path="trade.yaml", environment=None,
-        topic="orders", subscription=HOLDER, dead_topic=DEAD, dead_partitions=1, holder=HOLDER, where="true", to=None,
+        topic="orders", subscription=HOLDER, source_topic=DEAD, source_partitions=1, holder=HOLDER, where="true", to=None,
         limit=100, again=False, because="" if sends else "a test", edit=None,
         lanes=tuple(PlannedPartition(READY, number, True, 2) for number in range(2)) if sends else (),
         letters=tuple(letters), settle=(LetterRef(Position(0, 1, OLD), NOW),), summary=cast("Any", {}),

@@ -24,7 +24,7 @@ from kodoctl.recall.send.sends_in_flight import SendReport
 from tests.unit.recall.send.test_lane_pause import WAITING
 
 LANE: Any = SimpleNamespace(
-    lane=WAITING.lane, dead_topic=WAITING.dead_topic, holder=WAITING.holder, ground=WAITING.topic,
+    lane=WAITING.lane, source_topic=WAITING.source_topic, holder=WAITING.holder, ground=WAITING.topic,
     subscription=WAITING.subscription,
 )  # fmt: skip
 LOADED: Any = SimpleNamespace(source=SimpleNamespace(name=WAITING.path), environment=WAITING.environment)
@@ -134,7 +134,7 @@ def test_the_report_of_a_lane_is_shown_where_the_next_one_is_refused(
 
 ASKED = replace(
     WAITING, action=RecallAction.RELEASE, where="true", edit=None, again=False,
-    lanes=(PlannedPartition(WAITING.dead_topic, 0, ready=False, partitions=1),),
+    lanes=(PlannedPartition(WAITING.source_topic, 0, ready=False, partitions=1),),
 )  # fmt: skip
 """A plan as this command makes it."""
 

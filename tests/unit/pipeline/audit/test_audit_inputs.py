@@ -39,12 +39,14 @@ def test_the_ledger_is_asked_for_what_a_subscription_released_of_a_backup_level(
     ledger = DeltaLedger(str(tmp_path / "recalls"))
     ledger.create()
     (billing, _) = [lane for lane in waiting_lanes(topology, "orders") if lane.lane == "B1/ready"]
-    for number, key in enumerate((billing.ledger_key, billing.dead_topic, f"{billing.dead_topic}-billing-RETRYING")):
+    for number, key in enumerate(
+        (billing.ledger_key, billing.source_topic, f"{billing.source_topic}-billing-RETRYING")
+    ):
         ledger.append(
             [RecallEntry("run", RecallEvent.DISCARDED, f"r{number}", key, f"0:7:{number}:-1", 1, published=9)]
         )
     found = list(_letters(expand(topology), str(tmp_path / "recalls")))
-    assert [(one.msg_topic, one.recall_id, one.holder) for one in found] == [(billing.dead_topic, "r0", "billing")]
+    assert [(one.msg_topic, one.recall_id, one.holder) for one in found] == [(billing.source_topic, "r0", "billing")]
 
 
 @pytest.mark.parametrize(("cause", "booked", "notes"), [

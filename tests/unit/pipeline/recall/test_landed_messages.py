@@ -69,7 +69,7 @@ def plan(topic: str, *positions: Position) -> RecallPlan:
     letters.append(PlannedLetter(first, MS, "c" * 32, "b" * 32, repeats=(LetterRef(Position(3, 1, 1), MS),)))
     return RecallPlan(
         action=RecallAction.RESEND, run="run", made_at=MS, cluster=None, topology="trade", path="t.yaml", environment=None,
-        topic="orders", subscription="billing", dead_topic=topic, dead_partitions=4, holder="billing", where="true", to=None,
+        topic="orders", subscription="billing", source_topic=topic, source_partitions=4, holder="billing", where="true", to=None,
         limit=9, again=False, because="", edit=None, lanes=(PlannedPartition(topic, 0, True, 4),), letters=tuple(letters),
         settle=(), summary=cast("Any", {}), lane="L1/ready", landing="/landing",
     )  # fmt: skip

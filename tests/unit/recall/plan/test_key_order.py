@@ -76,7 +76,7 @@ class Cluster:
         self.stored, self.done, self.is_there = stored, done, True
 
     def facts(self, part: str) -> PartitionFacts:
-        assert part == f"{PLAN.dead_topic}-partition-0"
+        assert part == f"{PLAN.source_topic}-partition-0"
         ranges = (((1, 0), (1, self.done - 1)),) if self.done else ()
         cursors = {PLAN.holder: Cursor((1, -1), ranges)} if self.is_there else {}
         return PartitionFacts(part, 0, 1, (1, len(self.stored) - 1), True, cursors)
@@ -88,7 +88,7 @@ class Cluster:
 
 
 PLAN: RecallPlan = replace(
-    WAITING, lane="B1/ready", dead_partitions=1, action=RecallAction.RELEASE, settle=(),
+    WAITING, lane="B1/ready", source_partitions=1, action=RecallAction.RELEASE, settle=(),
     letters=tuple(PlannedLetter(at(entry), 1, f"id{entry}", "d", 0, entry + 1) for entry in range(2)),
 )  # fmt: skip
 

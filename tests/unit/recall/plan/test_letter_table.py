@@ -45,7 +45,7 @@ def choose(tmp_path: Path, letters: list[Any], table: Path | None, **changes: An
         "again": False,
         "edit": None,
     }
-    of = replace(family(tmp_path, ground=GROUND), dead_partitions=3)
+    of = replace(family(tmp_path, ground=GROUND), source_partitions=3)
     request = SelectionRequest(family=of, condition=parse("true", NOW), **(asked | changes))
     found = LetterSelection(request)
     for one in letters:

@@ -58,7 +58,7 @@ def test_a_message_goes_back_to_the_topic_that_lost_it(tmp_path: Path) -> None:
         found = lane(tmp_path, name)
         target = found.lane_of(None, None)
         assert target is not None
-        assert target.topic == found.dead_topic == topic
+        assert target.topic == found.source_topic == topic
         assert target.ready == name.endswith("ready")
     assert lane(tmp_path, "dead").reader_of(f"{ORDERS}-billing-DLQ") == HOLDER
     assert lane(tmp_path, "dead").reader_of(RETRYING) == "billing"
@@ -83,7 +83,7 @@ def test_where_that_takes_nothing_or_nothing_exact_it_is_tried_again_on_its_leve
 
 def test_a_plan_fits_the_file_while_its_lane_does(tmp_path: Path) -> None:
     found = lane(tmp_path, "L1/ready")
-    parts = found.dead_partitions
+    parts = found.source_partitions
     assert found.ledger_key == lost_key(ORDERS, "billing") == f"{ORDERS}/billing/lost"
     assert found.landing == ""
     assert fits(found, "trade", ORDERS, "billing", [(ORDERS, True, parts), (RETRYING, False, parts)]) == []

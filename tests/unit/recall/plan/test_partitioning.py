@@ -22,9 +22,9 @@ def _plan(lanes: list[int]) -> RecallPlan:
         letters.append(PlannedLetter(Position(0, 1, entry), 5, f"{entry:032x}", "d", lane, numbers[lane], copies))
     known: dict[str, Any] = dict.fromkeys(
         ("cluster", "environment", "to", "edit"), None
-    ) | dict.fromkeys(("topology", "path", "topic", "subscription", "dead_topic", "holder", "where", "because"), "x")  # fmt: skip
+    ) | dict.fromkeys(("topology", "path", "topic", "subscription", "source_topic", "holder", "where", "because"), "x")  # fmt: skip
     return RecallPlan(
-        action=RecallAction.SEND, run="r", made_at=1, dead_partitions=1, limit=9, again=False,
+        action=RecallAction.SEND, run="r", made_at=1, source_partitions=1, limit=9, again=False,
         lanes=tuple(PlannedPartition("t", number, False, 8) for number in range(8)), letters=tuple(letters),
         settle=(LetterRef(Position(0, 9, 9), 5),), summary=cast("Any", {}), **known,
     )  # fmt: skip

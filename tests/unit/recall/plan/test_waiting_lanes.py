@@ -45,7 +45,7 @@ def test_waiting_states_and_backup_levels_are_lanes_also_those_on_their_way_out(
     assert [lane.lane for lane in found] == [
         f"{level}/{state}" for level in ("L3", "L2", "L1") for state in ("retrying", "pending", "blocking")
     ] + ["B1/ready"]  # fmt: skip
-    assert found[6].dead_topic == "persistent://kodo/trade/orders-billing-RETRYING"
+    assert found[6].source_topic == "persistent://kodo/trade/orders-billing-RETRYING"
     assert {lane.holder for lane in found} == {"billing"}
     assert set(found[0].writable) == {
         "L2/ready", "L2/retrying", "L2/blocking", "L1/ready", "L1/retrying", "L1/blocking", "B1/ready",
@@ -62,9 +62,12 @@ def test_entries_of_a_lane_have_their_own_place_in_the_ledger_also_where_subscri
         one(tmp_path, "B1/ready", "shipping"),
         one(tmp_path, "L1/retrying"),
     )
-    assert backup.dead_topic == other.dead_topic
-    assert (backup.ledger_key, other.ledger_key) == (f"{backup.dead_topic}/billing", f"{backup.dead_topic}/shipping")
-    assert (waiting.ledger_key, waiting.mark) == (waiting.dead_topic, "kodo-release")
+    assert backup.source_topic == other.source_topic
+    assert (backup.ledger_key, other.ledger_key) == (
+        f"{backup.source_topic}/billing",
+        f"{backup.source_topic}/shipping",
+    )
+    assert (waiting.ledger_key, waiting.kind.mark) == (waiting.source_topic, "kodo-release")
 
 
 def test_a_message_for_another_subscription_is_not_for_this_one(tmp_path: Path) -> None:
@@ -79,7 +82,7 @@ def test_a_release_goes_to_its_own_lane_and_a_move_to_the_lane_named(tmp_path: P
     assert lane.lane_of("L2", None) is None
     released = with_target(lane, None)
     assert released.target is not None
-    assert (released.target.topic, released.target.ready, released.target_name) == (lane.dead_topic, False, None)
+    assert (released.target.topic, released.target.ready, released.target_name) == (lane.source_topic, False, None)
     moved = with_target(lane, "L2")
     assert moved.target is not None
     assert (moved.target.topic, moved.target.ready, moved.target_name) == (
@@ -91,7 +94,7 @@ def test_a_release_goes_to_its_own_lane_and_a_move_to_the_lane_named(tmp_path: P
     assert waits.lane_of(None, None) == waits.target
     assert waits.target_name == "L1/blocking"
     planned = [(target.topic, target.ready, target.partitions) for target in lane.targets]
-    assert fits(lane, "trade", lane.dead_topic, "billing", planned) == []
+    assert fits(lane, "trade", lane.source_topic, "billing", planned) == []
 
 
 @pytest.mark.parametrize(

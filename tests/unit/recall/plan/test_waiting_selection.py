@@ -68,7 +68,7 @@ def test_recalled_messages_may_be_released_and_those_released_before_again(tmp_p
 
 
 def test_a_message_whose_copy_stands_in_the_lane_is_only_acknowledged(tmp_path: Path) -> None:
-    topic = one(tmp_path, "L1/retrying").dead_topic
+    topic = one(tmp_path, "L1/retrying").source_topic
     sent = recall_id(topic, Position(0, 1, 1), NOW - 1000)
     _, letters, settle, summary = select(tmp_path, [waits(1), waits(5, {control.RELEASE: sent})])
     assert [one.position.entry for one in letters] == [5]
@@ -78,7 +78,7 @@ def test_a_message_whose_copy_stands_in_the_lane_is_only_acknowledged(tmp_path: 
 
 def test_a_backup_topic_has_entries_of_its_own_for_each_subscription(tmp_path: Path) -> None:
     lane = one(tmp_path, "B1/ready")
-    other = recall_id(f"{lane.dead_topic}/shipping", Position(0, 1, 1), NOW - 1000)
+    other = recall_id(f"{lane.source_topic}/shipping", Position(0, 1, 1), NOW - 1000)
     known = {other: LetterStatus("r0", RecallEvent.SENT)}
     assert len(select(tmp_path, [waits(1)], lane="B1/ready", known=known)[1]) == 1
     own = recall_id(lane.ledger_key, Position(0, 1, 1), NOW - 1000)
@@ -91,9 +91,9 @@ def test_a_plan_of_a_lane_comes_back_from_its_file(action: RecallAction) -> None
     plan = replace(PLAN, action=action, lane="B1/ready", holder="billing")
     found = recall_plan_file.loads(recall_plan_file.dumps(plan), "p.json")
     assert found == plan
-    assert (found.mark, found.ledger_key) == (control.RELEASE, f"{plan.dead_topic}/billing")
+    assert (found.kind.mark, found.ledger_key) == (control.RELEASE, f"{plan.source_topic}/billing")
     assert "lane" not in recall_plan_file.to_json(PLAN)
-    assert PLAN.mark == control.RECALL
+    assert PLAN.kind.mark == control.RECALL
 
 
 class Cluster:
@@ -107,7 +107,7 @@ class Cluster:
         assert tenant == "kodo"
 
     def facts(self, part: str) -> PartitionFacts:
-        own = part.startswith(self.lane.dead_topic)
+        own = part.startswith(self.lane.source_topic)
         cursors = {self.lane.holder: Cursor((-1, -1), ())} if own else self.cursors
         return PartitionFacts(part, 0, 1, (1, 9), True, cursors)
 

@@ -26,11 +26,11 @@ from kodoctl.recall.send.plan_ledger import PlanLedger
 from tests.unit.recall.letters import NOW
 from tests.unit.recall.send.test_lane_pause import WAITING
 
-LANE = f"{WAITING.dead_topic}-partition-0"
+LANE = f"{WAITING.source_topic}-partition-0"
 OTHER = PlannedPartition("persistent://kodo/trade/orders-L2", 0, ready=True, partitions=1)
 RELEASE = replace(
     WAITING, action=RecallAction.RELEASE, edit=None,
-    lanes=(PlannedPartition(WAITING.dead_topic, 0, ready=False, partitions=1),),
+    lanes=(PlannedPartition(WAITING.source_topic, 0, ready=False, partitions=1),),
 )  # fmt: skip
 MOVE = replace(WAITING, action=RecallAction.MOVE, edit=None, lanes=(OTHER,))
 

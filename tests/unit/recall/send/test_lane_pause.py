@@ -20,7 +20,7 @@ from tests.unit.recall.letters import NOW
 from tests.unit.recall.plan.test_plan_file import PLAN
 
 WAITING = replace(
-    PLAN, lane="L1/retrying", holder="billing", dead_topic="persistent://kodo/trade/orders-billing-RETRYING"
+    PLAN, lane="L1/retrying", holder="billing", source_topic="persistent://kodo/trade/orders-billing-RETRYING"
 )
 
 
@@ -41,7 +41,7 @@ class Cluster:
         if path.endswith("/partitioned-stats"):
             consumers = [{"consumerName": name, "address": "/10.0.0.7:1"} if name else {} for name in self.consumers]
             part = {"subscriptions": {"billing": {"consumers": consumers}}}
-            stats = {"metadata": {"partitions": 1}, "partitions": {f"{WAITING.dead_topic}-partition-0": part}}
+            stats = {"metadata": {"partitions": 1}, "partitions": {f"{WAITING.source_topic}-partition-0": part}}
             return cast("Reply", SimpleNamespace(missing=False, ok=True, status=200, data=stats))
         if method == "PUT":
             self.properties = dict(body)
