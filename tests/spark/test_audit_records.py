@@ -38,7 +38,7 @@ def around(name, step, nth, concerns):
 
 
 around("add", "stored", 3, lambda arguments, _: len(arguments) > 5 and arguments[5])
-around("stored", "recorded", 1, lambda *_: True)
+around("on_stored", "recorded", 1, lambda *_: True)
 """
 LAGGING = """
 import os
