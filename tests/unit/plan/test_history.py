@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
-from kodoctl.plan import serialization
+from kodoctl.plan import history_document, serialization
 from kodoctl.plan.changes import ChangeContext, Create, Delete
 from kodoctl.plan.history import (
     Applied,
@@ -69,6 +69,7 @@ def test_a_whole_apply_is_told_with_its_changes() -> None:
     [one] = _applies(entries)
     assert (one.state, one.done, one.broken, one.ended) == ("complete", (MADE, GONE), (), 9)
     assert [change["address"] for change in to_json(one)["done"]] == [MADE.address, GONE.address]
+    assert to_json(one).keys() == history_document.ApplyRow.__annotations__.keys()
 
 
 def test_what_failed_and_what_nobody_wrote_the_end_of_is_told_apart() -> None:
