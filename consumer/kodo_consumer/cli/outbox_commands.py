@@ -20,7 +20,7 @@ from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import command, one_line, reading, say
-from kodoctl.cli.common.options import gathers
+from kodoctl.cli.common.options import gathers, parse_rate
 from kodoctl.errors import UsageError, error
 from kodoctl.text.formatting import many
 
@@ -254,14 +254,7 @@ def _choose_rows(choice: RowFilter, ids: list[str] | None, *, all_rows: bool) ->
 
 def _spacing(rate: str | None) -> float:
     """Ms between two rows."""
-    from kodoctl.topology.units import Rate, UnitError
-
-    if rate is None:
-        return 0.0
-    try:
-        return 1000 / float(Rate.parse(rate).per_second)
-    except (UnitError, ZeroDivisionError) as problem:
-        raise UsageError(error("K005", "wrong unit", f"--rate: {problem}")) from None
+    return 1000 / parse_rate("--rate", rate) if rate is not None else 0.0
 
 
 def _row_text(row: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from kodoctl.cli.apply.apply_progress import ApplyProgress
 from kodoctl.cli.apply.apply_report import show_problem, show_result
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.console import command, finish, is_terminal, one_line, say, tell
-from kodoctl.cli.common.options import Format
+from kodoctl.cli.common.options import Format, parse_duration
 from kodoctl.cli.common.terminal import interruptible
 from kodoctl.cli.plan.plan_views import show_plan
 from kodoctl.cli.plan.planning_flow import shown_targets
@@ -61,7 +61,8 @@ def approval_of(
     verbose: plan_options.Verbose = False,
 ) -> Approval:
     """Returns the options that all applying commands share. Raises UsageError for a wrong --lock-timeout."""
-    return Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is Format.JSON, verbose)
+    wait = parse_duration("--lock-timeout", lock_timeout).seconds
+    return Approval(auto_approve, confirm_name, wait, output is Format.JSON, verbose)
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
@@ -226,18 +227,6 @@ def _tell_without_port(session: Session) -> None:
 
 def _quiet(_: str) -> None:
     """Discards a message about the progress of an apply, for commands without --verbose."""
-
-
-def lock_seconds(text: str) -> float:
-    """Returns the seconds of a duration such as `10m`, the value of `--lock-timeout`. Raises UsageError for any other
-    text.
-    """
-    from kodoctl.topology.units import Duration, UnitError
-
-    try:
-        return Duration.parse(text).seconds
-    except UnitError as problem:
-        raise UsageError(error("K005", "wrong unit", f"--lock-timeout: {problem}")) from None
 
 
 def check_files(plan: Plan) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
+
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.topology.units import Duration
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -38,6 +43,29 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+def parse_duration(option: str, text: str) -> Duration:
+    """The duration of an option such as `--wait`, written as `10m`. Raises UsageError (K005)."""
+    from kodoctl.topology.units import Duration, UnitError
+
+    try:
+        return Duration.parse(text)
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"{option}: {problem}")) from None
+
+
+def parse_rate(option: str, text: str) -> float:
+    """How many a second the rate of an option is, written as `100/s`; more than 0. Raises UsageError (K005)."""
+    from kodoctl.topology.units import Rate, UnitError
+
+    try:
+        per_second = Rate.parse(text).per_second
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"{option}: {problem}")) from None
+    if per_second <= 0:
+        raise UsageError(error("K005", "wrong unit", f"{option} {text}: more than nothing, such as 200/s"))
+    return per_second
 
 
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:

@@ -13,6 +13,7 @@ import typer
 
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import reading, say
+from kodoctl.cli.common.options import parse_duration
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
 from kodoctl.errors import UsageError, error
@@ -60,7 +61,7 @@ def peek(
 
     now = int(time.time() * 1000)
     condition = parse(where, now)
-    begin = now - _milliseconds(since) if since else None
+    begin = now - int(parse_duration("--since", since)) if since else None
     with target.session() as session:
         unread = Unread(session.admin, session.client)
         with closing(_letters(session, topics, begin, unread)) as letters:
@@ -128,12 +129,3 @@ def _topic(text: str) -> Any:
         return TopicName.parse(text)
     except InvalidNameError as problem:
         raise UsageError(error("K560", "topic not found on the cluster", str(problem))) from None
-
-
-def _milliseconds(text: str) -> int:
-    from kodoctl.topology.units import Duration, UnitError
-
-    try:
-        return int(Duration.parse(text))
-    except UnitError as problem:
-        raise UsageError(error("K005", "wrong unit", f"--since: {problem}")) from None

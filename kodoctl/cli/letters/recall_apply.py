@@ -16,7 +16,7 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, finish, is_terminal, say, tell
 from kodoctl.cli.common.extension_points import LOST_MESSAGES, load
-from kodoctl.cli.common.options import Format, bundles
+from kodoctl.cli.common.options import Format, bundles, parse_duration, parse_rate
 from kodoctl.cli.common.plan_files import read_plan_text
 from kodoctl.cli.common.terminal import interruptible, show_lines
 from kodoctl.cli.letters.recall_options import (
@@ -136,7 +136,8 @@ def approved_plan(
     from kodoctl.recall.send.partition_lanes import check_identity
     from kodoctl.topology.names import TopicName
 
-    per_second, signer, oldest = rate_of(asked.rate), _signer(), _duration(asked.max_age)
+    per_second, signer = parse_rate("--rate", asked.rate), _signer()
+    oldest = parse_duration("--max-age", asked.max_age)
     plan = _read_plan(asked.plan, waiting=waiting)
     _check_age(plan, oldest)
     form = recall_plan_file.to_json(plan)
@@ -171,28 +172,6 @@ def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: F
         finish(ExitCode.ERROR)
 
 
-def rate_of(text: str) -> float:
-    """Messages a second, of --rate. Raises UsageError."""
-    from kodoctl.topology.units import Rate, UnitError
-
-    try:
-        found = Rate.parse(text).per_second
-    except UnitError as problem:
-        raise UsageError(error("K005", "wrong unit", f"--rate: {problem}")) from None
-    if found <= 0:
-        raise UsageError(error("K005", "wrong unit", f"--rate {text}: more than nothing, such as 200/s"))
-    return found
-
-
-def _duration(text: str) -> Duration:
-    from kodoctl.topology.units import Duration, UnitError
-
-    try:
-        return Duration.parse(text)
-    except UnitError as problem:
-        raise UsageError(error("K005", "wrong unit", f"--max-age: {problem}")) from None
-
-
 def _check_age(plan: RecallPlan, most: Duration) -> None:
     """Raises RefusedError for a plan older than `most`: since then letters have come, died again and been fixed
     elsewhere.
@@ -219,8 +198,7 @@ def _read_plan(file: str, *, waiting: bool) -> RecallPlan:
     maker, other = ("waiting", "recall") if waiting else ("recall", "waiting")
     found = recall_plan_file.loads(read_plan_text(file, f"kodoctl {maker} plan …"), file)
     if (found.kind is SourceKind.WAITING) is not waiting:
-        what = "dead letters" if waiting else "waiting messages"
-        detail = f"it is a plan of {what}: kodoctl {other} apply {file}"
+        detail = f"it is a plan of {found.kind.value}: kodoctl {other} apply {file}"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
     if found.table is not None:
         from kodoctl.recall.plan.letter_table import check_table

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, finish, report, tell
-from kodoctl.cli.common.options import Format, bundles
-from kodoctl.cli.letters.recall_apply import approved_plan, print_report, rate_of
+from kodoctl.cli.common.options import Format, bundles, parse_duration, parse_rate
+from kodoctl.cli.letters.recall_apply import approved_plan, print_report
 from kodoctl.cli.letters.recall_options import Output, WaitingApplyFlags
-from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
+from kodoctl.errors import ExitCode, KodoctlError
 
 if TYPE_CHECKING:
     from kodoctl.cli.letters.recall_apply import ApprovedPlan
@@ -52,7 +52,7 @@ class SendPace(NamedTuple):
     @classmethod
     def of(cls, wait: str, rate: str) -> SendPace:
         """The durations in the options --wait and --rate. Raises UsageError."""
-        return cls(_milliseconds(wait), rate_of(rate))
+        return cls(int(parse_duration("--wait", wait)), parse_rate("--rate", rate))
 
     def sending(self, plan: RecallPlan) -> int:
         """Milliseconds for the messages of a plan."""
@@ -112,12 +112,3 @@ def may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
 def _tell(text: str) -> None:
     if text:
         tell(text)
-
-
-def _milliseconds(text: str) -> int:
-    from kodoctl.topology.units import Duration, UnitError
-
-    try:
-        return int(Duration.parse(text))
-    except UnitError as problem:
-        raise UsageError(error("K005", "wrong unit", f"--wait: {problem}")) from None
