@@ -50,7 +50,7 @@ class Listed:
         hints = get_type_hints(source)
         read = BeforeValidator(lambda value: dict(zip(hints, value, strict=True)) if isinstance(value, list) else value)
         write = PlainSerializer(lambda value: [getattr(value, name) for name in hints])
-        described = DescribedBy(tuple[tuple(hints.values())])  # type: ignore[misc]
+        described = DescribedBy(tuple[tuple(hints.values())])  # type: ignore[misc]  # its types are known when it runs
         return handler.generate_schema(Annotated[source, read, write, described])
 
 

@@ -85,8 +85,8 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
         job = replace(job, check=job.check.with_model(model_of(handler), partial(_definition, known)))
     with suppress(OSError):  # the worker has closed its end
         line.sendall(pack_frame(("ready",)))
-        warn: Callable[[str], None] = lambda text: line.sendall(pack_frame(("warning", text)))  # noqa: E731
-        handler = check_results(handler, SingleResult(f"{job.module}:{job.function}", warn))
+        result = SingleResult(f"{job.module}:{job.function}", lambda text: line.sendall(pack_frame(("warning", text))))
+        handler = check_results(handler, result)
         _Work(job, handler, known, line, cells, lock).run()
 
 
