@@ -150,8 +150,9 @@ def _launch(job: _Job, launch: Launch, engine: BrokerEngine, instance: Instance)
     if instance.auth is Auth.TOKEN:
         tokens.write_tokens(job.folder)
     start = time.monotonic()
-    instance = record.write(job.folder, replace(instance, process=launch()))
-    try:
+    instance = replace(instance, process=launch())
+    try:  # an interrupt may come as soon as the record is written
+        record.write(job.folder, instance)
         problem = readiness.wait(
             partial(readiness.not_ready, service.targets(job.homes, engine, instance)),
             alive=lambda: engine.intact(instance) and not logs.gave_up(engine.last_lines(instance, _LAST_WORDS)),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.dev import docker, process, service
-from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
+from kodoctl.dev import docker, instance, process, service
+from kodoctl.dev.instance import Auth, EngineName, Folder, Homes, Instance
 from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.resolve import UpFlags
@@ -211,6 +211,23 @@ def test_with_tokens_the_configuration_has_places_and_no_secrets(daemon, homes, 
     assert "brokerClientAuthenticationParameters=file:///pulsar/conf/own-token\n" in conf
     assert (folder.conf / "secret.key").read_bytes() == folder.key.read_bytes()
     assert (folder.conf / "own-token").read_text() == (folder.tokens / "admin").read_text()
+
+
+def test_an_interrupt_as_soon_as_a_start_is_recorded_ends_what_was_started(daemon, homes, asked, monkeypatch):
+    write = instance.write
+
+    def interrupted(folder: Folder, record: Instance) -> Instance:
+        write(folder, record)
+        if daemon.has("container"):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return record
+
+    monkeypatch.setattr(instance, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        up(homes, daemon.environ, asked, quiet)
+    assert not daemon.has("container")
+    assert [one.state for one in service.status(homes, daemon.environ)] == [InstanceState.STOPPED]
 
 
 def test_no_daemon_is_an_error_when_docker_was_asked_for(daemon, homes):
