@@ -95,8 +95,11 @@ def rss_mib() -> int:
 
 def edition() -> dict[str, bool]:
     """How the consumer of this process runs: with the native border, and with a compiled core."""
-    from kodo_consumer.adapters.pulsar.native_border import choose_border
+    from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
     from kodo_consumer.core.engine import engine
 
     native = SETTINGS.get("KODO_CONSUMER_NATIVE", "true") == "true"
-    return {"native": choose_border(native=native).border is not None, "compiled": not engine.__file__.endswith(".py")}
+    return {
+        "native": DELIVERIES.choose(native=native).border is not None,
+        "compiled": not engine.__file__.endswith(".py"),
+    }

@@ -36,7 +36,7 @@ from common import (
     write,
 )
 from kodo_pipeline.source.data_source import PulsarSource
-from kodo_pipeline.source.native_batches import choose_batches
+from kodo_pipeline.source.native_batches import BATCHES
 from kodo_pipeline.source.options import read_options
 from kodo_pipeline.source.partition_stats import read_stored
 from kodo_pipeline.source.split_reader import read_split
@@ -73,7 +73,7 @@ def main() -> None:
 
 def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = []
-    say(str(choose_batches()[1]))
+    say(BATCHES.choose().status)
     topics = [f"persistent://{space}/flow-partition-{number}" for number in range(asked.partitions)]
     with spark_session(SparkSettings()) as spark:
         spark.dataSource.register(PulsarSource)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar.native_border import choose_border
+from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 
 from tests.brokers.broker import Broker
 from tests.brokers.topics import unload
@@ -29,7 +29,7 @@ def consumer(broker: Broker) -> Iterator[pulsar.Consumer]:
 
 
 def test_a_lost_connection_and_a_call_end_the_wait(broker: Broker, consumer: pulsar.Consumer) -> None:
-    border = choose_border().border
+    border = DELIVERIES.choose().border
     if border is None:
         pytest.skip("the native border is not used here")
     watch, readers = border.watch(), [border.reader(consumer._consumer)]

@@ -15,7 +15,7 @@ import pulsar
 import pytest
 from kodo_pipeline.landing.tables import MESSAGES
 from kodo_pipeline.source import native_batches, split_reader
-from kodo_pipeline.source.native_batches import choose_batches
+from kodo_pipeline.source.native_batches import BATCHES
 from kodo_pipeline.source.options import Options
 from kodo_pipeline.source.partition_stats import read_stored
 from kodo_pipeline.source.split_reader import read_split
@@ -222,7 +222,7 @@ def test_large_messages_make_small_batches(kept: Any, tmp_path: Path, monkeypatc
 def test_a_reader_that_is_closed_while_it_reads(kept: Any) -> None:
     kept.make_topic("closed", 1)
     fill(kept, "closed", range(10), 1)
-    border, status = choose_batches()
+    border, status = BATCHES.choose()
     assert border is not None, status
     with kept.client() as client:
         reader = client.create_reader(f"{kept.full('closed')}-partition-0", pulsar.MessageId.earliest)

@@ -90,11 +90,10 @@ def without_broker(failures: Failures) -> None:
 
 def main() -> None:
     """What the module says."""
-    from kodo_consumer.adapters.pulsar.native_border import choose_border
+    from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 
-    border, status = choose_border()
-    if border is None:
-        sys.exit(str(status))
+    if (choice := DELIVERIES.choose()).border is None:
+        sys.exit(choice.status)
     without_broker(Failures())
 
 

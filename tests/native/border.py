@@ -18,7 +18,7 @@ def follow_environment() -> None:
         case "false":
             sys.modules["kodo_fast"] = None  # type: ignore[assignment]  # as if it were not installed
         case "true":
-            from kodo_consumer.adapters.pulsar.native_border import choose_border
+            from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 
-            if (choice := choose_border()).border is None:
+            if (choice := DELIVERIES.choose()).border is None:
                 sys.exit(f"{VARIABLE}=true, and {choice.status}: `make native` builds it")

@@ -107,7 +107,7 @@ def check(
     use the native border and the compiled core, and why not.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster
-    from kodo_consumer.adapters.pulsar.native_border import choose_border
+    from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
     from kodo_consumer.core import COMPILED
     from kodo_consumer.core.upkeep.broker_limits import limit_findings, read_broker_limits
     from kodo_consumer.core.upkeep.broker_window import lookahead_findings, unacked_limits
@@ -139,7 +139,7 @@ def check(
             if selection is not None:
                 _say_lanes("reads", policy.lanes)
                 _say_lanes("leaves to other workers", policy.unread)
-    tell(f"{choose_border(native=settings.native).status}")
+    tell(DELIVERIES.choose(native=settings.native).status)
     tell(f"{COMPILED}")
     if found:
         raise KodoctlError(*fold_findings(found))

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, pass_result
-from kodoctl.pulsar.connection.message_border import result_of
+from kodoctl.pulsar.connection.native_border import result_of
 
 if TYPE_CHECKING:
     from kodo_fast import MessageBorder

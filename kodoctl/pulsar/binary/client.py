@@ -15,7 +15,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.binary.deadlines import Patience
 from kodoctl.pulsar.binary.message_decoding import as_they_are
 from kodoctl.pulsar.connection.client_options import OPERATION_TIMEOUT_S, create_client, knock
-from kodoctl.pulsar.connection.message_border import NativeMessage, choose_message_border, result_of
+from kodoctl.pulsar.connection.native_border import MESSAGES, NativeMessage, result_of
 from kodoctl.pulsar.connection.peer import PortError
 from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S, WaitMonitor
 
@@ -62,7 +62,7 @@ class BrokerClient:
     @property
     def border(self) -> MessageBorder | None:
         """The native border, where this process uses it."""
-        return choose_message_border(native=self._connection.native).border
+        return MESSAGES.choose(native=self._connection.native).border
 
     def get(self) -> Any:
         """The `pulsar.Client`. Raises ClusterError without an address, PortError where that leads to no broker."""

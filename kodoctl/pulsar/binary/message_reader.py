@@ -22,7 +22,7 @@ from kodoctl.pulsar.binary.undeliverable_entries import (
     without_end,
     without_message,
 )
-from kodoctl.pulsar.connection.message_border import NativeMessage
+from kodoctl.pulsar.connection.native_border import NativeMessage
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:

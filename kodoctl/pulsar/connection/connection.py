@@ -35,7 +35,7 @@ from kodoctl.pulsar.connection.credentials import (
     tls_of,
     token_of,
 )
-from kodoctl.pulsar.connection.message_border import native_setting
+from kodoctl.pulsar.connection.native_border import native_setting
 from kodoctl.pulsar.connection.secret import Secret, checked_secret
 
 CONFIG_FILE: Final = "kodoctl.toml"

@@ -21,7 +21,7 @@ from kodo_pipeline.landing.tables import DATE, EVENTS
 from kodo_pipeline.source import partition_stats
 from kodo_pipeline.source.data_source import PulsarStream, read_planned
 from kodo_pipeline.source.options import Options, read_options
-from kodoctl.pulsar.connection.message_border import NATIVE_VARIABLE
+from kodoctl.pulsar.connection.native_border import NATIVE_VARIABLE
 from kodoctl.pulsar.connection.secret import text_of_variable
 
 if TYPE_CHECKING:

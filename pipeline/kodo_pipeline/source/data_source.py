@@ -43,7 +43,7 @@ from kodo_pipeline.source.splits import (
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.binary.client import BrokerClient
-from kodoctl.pulsar.connection.message_border import NATIVE_VARIABLE
+from kodoctl.pulsar.connection.native_border import NATIVE_VARIABLE
 from kodoctl.pulsar.connection.secret import text_of_variable
 from kodoctl.text.formatting import many
 from kodoctl.topology.names import whole_topic

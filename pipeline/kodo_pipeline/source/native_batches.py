@@ -2,21 +2,19 @@
 """Batches of a split by the native border: the optional package kodo-fast, which takes messages from the client library
 without the interpreter and lays them out as Arrow has them.
 
-Nothing depends on it: where it is switched off, not installed, or refuses the client library it finds, messages are
-read one by one (kodo_pipeline.source.split_reader), and the log says why.
+Where the border is not used, messages are read one by one (kodo_pipeline.source.split_reader).
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_pipeline.source.coverage import COMPLETE, OVERRUN, TIMEOUT
 from kodo_pipeline.source.message_columns import BATCH_BYTES, MessageArrays, record_batch
 from kodoctl.pulsar.binary.message_decoding import content
+from kodoctl.pulsar.connection.native_border import BorderLoader
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
@@ -27,15 +25,12 @@ if TYPE_CHECKING:
     from kodo_pipeline.source.splits import Split
 
 log = logging.getLogger("kodo.source")
+BATCHES: Final[BorderLoader[BatchBorder]] = BorderLoader(
+    lambda kodo_fast: kodo_fast.load_batches(), "the option native"
+)
+"""Border of splits, which are read as columns."""
 _STATES: Final = {2: COMPLETE, 3: OVERRUN, 4: TIMEOUT}
 """Of what `BatchReader.read` stopped at (Stop in fast/src/kodo_fast/_arrow.hpp); what is missing does not end a split."""
-
-
-class BatchChoice(NamedTuple):
-    """The border, None where it is not used, and one line that says why."""
-
-    border: BatchBorder | None
-    status: str
 
 
 class EntrySpan(NamedTuple):
@@ -101,7 +96,7 @@ def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches
     """Returns the batches of a reader by the native border. None if the border is not available or does not fit the
     client library: the split is then read without it.
     """
-    border, _ = choose_batches(native=options.native)
+    border = BATCHES.choose(native=options.native).border
     if border is None:
         return None
     try:
@@ -109,44 +104,6 @@ def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches
     except (RuntimeError, TypeError, AttributeError) as problem:
         log.warning("%s: read without the native border: %s", split.part, problem)
         return None
-
-
-def choose_batches(*, native: bool = True) -> BatchChoice:
-    """The choice of this process; `native` is the option of that name. A fork of a process that has loaded the border must
-    not use it.
-    """
-    if not native:
-        return BatchChoice(None, "native border: off (switched off by the option native)")
-    process, choice = _load_once()
-    if choice.border is not None and process != os.getpid():
-        return BatchChoice(None, "native border: off (this process is a fork of one that has loaded it)")
-    return choice
-
-
-@cache
-def _load_once() -> tuple[int, BatchChoice]:
-    """Once a process, and for the forks of it, named by its number. The log has the reason once."""
-    choice = _load()
-    log.info("%s", choice.status)
-    return os.getpid(), choice
-
-
-def _load() -> BatchChoice:
-    try:
-        import kodo_fast
-
-        border = kodo_fast.load_batches()
-    except ModuleNotFoundError as problem:
-        return BatchChoice(
-            None, f"native border: off ({'kodo-fast is not installed' if problem.name == 'kodo_fast' else problem})"
-        )
-    except (ImportError, AttributeError) as problem:  # AttributeError: of an earlier release
-        return BatchChoice(None, f"native border: off (kodo-fast cannot be used: {problem})")
-    except kodo_fast.RefusalError as problem:
-        return BatchChoice(None, f"native border: off ({problem})")
-    return BatchChoice(
-        border, f"native border: on (kodo-fast {kodo_fast.__version__} with pulsar-client {border.client_version})"
-    )
 
 
 def arrays_of(rows: int, found: Columns) -> MessageArrays:

@@ -11,7 +11,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 from kodoctl.pulsar.connection.addresses import normalize_addresses
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.connection.credentials import oauth2_of, tls_of, token_of
-from kodoctl.pulsar.connection.message_border import NATIVE_VARIABLE
+from kodoctl.pulsar.connection.native_border import NATIVE_VARIABLE
 from kodoctl.pulsar.connection.secret import Secret, checked_secret, secret_of_variable
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 

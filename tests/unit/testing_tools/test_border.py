@@ -17,9 +17,9 @@ _ASK = """
 from tests.native.border import follow_environment
 
 follow_environment()
-from kodo_consumer.adapters.pulsar.native_border import choose_border
+from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 
-print(choose_border().status)
+print(DELIVERIES.choose().status)
 """
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.delivery_decoding import DeliveryDecoder, ReadResult
 from kodo_consumer.adapters.pulsar.silent_arrivals import SilentArrivals
 from kodoctl.protocol.audit_records import RECORDS_METADATA
@@ -138,7 +139,7 @@ class NativeConsumer(ClientConsumer):
 
 
 class Subscriber:
-    """Subscribes by one client. `border`: None where every lane is read by the client's own binding."""
+    """Subscribes by one client, which it owns. `border`: None where every lane is read by the client's own binding."""
 
     def __init__(self, client: Any, border: NativeBorder | None = None) -> None:
         self._client, self._border = client, border
@@ -147,6 +148,10 @@ class Subscriber:
         """Names of all partitions, or the topic's own where it has none. Raises pulsar.PulsarException."""
         names: list[str] = self._client.get_topic_partitions(topic)
         return names
+
+    def close(self) -> None:
+        """Closes the client, after its consumers were closed. Never raises."""
+        close_client(self._client, "the client of the binary port")
 
     def subscribe(self, request: LaneRequest) -> ClientConsumer:
         """A new consumer of a partition; a lane with schemas is read by the binding. Raises pulsar.PulsarException."""

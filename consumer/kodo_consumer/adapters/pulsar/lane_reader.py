@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pulsar
 
-from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.partition_consumer import Arrival, PartitionConsumer
 from kodo_consumer.adapters.pulsar.silent_arrivals import LOOK_EVERY
 from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.errors import ClusterError, error
 
 if TYPE_CHECKING:
-    from kodo_fast import NativeBorder
     from kodo_fast._native import Reader
 
+    from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
     from kodo_consumer.core.values.broker import LaneRequest, LaneSink
     from kodo_consumer.core.values.envelope import Delivery
 
@@ -67,15 +66,14 @@ class PulsarLaneReader:
 
     def __init__(
         self,
-        client: Any,
+        subscriber: Subscriber,
         request: LaneRequest,
         sink: LaneSink,
         patience: StartupWait | None = None,
-        border: NativeBorder | None = None,
         on_plan: Callable[[], object] = lambda: None,
     ) -> None:
         self._on_plan = on_plan
-        self._subscriber, self._request, self._sink = Subscriber(client, border), request, sink
+        self._subscriber, self._request, self._sink = subscriber, request, sink
         self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
         self._consumers: dict[str | None, PartitionConsumer] = {}  # by number of the partition
         self._stopped = threading.Event()

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of, readers_of
 from kodo_consumer.core.values.broker import MOST_CONSUMERS, LaneRequest, LaneSink
@@ -23,9 +23,9 @@ from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError
 
 if TYPE_CHECKING:
-    from kodo_fast import NativeBorder
     from kodo_fast._native import Reader
 
+    from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
     from kodo_consumer.core.values.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
@@ -48,15 +48,14 @@ class MultiConsumerReader:
 
     def __init__(
         self,
-        client: Any,
+        subscriber: Subscriber,
         request: LaneRequest,
         sink: LaneSink,
         patience: StartupWait | None = None,
-        border: NativeBorder | None = None,
         on_plan: Callable[[], object] = lambda: None,
     ) -> None:
         self._request, self._sink = request, sink
-        self._reader = partial(PulsarLaneReader, client, patience=patience, border=border, on_plan=on_plan)
+        self._reader = partial(PulsarLaneReader, subscriber, patience=patience, on_plan=on_plan)
         self._limit, self._most = request.limit, MOST_CONSUMERS
         if request.limit:
             self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.max_unacked + _ENTRY) // request.limit)))

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from kodo_consumer.adapters.pulsar.client_close import close_client
+from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, readers_of
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
-from kodo_consumer.adapters.pulsar.native_border import choose_border
+from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.adapters.pulsar.refusals import cannot_publish
+from kodo_consumer.core.values.broker import BorderStatus
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError
@@ -29,7 +30,7 @@ from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
-    from kodo_consumer.core.values.broker import BorderStatus, LaneRequest, LaneSink, OnReceipts
+    from kodo_consumer.core.values.broker import LaneRequest, LaneSink, OnReceipts
     from kodoctl.pulsar.connection.connection import Connection
 
 log = logging.getLogger("kodo.consumer")
@@ -71,10 +72,10 @@ class PulsarBroker:
         largest: Mapping[str, int] | None = None,
         native: bool = True,
     ) -> None:
-        self._native = choose_border(native=native)
+        self._native = DELIVERIES.choose(native=native)
         self._connection = connection
         self._options = ProducerOptions(by_key=by_key, ordered=ordered, outlets=outlets, largest=largest or {})
-        self._client = self._new_client()
+        self._subscriber = Subscriber(self._new_client(), self._native.border)
         self._log_position, _ = client_log().news(0)
         self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
@@ -89,7 +90,7 @@ class PulsarBroker:
     @property
     def border(self) -> BorderStatus:
         """See Broker."""
-        return self._native.status
+        return BorderStatus(native=self._native.border is not None, detail=self._native.detail)
 
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
         """See Broker."""
@@ -101,7 +102,7 @@ class PulsarBroker:
         """
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
-            self._client, request, sink, self._patience, self._native.border, self._wake_watcher
+            self._subscriber, request, sink, self._patience, self._wake_watcher
         )
         self._lanes.append(lane)
         self._begin_to_watch()
@@ -139,10 +140,9 @@ class PulsarBroker:
     def partitions(self, topic: str) -> Sequence[str]:
         """Full names of the topic's partitions in order, or its own where it has none. Raises ClusterError."""
         try:
-            found: list[str] = self._client.get_topic_partitions(topic)
+            return self._subscriber.partitions(topic)
         except pulsar.PulsarException as problem:
             raise cannot_publish(topic, problem) from None
-        return found
 
     def close(self) -> None:
         """Closes the client that the lanes share, after lanes and publishers were closed."""
@@ -151,7 +151,7 @@ class PulsarBroker:
         self._waits.close()
         if self._watcher is not None:
             self._watcher.join(_LEAVE_WITHIN)
-        close_client(self._client, "the client of the binary port")
+        self._subscriber.close()
         self._tell_thrown_away()
 
     def _broke(self, problem: BaseException) -> None:

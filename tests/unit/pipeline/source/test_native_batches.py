@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from kodo_pipeline.landing.tables import MESSAGES
 from kodo_pipeline.source import native_batches
 from kodo_pipeline.source.message_columns import Columns, NoMessage, record_batch
-from kodo_pipeline.source.native_batches import EntrySpan, arrays_of, choose_batches
+from kodo_pipeline.source.native_batches import BATCHES, EntrySpan, arrays_of
 from kodo_pipeline.source.options import read_options
 from kodo_pipeline.source.splits import LedgerRange, Split
 
@@ -40,14 +39,14 @@ _message = st.tuples(
 
 @pytest.fixture(autouse=True)
 def _anew() -> Iterator[None]:
-    native_batches._load_once.cache_clear()
+    vars(BATCHES).pop("loaded", None)
     yield
-    native_batches._load_once.cache_clear()
+    vars(BATCHES).pop("loaded", None)
 
 
 @pytest.fixture(scope="module")
 def native() -> Any:
-    assert choose_batches().border is not None
+    assert BATCHES.choose().border is not None
     from kodo_fast import _native
 
     return _native
@@ -126,30 +125,9 @@ def test_nothing_is_left_of_messages_that_were_read(native: Any) -> None:
     assert resident() - before < 8 << 20
 
 
-def test_it_says_whether_it_is_used_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def status() -> str:
-        native_batches._load_once.cache_clear()
-        border, text = choose_batches()
-        assert border is None
-        return text
-
-    assert choose_batches().status.startswith("native border: on (kodo-fast ")
-    assert choose_batches(native=False) == (None, "native border: off (switched off by the option native)")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: -1)
-        assert "fork" in choose_batches().status
-    with monkeypatch.context() as patch:
-        patch.setattr(kodo_fast, "version", lambda _: "3.99.0")
-        assert status() == "native border: off (it is proven with pulsar-client 3.13.0, and 3.99.0 is installed)"
-    with monkeypatch.context() as patch:
-        patch.setattr(kodo_fast, "_test_columns", lambda *_: (_ for _ in ()).throw(ImportError("self-test")))
-        assert status() == "native border: off (pulsar-client 3.13.0 is not as expected: self-test)"
-    with monkeypatch.context() as patch:
-        patch.delattr(kodo_fast, "load_batches")
-        assert "kodo-fast cannot be used" in status()
-    with monkeypatch.context() as patch:
-        patch.setitem(__import__("sys").modules, "kodo_fast", None)
-        assert status() == "native border: off (kodo-fast is not installed)"
+def test_columns_that_the_package_refuses_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kodo_fast, "_test_columns", lambda *_: (_ for _ in ()).throw(ImportError("self-test")))
+    assert BATCHES.choose() == (None, "pulsar-client 3.13.0 is not as expected: self-test")
 
 
 def test_columns_that_look_otherwise_than_expected_are_refused(native: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kodoctl.pulsar.binary.client import BoundedReader
 from kodoctl.pulsar.binary.deadlines import Patience
-from kodoctl.pulsar.connection.message_border import NativeMessage
+from kodoctl.pulsar.connection.native_border import NativeMessage
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 
 PATIENCE = Patience(WaitMonitor())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pulsar
+from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
 from kodo_consumer.core.values.broker import LaneRequest
 from kodo_consumer.core.values.envelope import Delivery
@@ -182,5 +183,5 @@ class Stand:
 
     def open(self, seconds: float = 5.0, type_: Literal["shared", "key_shared"] = "shared") -> PulsarLaneReader:
         request = LaneRequest(TOPIC, "s", type_, "c", queue=300, batch=100, batch_bytes=1_000)
-        self.lane = PulsarLaneReader(self.client, request, self.sink, StartupWait(seconds, 0.0))
+        self.lane = PulsarLaneReader(Subscriber(self.client), request, self.sink, StartupWait(seconds, 0.0))
         return self.lane

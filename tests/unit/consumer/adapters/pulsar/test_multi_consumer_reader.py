@@ -8,6 +8,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
 from kodo_consumer.core.values.broker import LaneRequest
 from kodo_consumer.core.values.envelope import Delivery
@@ -87,7 +88,7 @@ class Stand:
         request = LaneRequest(
             "t", "s", "shared", "c", queue=400, batch=200, batch_bytes=9, max_unacked=9_000, limit=limit
         )
-        self.lane = MultiConsumerReader(self.client, request, self.sink)
+        self.lane = MultiConsumerReader(Subscriber(self.client), request, self.sink)
 
     def deliver(self, part: int, *tokens: str) -> None:
         """A consumer hands over messages."""

@@ -1,75 +1,31 @@
-"""The native border is used where it is proven, and says in a sentence why where it is not."""
+"""The package kodo-fast refuses every client library that it is not proven with, and says in a sentence why."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kodo_consumer.adapters.pulsar import native_border
-from kodo_consumer.adapters.pulsar.native_border import choose_border
+from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 from kodo_consumer.core import CoreStatus
 from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 kodo_fast = pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
-Refuse = Callable[[str], None]
 
 
 @pytest.fixture(autouse=True)
 def _anew() -> Iterator[None]:
     """What a test finds is not what the process goes on with."""
-    native_border._load_once.cache_clear()
+    vars(DELIVERIES).pop("loaded", None)
     yield
-    native_border._load_once.cache_clear()
+    vars(DELIVERIES).pop("loaded", None)
 
 
 def _off() -> str:
-    border, status = choose_border()
-    assert border is None
-    assert not status.native
-    assert str(status) == f"native border: off ({status.detail})"
-    return status.detail
-
-
-def test_it_is_used_and_says_with_what() -> None:
-    border, status = choose_border()
-    assert border is not None
-    assert str(status) == f"native border: on (kodo-fast {kodo_fast.__version__} with pulsar-client 3.13.0)"
-    assert choose_border()[0] is border
-
-
-def test_the_setting_switches_it_off() -> None:
-    border, status = choose_border(native=False)
-    assert (border, status.detail) == (None, "switched off by the setting native")
-
-
-def test_in_a_fork_of_the_process_that_loaded_it_the_binding_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_border().border is not None
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert _off() == "this process is a fork of one that has loaded it"
-
-
-def test_without_the_package_the_binding_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kodo_fast", None)
-    assert _off() == "kodo-fast is not installed"
-
-
-def test_a_package_that_cannot_be_imported_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "kodo_fast.py").write_text("raise ImportError('made for another Python')", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "kodo_fast")
-    assert _off() == "kodo-fast cannot be imported: made for another Python"
-
-
-def test_another_release_of_the_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kodo_fast, "INTERFACE", 1)
-    assert (
-        _off()
-        == f"kodo-fast {kodo_fast.__version__} and kodoctl do not fit each other: install the same release of both"
-    )
+    choice = DELIVERIES.choose()
+    assert choice.border is None
+    return choice.detail
 
 
 def test_another_version_of_the_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +79,7 @@ def test_objects_that_look_otherwise_than_expected_are_refused() -> None:
         found = _native.delivery(message)
         return found._replace(key=found.key.partition("\x00")[0])
 
-    border, _ = choose_border()
-    assert border is not None
+    assert DELIVERIES.choose().border is not None
     with pytest.raises(ImportError, match="self-test: message 0 of 3 differs"):
         kodo_fast._test(cut, _native.position, _pulsar)
     with pytest.raises(ImportError, match="self-test: message ids differ"):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.adapters.pulsar.delivery_decoding import _copy_message
-from kodo_consumer.adapters.pulsar.native_border import choose_border
+from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 from kodo_consumer.core.values.envelope import Delivery, Outgoing
 
 from tests.native import allocations
@@ -31,7 +31,7 @@ _hostile = st.one_of(
 
 @pytest.fixture(scope="module", autouse=True)
 def native() -> Any:
-    border, status = choose_border()
+    border, status = DELIVERIES.choose()
     assert border is not None, status
     from kodo_fast import _native
 
@@ -41,8 +41,8 @@ def native() -> Any:
 def test_a_message_that_was_taken_out_before_is_refused() -> None:
     """It ended the process."""
     program = (
-        "from kodo_consumer.adapters.pulsar.native_border import choose_border; from tests.native.client_messages import built\n"
-        "choose_border(); from kodo_fast import _native; message = built(b'x', {}); _native.delivery(message)\n"
+        "from kodo_consumer.adapters.pulsar.native_border import DELIVERIES; from tests.native.client_messages import built\n"
+        "DELIVERIES.choose(); from kodo_fast import _native; message = built(b'x', {}); _native.delivery(message)\n"
         "try: _native.delivery(message)\n"
         "except ValueError as problem: print(problem)"
     )
@@ -119,8 +119,8 @@ def test_whoever_waits_for_receipts_is_woken(native: Any) -> None:
 
 _START = """
 import os, sys, threading, time
-from kodo_consumer.adapters.pulsar.native_border import choose_border
-border, status = choose_border()
+from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
+border, status = DELIVERIES.choose()
 assert border, status
 sender = border.sender()
 """

@@ -9,6 +9,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.delivery_decoding import _copy_message
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
@@ -89,7 +90,7 @@ def messages_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def lane() -> Any:
     sink = Sink()
     request = LaneRequest("t", "s", "shared", "c", queue=10, batch=10, batch_bytes=1_000)
-    return PulsarLaneReader(Client(), request, sink), sink
+    return PulsarLaneReader(Subscriber(Client()), request, sink), sink
 
 
 def test_an_acknowledgement_that_fails_holds_up_no_other(lane: Any) -> None:
@@ -162,7 +163,7 @@ def lane_over(consumer: Any, sink: Sink, schemas: str = "") -> PulsarLaneReader:
     client = Client()
     client.consumer = consumer
     request = LaneRequest("t", "s", "shared", "c", queue=10, batch=10, batch_bytes=1_000, schemas=schemas)
-    return PulsarLaneReader(client, request, sink)
+    return PulsarLaneReader(Subscriber(client), request, sink)
 
 
 def test_whatever_ends_the_thread_that_reads_a_lane_is_told_to_the_worker() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar import partition_consumer
+from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
 from kodo_consumer.core.upkeep.broker_window import lane_request
 from kodo_consumer.core.values.broker import LaneRequest
@@ -27,7 +28,7 @@ class Lane:
         self.client.problems[1] = pulsar.ConsumerBusy("exclusive")
         request = LaneRequest(TOPIC, "s", "shared", "c", queue=300, batch=100, batch_bytes=1_000, shares=True)
         began = time.monotonic()
-        self.reader = PulsarLaneReader(self.client, request, self.sink, StartupWait(5.0, 0.0))
+        self.reader = PulsarLaneReader(Subscriber(self.client), request, self.sink, StartupWait(5.0, 0.0))
         self.took = time.monotonic() - began
 
 
