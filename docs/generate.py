@@ -30,6 +30,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
+from kodoctl.documents.recall_document import RecallPlanDocument, RecallTableDocument
 from kodoctl.errors import ExitCode
 from kodoctl.errors.codes import GROUPS, Code
 from kodoctl.plan.fleet_document import FleetDocument
@@ -303,6 +304,10 @@ PAGES: dict[Path, Callable[[], str]] = {
     SCHEMAS / "plan.v1.json": lambda: document_schema(PlanDocument, "A plan of kodoctl, format 1"),
     SCHEMAS / "fleet-plan.v1.json": lambda: document_schema(
         FleetDocument, "A plan of kodoctl over several clusters, format 1"
+    ),
+    SCHEMAS / "recall-plan.v1.json": lambda: document_schema(RecallPlanDocument, "A recall plan of kodoctl, format 1"),
+    SCHEMAS / "recall-plan.v2.json": lambda: document_schema(
+        RecallTableDocument, "A recall plan of kodoctl, format 2: its letters are in a file beside it"
     ),
     SCHEMAS / "simulation.v1.json": lambda: document_schema(SimulationDocument, "A simulation of kodoctl, format 1"),
 }

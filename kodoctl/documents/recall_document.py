@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from kodoctl.documents.json_form import AtLeastOne, Count, Counts, Digest
+
+MAX_LETTERS: Final = 100_000  # of a plan that is one document
+PositionText = Annotated[str, Field(pattern=r"^-?\d+:-?\d+:\d+:-?\d+$")]
+_Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class SettledLetter(TypedDict):
     """A dead letter by position (`ledger:entry:partition:batch`) and publish time (ms)."""
 
-    position: str
-    published: int
+    position: PositionText
+    published: Count
 
 
 class PlannedLetterRow(SettledLetter):
     """A dead letter that is to be sent. `lane`: index of its target; `repeats`: copies that are acknowledged with it."""
 
-    recall_id: str
-    digest: str
-    lane: int
-    number: int
+    recall_id: _Hash
+    digest: _Hash
+    lane: Count
+    number: Count
     repeats: list[SettledLetter]
 
 
@@ -27,21 +36,21 @@ class LetterFile(TypedDict):
     were before; the others are copies. `by_lane`: letters to each lane; `sha256`: of the file.
     """
 
-    file: str
-    rows: int
-    letters: int
-    settled: int
-    by_lane: list[int]
-    sha256: str
+    file: Annotated[str, Field(pattern=r"^[^/\\]+$")]
+    rows: Count
+    letters: Count
+    settled: Count
+    by_lane: list[Count]
+    sha256: Digest
 
 
 class RecallTarget(TypedDict):
     """A partition that letters are sent to. `partitions`: how many the topic has."""
 
     topic: str
-    partition: int
+    partition: Count
     ready: bool
-    partitions: int
+    partitions: AtLeastOne
 
 
 class LetterSample(TypedDict):
@@ -63,29 +72,25 @@ class RecallSummary(TypedDict):
     position.
     """
 
-    read: int
-    matched: int
-    chosen: int
-    by_reason: dict[str, int]
-    by_cause: NotRequired[dict[str, int]]
-    by_tenant: dict[str, int]
-    by_age: dict[str, int]
+    read: Count
+    matched: Count
+    chosen: Count
+    by_reason: Counts
+    by_cause: NotRequired[Counts]
+    by_tenant: Counts
+    by_age: Counts
     samples: list[LetterSample]
-    left_out: dict[str, int]
-    not_editable: dict[str, int]
+    left_out: Counts
+    not_editable: Counts
     not_landed: NotRequired[list[str]]
 
 
-class RecallPlanDocument(TypedDict):
-    """A recall plan. `seal`: SHA-256 of everything else; `edit`: a JSON merge patch for payloads; `lane`: the waiting
-    lane of its messages, left out for dead letters; `landing`: where lost messages are read, left out for others.
-    """
-
-    format_version: int
+class _RecallPlan(TypedDict):
+    format_version: Literal[1, 2]
     kodoctl_version: str
-    action: str
-    run: str
-    made_at: int
+    action: Literal["send", "discard", "release", "move", "resend"]
+    run: Annotated[str, Field(pattern="^[0-9a-z-]{8,40}$")]
+    made_at: Count
     cluster: str | None
     topology: str
     path: str
@@ -93,21 +98,40 @@ class RecallPlanDocument(TypedDict):
     topic: str
     subscription: str
     dead_topic: str
-    dead_partitions: int
+    dead_partitions: AtLeastOne
     holder: str
     where: str
     to: str | None
-    limit: int
+    limit: AtLeastOne
     again: bool
     because: str
     edit: dict[str, Any] | None
     lanes: list[RecallTarget]
-    letters: list[PlannedLetterRow] | LetterFile
-    settle: list[SettledLetter]
     summary: RecallSummary
     lane: NotRequired[str]
     landing: NotRequired[str]
-    seal: NotRequired[str]
+    seal: NotRequired[Digest]
+
+
+class RecallPlanDocument(_RecallPlan):
+    """A recall plan of format 1, in one document. `dead_topic`: the topic of the messages, whatever their state; `edit`:
+    a JSON merge patch for payloads; `settle`: letters that an earlier recall sent, to be acknowledged; `lane`: the
+    waiting lane of its messages, left out for dead letters; `landing`: where lost messages are read, left out for
+    others; `seal`: SHA-256 of everything else.
+    """
+
+    letters: Annotated[list[PlannedLetterRow], Field(max_length=MAX_LETTERS)]
+    settle: list[SettledLetter]
+
+
+class RecallTableDocument(_RecallPlan):
+    """A recall plan of format 2: as format 1, but its letters, and those to be acknowledged, are in a file beside it."""
+
+    letters: LetterFile
+    settle: Annotated[list[SettledLetter], Field(max_length=0)]
+
+
+AnyRecallPlan = RecallPlanDocument | RecallTableDocument
 
 
 class RecallReportDocument(TypedDict):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl import __version__
+from kodoctl.documents.json_form import digest, form
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import plan_file, serialization
 from kodoctl.plan.changes import Delete
@@ -84,7 +85,7 @@ def to_json(fleet: FleetPlan) -> FleetDocument:
         "differences": list(differences(fleet.plans)),
         "deletes": any(isinstance(change, Delete) for plan in fleet.plans.values() for change in plan.changes),
     }
-    document["seal"] = serialization.digest(document)
+    document["seal"] = digest(document)
     return document
 
 
@@ -115,7 +116,7 @@ def loads(text: str, file: str) -> FleetPlan:
 
 
 def _from_json(document: Json) -> FleetPlan:
-    values = serialization.form(FleetDocument).validate_python(document)
+    values = form(FleetDocument).validate_python(document)
     return FleetPlan(
         tuple(
             Member(

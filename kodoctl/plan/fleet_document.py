@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from kodoctl.documents.json_form import Digest
 from kodoctl.plan.change_document import FieldRow, FindingRow
 from kodoctl.plan.plan_document import PlanDocument
-from kodoctl.topology.json_forms import Digest, FormOf
+from kodoctl.topology.json_forms import FormOf
 
 
 class FleetMember(TypedDict):

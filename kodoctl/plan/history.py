@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kodoctl.documents.json_form import reason
 from kodoctl.errors import UsageError, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, action_of
@@ -138,7 +139,7 @@ def read_history(entries: Iterable[Json]) -> History:
         try:
             _take(found, entry)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidNameError) as problem:
-            foreign.append(f"entry {number} is none of kodoctl's, and is left out: {serialization.reason(problem)}")
+            foreign.append(f"entry {number} is none of kodoctl's, and is left out: {reason(problem)}")
     return History(tuple(_build_applied(name, one) for name, one in found.items()), tuple(foreign))
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import PlainSerializer
 
+from kodoctl.documents.json_form import digest
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.pulsar.values import ledger as ledgers
@@ -75,7 +75,7 @@ def ledger_fingerprints(owners: Iterable[LedgerPlan], changes: Iterable[Change],
     found: dict[str, str] = {}
     for namespace, name in entries_written(owners, changes):
         ledger = live.entry(namespace, name)
-        found[f"{namespace}/{name}"] = ABSENT if ledger is None else serialization.digest(ledger_document(ledger))
+        found[f"{namespace}/{name}"] = ABSENT if ledger is None else digest(ledger_document(ledger))
     return found
 
 
@@ -208,9 +208,7 @@ def expansion_digest(expansion: Expansion) -> str:
     """Digest of one topology's resources. Drift compares it with the ledger's, to separate *not applied yet*
     from drift.
     """
-    return serialization.digest(
-        {address: resource_to_json(resource) for address, resource in expansion.resources.items()}
-    )
+    return digest({address: resource_to_json(resource) for address, resource in expansion.resources.items()})
 
 
 def ledger_pending(owners: Iterable[LedgerPlan], live: Live) -> bool:

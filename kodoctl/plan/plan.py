@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kodoctl.documents.json_form import digest
 from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import Diagnostic, Severity, error, note
-from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, action_of
 from kodoctl.plan.danger.blast_radius import blast_radius
 from kodoctl.plan.danger.broker_settings import broker_config_findings
@@ -170,7 +170,7 @@ def plan_without_files(
 
 def desired_digest(desired: Desired) -> str:
     """Digest of everything the files mean, their lists of allowances included; comments and order do not matter."""
-    return serialization.digest(
+    return digest(
         {
             "environment": desired.environment,
             "destroyed": sorted(desired.destroyed),
@@ -195,7 +195,7 @@ def fingerprint(address: Address, live: Live) -> str:
         "marker": found.marker,
         "stalls": found.stalls_delivery,
     }
-    return serialization.digest(document)
+    return digest(document)
 
 
 def _absent_tenants(desired: Desired, live: Live) -> Iterator[Diagnostic]:

@@ -7,12 +7,12 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from kodoctl.documents.json_form import AtLeastOne, Count, Digest, DigestOrNone
 from kodoctl.plan.change_document import ChangeRow, FindingRow, Json
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
-from kodoctl.topology.json_forms import Digest, DigestOrNone, FormOf, NamespaceText
+from kodoctl.topology.json_forms import FormOf, NamespaceText
 
-Count = Annotated[int, Field(ge=0)]
 NamespaceRow = Annotated[str, FormOf(NamespaceText)]
 Fingerprint = Annotated[str, Field(pattern="^(absent|[0-9a-f]{64})$")]
 
@@ -56,7 +56,7 @@ class PlanPart(TypedDict):
     excludes: list[str]
     taken_along: list[TakenAlong]
     held_back: list[HeldBack]
-    left_out: dict[str, Annotated[int, Field(ge=1)]]
+    left_out: dict[str, AtLeastOne]
 
 
 class PlanAgainst(TypedDict):

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kodoctl import __version__
+from kodoctl.documents.json_form import digest, dump_values, form, reason
 from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import serialization
@@ -49,8 +50,8 @@ def to_json(plan: Plan) -> PlanDocument:
         "findings": [serialization.finding_values(finding) for finding in plan.findings],
     }
     in_order = {name: values[name] for name in PlanDocument.__annotations__ if name in values}
-    document: PlanDocument = serialization.dump_values(PlanDocument, in_order)
-    document["seal"] = serialization.digest(document)
+    document: PlanDocument = dump_values(PlanDocument, in_order)
+    document["seal"] = digest(document)
     return document
 
 
@@ -75,7 +76,7 @@ def open_document(text: str, file: str) -> Json:
     try:
         document: Json = json.loads(text)
         version, seal = document["format_version"], document.pop("seal", None)
-        sealed = seal == serialization.digest(document)
+        sealed = seal == digest(document)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InvalidFileError(
             error("K530", "not a plan file", "write one with `kodoctl plan --out FILE`", Where(file))
@@ -108,9 +109,7 @@ def parse_document(document: Json, file: str, read: Callable[[Json], T]) -> T:
         ValidationError,
         KodoctlError,
     ) as problem:
-        difference = (
-            f"its seal is right, and this kodoctl ({__version__}) does not read it: {serialization.reason(problem)}"
-        )
+        difference = f"its seal is right, and this kodoctl ({__version__}) does not read it: {reason(problem)}"
         detail = f"{difference}\nit may be of another build of the same version: plan again"
         raise InvalidFileError(error("K530", "not a plan file", detail, Where(file))) from None
 
@@ -119,7 +118,7 @@ def from_json(document: Json) -> Plan:
     """The inverse of `to_json`. Raises the errors of its parts for anything else, and ValueError for a document
     with more keys than a plan.
     """
-    values = serialization.form(PlanDocument).validate_python(document)
+    values = form(PlanDocument).validate_python(document)
     same: Json = {name: tuple(found) if isinstance(found := values[name], list) else found for name in _SAME_NAME}
     plan = Plan(
         identity=ClusterIdentity(values["cluster"]["name"], values["cluster"]["uuids"]),

@@ -1,16 +1,14 @@
-"""Changes and findings as JSON and back, for plan files and journals; digests of documents."""
+"""Changes and findings as JSON and back, for plan files and journals."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import StrictInt, TypeAdapter, ValidationError
+from pydantic import StrictInt
 
+from kodoctl.documents.json_form import dump_values, form
 from kodoctl.documents.plan_actions import POLICY_PREFIX
 from kodoctl.errors import Diagnostic, Remedy, Severity
 from kodoctl.plan.change_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
@@ -41,35 +39,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def digest(document: Any) -> str:
-    """SHA-256 of a document's canonical JSON."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 _FIELDS: Final[Mapping[FieldName, Any]] = {
     "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
     "definition": Any, "delayed_delivery": Any,
 }  # fmt: skip
-
-
-@cache
-def form(kind: Any) -> TypeAdapter[Any]:
-    """Reader and writer of the JSON form of a type. Documents of many parts are written and read in one go."""
-    return TypeAdapter(kind)
-
-
-def dump_values(kind: Any, values: Any) -> Any:
-    """The JSON form of values. Text that is no Unicode, such as a name of a broker's, stays as it is."""
-    return form(kind).dump_python(values, warnings=False)
-
-
-def reason(problem: Exception) -> str:
-    """The reason why a document was not read, on one line."""
-    if isinstance(problem, ValidationError):
-        first = problem.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return f"{type(problem).__name__}: {problem}"[:200]
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:

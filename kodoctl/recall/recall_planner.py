@@ -9,12 +9,13 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kodoctl.documents.recall_document import MAX_LETTERS
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.ledger.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.plan.destinations import RecallSource, check_target
 from kodoctl.recall.plan.key_order import KeyOrder, leaving
-from kodoctl.recall.plan.recall_plan import MAX_LETTERS, RecallPlan, SourceKind
+from kodoctl.recall.plan.recall_plan import RecallPlan, SourceKind
 from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.send.partition_lanes import check_targets
 from kodoctl.topology.names import TopicName

@@ -15,9 +15,9 @@ from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import (
+        AnyRecallPlan,
         LetterSample,
         PeekDocument,
-        RecallPlanDocument,
         RecallReportDocument,
         RecallSummary,
     )
@@ -59,7 +59,7 @@ _LOST_LEFT_OUT: Final = {
 _SHOWN: Final = 100  # characters of a text in a list
 
 
-def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Line]:
+def recall_plan_lines(document: AnyRecallPlan, target: str) -> Iterator[Line]:
     """A recall plan; `target` says how the cluster was reached."""
     summary = document["summary"]
     lane = document.get("lane", "")
@@ -89,7 +89,7 @@ def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Lin
     yield from _plan_verdict(document)
 
 
-def _targets(document: RecallPlanDocument) -> dict[str, int]:
+def _targets(document: AnyRecallPlan) -> dict[str, int]:
     letters = document["letters"]
     if isinstance(letters, dict):
         counts = dict(enumerate(letters["by_lane"]))
@@ -159,7 +159,7 @@ def _left_out(summary: RecallSummary, words: Mapping[str, str]) -> Iterator[Line
     yield Line()
 
 
-def _plan_verdict(document: RecallPlanDocument) -> Iterator[Line]:
+def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
     summary = document["summary"]
     noun = "message" if document.get("lane") else "letter"
     letters = many(summary["chosen"], noun)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
@@ -94,8 +93,6 @@ NamespaceText = Annotated[NamespaceName, PlainValidator(lambda value: NamespaceN
 TopicText = Annotated[TopicName, PlainValidator(lambda value: TopicName.parse(_text(value))), _AS_TEXT]
 TargetText = Annotated[TopicName | NamespaceName, PlainValidator(_parse_target), _AS_TEXT]
 TextSet = Annotated[frozenset[str], PlainSerializer(_to_sorted, return_type=list[str])]
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-DigestOrNone = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
 Numbers = Annotated[tuple[StrictInt, ...], PlainSerializer(_to_list, return_type=list[int])]
 Texts = Annotated[tuple[str, ...], PlainSerializer(_to_list, return_type=list[str])]
 TextSets = Annotated[

@@ -27,7 +27,7 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
     signing_keys,
 )
-from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
+from kodoctl.documents.recall_document import AnyRecallPlan, RecallReportDocument
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 from kodoctl.text.formatting import time_text
 
@@ -252,7 +252,7 @@ def _check_files(
     return edit, largest, horizon, family.ordered
 
 
-def _show(form: RecallPlanDocument, session: Session) -> None:
+def _show(form: AnyRecallPlan, session: Session) -> None:
     from kodoctl.render.recall import recall_plan_lines
 
     show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))

@@ -196,7 +196,8 @@ class _LaneRelease:
         row["complete"] = row["complete"] and not self.interrupted
 
     def _plan_release(self, session: Session, loaded: LoadedTopology, lane: WaitingLane) -> RecallPlan:
-        from kodoctl.recall.plan.recall_plan import MAX_LETTERS, RecallAction
+        from kodoctl.documents.recall_document import MAX_LETTERS
+        from kodoctl.recall.plan.recall_plan import RecallAction
 
         return plan_lane(
             session, loaded, lane, RecallAction.RELEASE, self._where, MAX_LETTERS, self._because, self._ledger

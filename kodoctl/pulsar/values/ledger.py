@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
+from kodoctl.documents.json_form import DigestOrNone
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.values.packed_text import pack, unpack
-from kodoctl.topology.json_forms import DigestOrNone, Listed, NamespaceText, TextSet, TextSets
+from kodoctl.topology.json_forms import Listed, NamespaceText, TextSet, TextSets
 from kodoctl.topology.resources import Address, place_of
 
 if TYPE_CHECKING:

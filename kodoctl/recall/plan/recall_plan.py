@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kodoctl.recall.message.stored_message import Position
 
 Json = dict[str, Any]
-MAX_LETTERS: Final = 100_000  # of a plan that is one document
 SEGMENT: Final = 50_000  # letters of a plan that are in memory at a time
 RECALL_ID: Final = 32  # hexadecimal digits
 

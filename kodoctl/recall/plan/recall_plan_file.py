@@ -5,18 +5,18 @@ document (`kodoctl.recall.plan.letter_table`): the document has their number and
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl import __version__
+from kodoctl.documents.json_form import digest, form, reason
+from kodoctl.documents.recall_document import AnyRecallPlan, RecallPlanDocument, RecallTableDocument
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import (
-    MAX_LETTERS,
     LetterRef,
     LetterTable,
     PlannedLetter,
@@ -26,98 +26,18 @@ from kodoctl.recall.plan.recall_plan import (
 )
 
 if TYPE_CHECKING:
-    from kodoctl.documents.recall_document import (
-        LetterFile,
-        PlannedLetterRow,
-        RecallPlanDocument,
-        RecallTarget,
-        SettledLetter,
-    )
+    from kodoctl.documents.recall_document import LetterFile, PlannedLetterRow, SettledLetter
 
 DOCUMENT, WITH_TABLE = 1, 2
 """Format versions."""
+FORMS: Final = {DOCUMENT: RecallPlanDocument, WITH_TABLE: RecallTableDocument}
 HASH: Final = 12  # characters of the seal that people type
-_LOOKED_AT: Final = (
-    100  # letters held against the schema: all of them would take half a minute, and reading them judges too
-)
 Json = dict[str, Any]
 
-_TEXT: Final = {"type": "string"}
-_MAYBE_TEXT: Final = {"type": ["string", "null"]}
-_COUNT: Final = {"type": "integer", "minimum": 0}
-_POSITION: Final = {"type": "string", "pattern": r"^-?\d+:-?\d+:\d+:-?\d+$"}
-_COUNTS: Final = {"type": "object", "additionalProperties": _COUNT}
 
-
-def _object(properties: Json, optional: frozenset[str] = frozenset()) -> Json:
-    required = sorted(properties.keys() - optional)
-    return {"type": "object", "additionalProperties": False, "properties": properties, "required": required}
-
-
-_DATED: Final[Json] = {"type": "array", "items": _object({"position": _POSITION, "published": _COUNT})}
-_TABLE: Final[Json] = _object({
-    "file": {"type": "string", "pattern": r"^[^/\\]+$"}, "rows": _COUNT, "letters": _COUNT, "settled": _COUNT,
-    "by_lane": {"type": "array", "items": _COUNT}, "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-})  # fmt: skip
-SCHEMA: Final[Json] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "A recall plan of kodoctl, format 1",
-    **_object({
-        "format_version": {"const": DOCUMENT},
-        "kodoctl_version": _TEXT,
-        "action": {"enum": [action.value for action in RecallAction]},
-        "run": {"type": "string", "pattern": "^[0-9a-z-]{8,40}$"},
-        "made_at": _COUNT,
-        "cluster": _MAYBE_TEXT,
-        "topology": _TEXT,
-        "path": _TEXT,
-        "environment": _MAYBE_TEXT,
-        "topic": _TEXT,
-        "subscription": _TEXT,
-        "dead_topic": _TEXT,
-        "dead_partitions": {"type": "integer", "minimum": 1},
-        "holder": _TEXT,
-        "where": _TEXT,
-        "to": _MAYBE_TEXT,
-        "limit": {"type": "integer", "minimum": 1},
-        "again": {"type": "boolean"},
-        "because": _TEXT,
-        "edit": {"type": ["object", "null"]},
-        "lanes": {"type": "array", "items": _object({
-            "topic": _TEXT, "partition": _COUNT, "ready": {"type": "boolean"},
-            "partitions": {"type": "integer", "minimum": 1},
-        })},
-        "letters": {"type": "array", "maxItems": MAX_LETTERS, "items": _object({
-            "position": _POSITION, "published": _COUNT, "recall_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-            "digest": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "lane": _COUNT, "number": _COUNT,
-            "repeats": _DATED,
-        })},
-        "settle": _DATED,
-        "summary": _object({
-            "read": _COUNT, "matched": _COUNT, "chosen": _COUNT, "by_reason": _COUNTS, "by_tenant": _COUNTS,
-            "by_age": _COUNTS, "samples": {"type": "array", "items": {"type": "object"}}, "left_out": _COUNTS,
-            "not_editable": _COUNTS,
-            "by_cause": _COUNTS, "not_landed": {"type": "array", "items": _TEXT},
-        }, frozenset({"by_cause", "not_landed"})),
-        "lane": _TEXT,
-        "landing": _TEXT,
-        "seal": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    }, frozenset({"lane", "landing"})),
-}  # fmt: skip
-TABLE_SCHEMA: Final[Json] = {
-    **SCHEMA,
-    "title": "A recall plan of kodoctl, format 2: its letters are in a file beside it",
-    "properties": {
-        **SCHEMA["properties"], "format_version": {"const": WITH_TABLE}, "letters": _TABLE,
-        "settle": {"type": "array", "maxItems": 0},
-    },
-}  # fmt: skip
-"""Of format 2."""
-
-
-def to_json(plan: RecallPlan) -> RecallPlanDocument:
+def to_json(plan: RecallPlan) -> AnyRecallPlan:
     """The whole plan, sealed."""
-    document: RecallPlanDocument = {
+    document: Any = {
         "format_version": DOCUMENT if plan.table is None else WITH_TABLE,
         "kodoctl_version": __version__,
         "action": plan.action.value,
@@ -138,7 +58,7 @@ def to_json(plan: RecallPlan) -> RecallPlanDocument:
         "again": plan.again,
         "because": plan.because,
         "edit": None if plan.edit is None else dict(plan.edit),
-        "lanes": [cast("RecallTarget", asdict(lane)) for lane in plan.lanes],
+        "lanes": [asdict(lane) for lane in plan.lanes],
         "letters": [_letter(one) for one in plan.letters] if plan.table is None else _table(plan.table),
         "settle": _dump_letters(plan.settle),
         "summary": plan.summary,
@@ -148,16 +68,16 @@ def to_json(plan: RecallPlan) -> RecallPlanDocument:
     if plan.landing:
         document["landing"] = plan.landing
     document["seal"] = seal_of(document)
-    return document
+    sealed: AnyRecallPlan = document
+    return sealed
 
 
 def seal_of(document: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical JSON without the seal."""
-    bare = {name: value for name, value in document.items() if name != "seal"}
-    return hashlib.sha256(json.dumps(bare, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return digest({name: value for name, value in document.items() if name != "seal"})
 
 
-def hash_of(document: RecallPlanDocument) -> str:
+def hash_of(document: AnyRecallPlan) -> str:
     """Short hash of a plan, for users to compare and type."""
     return document["seal"][:HASH]
 
@@ -177,8 +97,6 @@ def _value(value: Any) -> str:
 
 def loads(text: str, file: str) -> RecallPlan:
     """Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
-    import jsonschema
-
     try:
         document = json.loads(text)
         version, _ = document["format_version"], document["letters"]
@@ -191,18 +109,11 @@ def loads(text: str, file: str) -> RecallPlan:
     if document.get("seal") != seal_of(document):
         detail = "its content does not match its seal: it was edited or cut; plan again"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
-    letters = document["letters"]
-    head = {**document, "letters": letters[:_LOOKED_AT]} if isinstance(letters, list) else document
-    schema = SCHEMA if version == DOCUMENT else TABLE_SCHEMA
-    problem = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(head)), None)
-    if problem is not None:
-        detail = f"{problem.json_path}: {problem.message}"[:300]
-        raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file)))
     try:
+        form(FORMS[version]).validate_python(document, strict=True, extra="forbid")
         return _from_json(document) if version == DOCUMENT else _with_table(document, file)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        detail = f"{type(problem).__name__}: {problem}"
-        raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
+        raise InvalidFileError(error("K558", "not a recall plan", reason(problem), Where(file))) from None
 
 
 def _table(table: LetterTable) -> LetterFile:

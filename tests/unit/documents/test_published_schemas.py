@@ -41,10 +41,11 @@ RECALL_TABLE = json.loads((SCHEMAS / "recall-plan.v2.json").read_text(encoding="
         (fleet.FleetDifference, FLEET["$defs"]["FleetDifference"]),
         (fleet.DifferingChange, FLEET["$defs"]["DifferingChange"]),
         (recall.RecallPlanDocument, RECALL),
-        (recall.RecallSummary, RECALL["properties"]["summary"]),
-        (recall.RecallTarget, RECALL["properties"]["lanes"]["items"]),
-        (recall.LetterFile, RECALL_TABLE["properties"]["letters"]),
-        (recall.PlannedLetterRow, RECALL["properties"]["letters"]["items"]),
+        (recall.RecallTableDocument, RECALL_TABLE),
+        (recall.RecallSummary, RECALL["$defs"]["RecallSummary"]),
+        (recall.RecallTarget, RECALL["$defs"]["RecallTarget"]),
+        (recall.LetterFile, RECALL_TABLE["$defs"]["LetterFile"]),
+        (recall.PlannedLetterRow, RECALL["$defs"]["PlannedLetterRow"]),
         (simulation.SimulationDocument, SIMULATION),
         (simulation.SimulationTrial, SIMULATION["$defs"]["SimulationTrial"]),
         (simulation.SimulatedRun, SIMULATION["$defs"]["SimulatedRun"]),
@@ -54,7 +55,7 @@ RECALL_TABLE = json.loads((SCHEMAS / "recall-plan.v2.json").read_text(encoding="
         (simulation.SimulatedOutageRow, SIMULATION["$defs"]["SimulatedOutageRow"]),
         (simulation.RecordedFigures, SIMULATION["$defs"]["RecordedFigures"]),
         (simulation.WaitingFigures, SIMULATION["$defs"]["WaitingFigures"]),
-        (recall.SettledLetter, RECALL["properties"]["settle"]["items"]),
+        (recall.SettledLetter, RECALL["$defs"]["SettledLetter"]),
     ],
 )
 def test_a_document_has_the_fields_of_its_schema(document: Any, schema: dict[str, Any]) -> None:
@@ -85,7 +86,9 @@ def test_a_change_has_the_fields_of_one_of_the_kinds() -> None:
         assert get_type_hints(kind).keys() == PLAN["$defs"][kind.__name__]["properties"].keys()
 
 
-@pytest.mark.parametrize("name", ["plan.v1.json", "fleet-plan.v1.json", "simulation.v1.json"])
+@pytest.mark.parametrize("name", [
+    "plan.v1.json", "fleet-plan.v1.json", "simulation.v1.json", "recall-plan.v1.json", "recall-plan.v2.json",
+])  # fmt: skip
 def test_a_schema_is_the_one_of_its_type(name: str) -> None:
     spec = importlib.util.spec_from_file_location("generate", SCHEMAS.parent / "docs/generate.py")
     assert spec is not None

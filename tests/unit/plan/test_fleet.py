@@ -10,8 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from kodoctl.documents.json_form import digest
 from kodoctl.errors import InvalidFileError, RefusedError, error
-from kodoctl.plan import plan_file, serialization
+from kodoctl.plan import plan_file
 from kodoctl.plan.fleet import FleetPlan, Member, alone, differences, dumps, is_fleet, loads, same_cluster, to_json
 from kodoctl.plan.plan import Plan
 from kodoctl.pulsar.values.live_objects import ClusterIdentity
@@ -75,7 +76,7 @@ def _edited(**parts: Any) -> str:
     found = json.loads(dumps(FLEET))
     del found["seal"]
     found |= parts
-    return json.dumps({**found, "seal": serialization.digest(found)})
+    return json.dumps({**found, "seal": digest(found)})
 
 
 def test_an_edited_file_and_one_that_says_nonsense_are_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from kodoctl.documents.json_form import digest
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, warning
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import ChangeContext, Create, Delete, Forget
@@ -45,7 +46,7 @@ def _edited(**parts: Any) -> str:
     """A plan file that somebody edited and sealed again."""
     document = {**to_json(_plan()), **parts}
     del document["seal"]
-    return json.dumps({**document, "seal": serialization.digest(document)})
+    return json.dumps({**document, "seal": digest(document)})
 
 
 def test_an_edited_plan_is_refused_even_where_the_edit_looks_harmless() -> None:
@@ -170,4 +171,4 @@ def test_a_file_without_the_version_that_made_it_is_of_another_kodoctl() -> None
     document = json.loads(_edited())
     del document["kodoctl_version"], document["seal"]
     with pytest.raises(RefusedError, match="made by None"):
-        loads(json.dumps({**document, "seal": serialization.digest(document)}), "plan.json")
+        loads(json.dumps({**document, "seal": digest(document)}), "plan.json")

@@ -63,10 +63,6 @@ def test_a_plan_of_lost_messages_names_its_landing() -> None:
     jsonschema.validate(json.loads(text), json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
 
 
-def test_the_published_schema_is_the_one_of_the_code() -> None:
-    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == recall_plan_file.SCHEMA
-
-
 def as_dict(plan: RecallPlan) -> dict[str, Any]:
     return {**recall_plan_file.to_json(plan)}
 
@@ -84,13 +80,15 @@ BAD = [
     ("[" * 100_000, "K558", "kodoctl recall plan --out FILE"),
     ('{"format_version": 3, "letters": []}', "K559", "it has format 3"),
     (sealed(format_version=3), "K559", "it has format 3"),
-    (sealed(format_version=2), "K558", "is not of type 'object'"),
+    (sealed(format_version=2), "K558", "letters: Input should be a valid dictionary"),
     (recall_plan_file.dumps(PLAN).replace('"limit": 10', '"limit": 11'), "K559", "does not match its seal"),
-    (sealed(action="steal"), "K558", "$.action: 'steal'"),
-    (sealed(extra=1), "K558", "'extra' was unexpected"),
-    (sealed(letters=7), "K558", "$.letters: 7"),
-    (sealed(letters=[{**LETTER, "lane": 5}]), "K558", "ValueError"),
-    (sealed(letters=[LETTER] * 100 + [{"position": "x"}]), "K558", "KeyError"),
+    (sealed(action="steal"), "K558", "action: Input should be 'send'"),
+    (sealed(extra=1), "K558", "extra: Extra inputs are not permitted"),
+    (sealed(limit="10"), "K558", "limit: Input should be a valid integer"),
+    (sealed(run="../../etc"), "K558", "run: String should match pattern"),
+    (sealed(letters=7), "K558", "letters: Input should be a valid list"),
+    (sealed(letters=[{**LETTER, "lane": 5}]), "K558", "a letter goes to a lane that is not there"),
+    (sealed(letters=[LETTER] * 100 + [{"position": "x"}]), "K558", "letters.100.position: String should match"),
 ]
 
 
