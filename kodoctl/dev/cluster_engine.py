@@ -33,6 +33,9 @@ _ROOM: Final = 500_000_000
 """Bytes free below which a cluster only starts to fail: each bookie sets aside 16 MB at a time, and keeps a journal."""
 _LISTENING: Final = 90.0
 """Seconds until ZooKeeper or a bookie must listen: 1 and 7 on an idle machine of 2 cores."""
+_SESSION: Final = 25.0
+"""Seconds of a pause after which a bookie's session may be over: it lasts for 30 (zkTimeout in cluster-bookie.conf)."""
+_ENDS_WITHIN: Final = 10.0
 _SETUP: Final = 120.0
 _BETWEEN: Final = 0.1
 _MEMORY: Final = {
@@ -104,8 +107,7 @@ class ClusterEngine:
         """Starts nodes that do not run, and lets those go on that are paused. Raises like the start."""
         for node in self.nodes(instance):
             if nodes.state(self.folder(instance, node)) is NodeState.PAUSED:
-                tell(ProgressStep(f"Resuming {node.name}"))
-                nodes.resume(self.folder(instance, node))
+                self.resume_node(instance, node, tell)
         if not self.intact(instance):
             self._start_all(instance, self._tools(instance, tell), tell)
 
@@ -122,6 +124,25 @@ class ClusterEngine:
         """Starts one node, and returns when it listens. Raises KodoctlError."""
         tools = self._tools(instance, tell)
         self._start(instance, tools, [node], tell)
+
+    def resume_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
+        """Lets a paused node go on. A bookie whose ZooKeeper session ended during the pause ends itself a second later,
+        as on a real cluster, where a supervisor starts it again: this method does so. Raises like the start.
+        """
+        tell(ProgressStep(f"Resuming {node.name}"))
+        paused = nodes.resume(self.folder(instance, node)) or 0.0
+        if node.kind is not NodeKind.BOOKIE or paused < _SESSION:
+            return
+        deadline = time.monotonic() + _ENDS_WITHIN
+        while (runs := self._runs(instance, node)) and time.monotonic() < deadline:
+            time.sleep(_BETWEEN)
+        if not runs:
+            tell(
+                ProgressStep(
+                    f"{node.name} ended itself: its ZooKeeper session ended during the pause of {paused:.0f} s"
+                )
+            )
+            self.start_node(instance, node, tell)
 
     def nodes(self, instance: Instance) -> tuple[ClusterNode, ...]:
         """The nodes of the instance's cluster, in the order of a start."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.dev.ports import ClusterPorts
 
 _RECORD: Final = "process.json"
+_PAUSED_AT: Final = "paused-at"
 _HEARD_WITHIN: Final = 5.0
 
 
@@ -124,12 +125,18 @@ def kill(folder: Folder) -> bool:
 
 def pause(folder: Folder) -> bool:
     """Stops a node's process as it is (SIGSTOP): its connections stay open and nothing answers; whether it ran."""
-    return _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
+    paused = _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
+    if paused:
+        write_private(folder.path / _PAUSED_AT, str(time.time()))
+    return paused
 
 
-def resume(folder: Folder) -> bool:
-    """Lets a paused node go on; whether it ran."""
-    return _signal(folder, signal.SIGCONT, NodeState.RUNNING)
+def resume(folder: Folder) -> float | None:
+    """Lets a paused node go on. Returns the seconds since it was paused, or None if it does not run."""
+    if not _signal(folder, signal.SIGCONT, NodeState.RUNNING):
+        return None
+    mark = folder.path / _PAUSED_AT
+    return time.time() - float(mark.read_text(encoding="utf-8")) if mark.exists() else 0.0
 
 
 def _signal(folder: Folder, number: signal.Signals, wanted: NodeState) -> bool:

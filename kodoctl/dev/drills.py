@@ -72,7 +72,7 @@ def carry_out(
             case NodeAction.PAUSE:
                 cluster_nodes.pause(folder)
             case NodeAction.RESUME:
-                cluster_nodes.resume(folder)
+                engine.resume_node(instance, found, tell)
             case NodeAction.STOP:
                 engine.stop_node(instance, found, patience=STOP_WITHIN)
             case NodeAction.START:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 
 import pytest
 
@@ -45,14 +46,15 @@ def test_a_node_that_never_started_is_stopped(tmp_path):
     assert cluster_nodes.stop(folder, patience=1)
     assert not cluster_nodes.kill(folder)
     assert not cluster_nodes.pause(folder)
-    assert not cluster_nodes.resume(folder)
+    assert cluster_nodes.resume(folder) is None
 
 
 def test_paused_and_resumed(folder):
     assert cluster_nodes.state(folder) is NodeState.RUNNING
     assert cluster_nodes.pause(folder)
     assert cluster_nodes.state(folder) is NodeState.PAUSED
-    assert cluster_nodes.resume(folder)
+    time.sleep(0.2)
+    assert 0.2 <= (cluster_nodes.resume(folder) or 0) < 60
     assert cluster_nodes.state(folder) is NodeState.RUNNING
 
 
