@@ -46,10 +46,22 @@ def write_whole(file: Path, content: bytes) -> None:
     """A file in one step, with the mode that the system gives: whoever reads it meanwhile sees the last one, or this one.
     Raises OSError.
     """
+    _replace(file, content, 0o666)
+
+
+def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """A file in one step, never readable by others than `mode` says, not even for a moment. Raises OSError."""
+    _replace(file, content.encode() if isinstance(content, str) else content, 0o600, mode)
+
+
+def _replace(file: Path, content: bytes, created: int, mode: int | None = None) -> None:
+    """Writes a new file beside `file`, with the mode `created`, then `mode`, and puts it in the file's place."""
     scratch = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:
-        with os.fdopen(_create_file(scratch, 0o666), "wb") as stream:
+        with os.fdopen(_create_file(scratch, created), "wb") as stream:
             stream.write(content)
+        if mode is not None:
+            scratch.chmod(mode)
         scratch.replace(file)
     except OSError:
         with suppress(OSError):
@@ -60,16 +72,3 @@ def write_whole(file: Path, content: bytes) -> None:
 def _create_file(file: Path, mode: int) -> int:
     file.unlink(missing_ok=True)
     return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-
-
-def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """A file in one step, never readable by others than `mode` says, not even for a moment. Raises OSError."""
-    scratch = file.with_name(f".{file.name}.new")
-    try:
-        create_private(scratch)
-        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
-        scratch.chmod(mode)
-        scratch.replace(file)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise

@@ -17,7 +17,7 @@ def size_text(number: int) -> str:
     """Bytes: `1.6KiB`. Exact sizes are in the evidence."""
     amount, unit = float(number), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
+        if round(amount, 1) < 1024:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.1f}".removesuffix(".0") + unit
@@ -33,8 +33,8 @@ def age_text(ms: int, *, short: bool = False) -> str:
 
 def duration_text(ms: float) -> str:
     """Milliseconds, measured: `0.8 ms`, `84 ms`, `1.2 s`, `3.4 min`, `5 h`."""
-    for unit, _, size in _AGES:
-        if ms >= size:
+    for (unit, _, size), smaller in zip(_AGES, (*(size for _, _, size in _AGES[1:]), 1), strict=True):
+        if ms >= size - smaller / 2:  # the smaller unit would be rounded up to this one
             return f"{_digits(ms / size)} {unit}"
     return f"{_digits(ms)} ms"
 

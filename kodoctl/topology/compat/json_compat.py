@@ -9,9 +9,10 @@ grow.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 Schema = Any
@@ -111,7 +112,7 @@ def _bounds(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
     tighter: tuple[tuple[tuple[str, ...], Callable[[Any, Any], bool]], ...] = (
         (_LOWER, lambda now, before: now > before),
         (_UPPER, lambda now, before: now < before),
-        (("multipleOf",), lambda now, before: Decimal(str(before)) % Decimal(str(now)) != 0),
+        (("multipleOf",), lambda now, before: not _is_multiple(before, now)),
         (("uniqueItems",), lambda now, before: now and not before),
     )
     for keys, is_tighter in tighter:
@@ -120,6 +121,13 @@ def _bounds(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
             says_nothing = now is None or now is False or (key in _FROM_ZERO and now == 0)
             if not says_nothing and (before is None or is_tighter(now, before)):
                 yield f"{key} is {json.dumps(now)}" + ("" if before is None else f", not {json.dumps(before)}")
+
+
+def _is_multiple(number: float, step: float) -> bool:
+    """True if `number` is a multiple of `step`, as written in decimal digits."""
+    if not (math.isfinite(number) and math.isfinite(step) and step):
+        return number == step
+    return Fraction(str(number)) % Fraction(str(step)) == 0
 
 
 def _declared_types(schema: Mapping[str, Any]) -> frozenset[str]:

@@ -12,6 +12,8 @@ from kodoctl.text.formatting import age_text, duration_text, many, shorten_lines
     [
         (0.4, "0.4 ms"),
         (84.2, "84 ms"),
+        (999.6, "1 s"),
+        (59_700, "1 min"),
         (1_000, "1 s"),
         (1_240, "1.2 s"),
         (200_000, "3.3 min"),
@@ -51,7 +53,7 @@ def test_a_noun_agrees_with_its_number(number, text):
 
 
 def test_sizes():
-    assert [size_text(one) for one in (0, 1_536, 1 << 30)] == ["0B", "1.5KiB", "1GiB"]
+    assert [size_text(one) for one in (0, 1_536, (1 << 20) - 1, 1 << 30)] == ["0B", "1.5KiB", "1MiB", "1GiB"]
 
 
 def test_of_many_lines_the_first_twenty_are_shown_and_the_rest_is_counted() -> None:

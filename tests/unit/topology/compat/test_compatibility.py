@@ -130,6 +130,8 @@ JSON = [
     ({"multipleOf": 0.01}, {"multipleOf": 0.1}, ""),
     ({"multipleOf": 0.1}, {"multipleOf": 0.01}, "multipleOf is 0.1, not 0.01"),
     ({"multipleOf": 4}, {"multipleOf": 6}, "multipleOf is 4, not 6"),
+    ({"multipleOf": 1e-5}, {"multipleOf": 1e30}, ""),
+    ({"multipleOf": 1e30}, {"multipleOf": 1e-5}, "multipleOf is 1e+30, not 1e-05"),
     ({"uniqueItems": True}, {}, "uniqueItems is true"),
     ({"uniqueItems": True}, {"uniqueItems": True, "title": "x"}, ""),
     ({"uniqueItems": False}, {}, ""),
