@@ -106,9 +106,10 @@ class MultiConsumerReader:
             part.resume()
 
     def add_consumers(self) -> None:
-        """Opens as many consumers again as there are, because nobody knows how many it takes."""
-        for _ in range(len(self._parts)):
-            self._one_more()
+        """Opens as many consumers again as there are, because nobody knows how many it takes. Returns at once: a broker
+        may be silent for seconds, and the caller reads the statistics of all lanes.
+        """
+        begin(self._double, "kodo-widen", self._sink.fail)
 
     def long_connected(self, seconds: float) -> frozenset[str]:
         """Partitions to which all consumers have been connected for so many seconds: they have one name, so what the
@@ -209,6 +210,10 @@ class MultiConsumerReader:
                         del self._unacknowledged[of]
             if not others_read:
                 self._sink.on_disconnect(partition)
+
+    def _double(self) -> None:
+        for _ in range(len(self._parts)):
+            self._one_more()
 
     def _one_more(self) -> None:
         with self._lock:

@@ -166,6 +166,13 @@ class Policy:
         return self.lanes + self.unread
 
     @cached_property
+    def keeps_order(self) -> bool:
+        """True if a lane of the subscription keeps the order of keys, whichever worker reads that lane: all workers
+        decide alike where a message belongs.
+        """
+        return any(lane.ordered for lane in self.every_lane)
+
+    @cached_property
     def max_hops(self) -> int:
         """Hops after which a message is running in circles."""
         return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + self._route_hops
@@ -192,19 +199,18 @@ class Policy:
     def is_plain(self) -> bool:
         """True if nothing can stand between a message without headers and the queue of its tenant."""
         special = self.routes or self.limits or self.signer or self.compat or self.moves or self.exclusive.tenants
-        return not (special or any(lane.ordered for lane in self.lanes))
+        return not (special or self.keeps_order)
 
     @cached_property
     def route_table(self) -> RouteTable:
         """The routes; none where a lane keeps an order, because a message on another level would overtake."""
-        rules = () if any(lane.ordered for lane in self.lanes) else self.routes
+        rules = () if self.keeps_order else self.routes
         return RouteTable(rules, frozenset(level for level in Level if self.is_draining(level)), self.exclusive)
 
     @cached_property
     def exclusive(self) -> ExclusiveLevels:
         """The exclusive levels; none where a lane keeps an order, as of routes."""
-        ordered = any(lane.ordered for lane in self.every_lane)
-        return EVERYBODY if ordered else ExclusiveLevels(self.exclusive_levels)
+        return EVERYBODY if self.keeps_order else ExclusiveLevels(self.exclusive_levels)
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
         """Due time of a message that claims `due`: never later than any wait that is declared, and at once on a ready

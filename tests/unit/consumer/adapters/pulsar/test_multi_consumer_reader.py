@@ -94,6 +94,15 @@ class Stand:
         """A consumer hands over messages."""
         sink = self.lane._parts[part]._sink
         sink.deliver([Delivery((7, token, -1), Token(token), b"", {}, "", "", 0, 0) for token in tokens])
+        self.wait_for_consumers()
+
+    def widen(self) -> None:
+        """The broker says that the lane is blocked; waits until the lane has more consumers."""
+        self.lane.add_consumers()
+        self.wait_for_consumers()
+
+    def wait_for_consumers(self) -> None:
+        """Returns when no consumer is being opened."""
         eventually(lambda: not any(thread.name == "kodo-widen" for thread in threading.enumerate()), every=0.001)
 
     def numbers(self, count: int) -> list[str]:
@@ -180,7 +189,7 @@ def test_the_receiver_queue_is_shared_out(stand: Stand) -> None:
 
 
 def test_each_message_is_acknowledged_by_the_consumer_that_received_it(stand: Stand) -> None:
-    stand.lane.add_consumers()
+    stand.widen()
     stand.deliver(0, "a")
     stand.deliver(1, "(1,2,3,4)")
     first, second = (delivery.token for delivery in stand.sink.got)
@@ -195,7 +204,7 @@ def test_nothing_is_let_go_of_before_all_are_lost(stand: Stand) -> None:
     assert stand.sink.lost == 1, "there is but one"
     stand.client.consumers[0].is_there = True
     stand.lane.check_connection()
-    stand.lane.add_consumers()
+    stand.widen()
     stand.client.consumers[0].is_there = False
     stand.lane.check_connection()
     assert (stand.sink.lost, stand.lane.connected) == (1, False), (
@@ -215,7 +224,7 @@ def test_after_all_was_lost_counting_begins_anew(stand: Stand) -> None:
 
 
 def test_to_connect_anew_all_of_them_leave_at_the_same_moment_and_come_back(stand: Stand) -> None:
-    stand.lane.add_consumers()
+    stand.widen()
     stand.sink.free = 1
     stand.lane.resume()
     stand.lane.reconnect(0.0, 0.05)
@@ -229,33 +238,39 @@ def test_where_the_limit_is_not_known_each_alarm_doubles_them() -> None:
     stand.deliver(0, *stand.numbers(100_000))
     assert [consumer.options["receiver_queue_size"] for consumer in stand.client.consumers] == [399]
     for expected in (2, 4, 8, 16, 32, 64, 64):
-        stand.lane.add_consumers()
+        stand.widen()
         assert len(stand.client.consumers) == expected
     stand.lane.stop()
     stand.lane.close()
 
 
-def test_one_that_cannot_be_had_is_tried_again_later(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand.client.full = True
-    stand.lane.add_consumers()
-    stand.client.full = False
+def test_whoever_says_that_the_lane_is_blocked_does_not_wait_for_a_silent_broker(stand: Stand) -> None:
+    stand.client.gate.clear()
     stand.lane.add_consumers()
     assert len(stand.client.consumers) == 1
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.multi_consumer_reader.time.monotonic", lambda: float("inf"))
-    stand.lane.add_consumers()
-    monkeypatch.undo()
+    stand.client.gate.set()
+    eventually(lambda: len(stand.client.consumers) == 2)
+
+
+def test_one_that_cannot_be_had_is_tried_again_later(stand: Stand) -> None:
+    stand.client.full = True
+    stand.widen()
+    stand.client.full = False
+    stand.widen()
+    assert len(stand.client.consumers) == 1
+    stand.lane._not_before = float("-inf")
+    stand.widen()
     assert len(stand.client.consumers) == 2
 
 
 def test_one_that_comes_when_the_lane_was_closed_leaves_again(stand: Stand) -> None:
     stand.client.gate.clear()
-    opening = threading.Thread(target=stand.lane.add_consumers)
-    opening.start()
+    stand.lane.add_consumers()
     eventually(lambda: stand.lane._opening)
     stand.lane.add_consumers()
     stand.lane.close()
     stand.client.gate.set()
-    opening.join(20)
+    stand.wait_for_consumers()
     assert len(stand.client.consumers) == 2
     assert stand.client.consumers[1].closed.is_set()
     assert stand.lane._parts[0] is stand.lane._parts[-1]
@@ -263,27 +278,26 @@ def test_one_that_comes_when_the_lane_was_closed_leaves_again(stand: Stand) -> N
 
 
 def test_a_lane_that_is_left_is_left_by_all_and_no_further_one_comes_until_it_is_joined(stand: Stand) -> None:
-    stand.lane.add_consumers()
+    stand.widen()
     stand.lane.leave(0.0)
     stand.lane.check_connection()
     eventually(lambda: all(consumer.closed.is_set() for consumer in stand.client.consumers))
-    stand.lane.add_consumers()
+    stand.widen()
     assert len(stand.client.consumers) == 2
     stand.lane.join()
     eventually(lambda: len(stand.client.consumers) == 4)
-    stand.lane.add_consumers()
+    stand.widen()
     eventually(lambda: len(stand.client.consumers) == 6)
 
 
 def test_one_that_comes_when_the_lane_is_left_leaves_as_well_and_comes_back_with_the_others(stand: Stand) -> None:
     stand.client.gate.clear()
-    opening = threading.Thread(target=stand.lane.add_consumers)
-    opening.start()
+    stand.lane.add_consumers()
     eventually(lambda: stand.lane._opening)
     stand.lane.leave(0.0)
     stand.lane.check_connection()
     stand.client.gate.set()
-    opening.join(20)
+    stand.wait_for_consumers()
     first, second = stand.client.consumers
     assert first.closed.wait(20)
     assert second.closed.wait(20)

@@ -12,9 +12,11 @@ from kodo_consumer.core.values.envelope import State
 from kodo_consumer.core.values.lane_selection import LaneSelection, given_selection, limit_warnings, select_lanes
 from kodo_consumer.core.values.limit_policy import Concurrency, Pace, Rate
 from kodo_consumer.core.values.policy import Policy
+from kodo_consumer.core.values.route_table import RouteRule
 from kodo_consumer.runtime.active_consumer_poller import lanes_with_active_consumers
 
 from kodoctl.errors import UsageError
+from kodoctl.topology.names import RouteMoment
 from tests.unit.consumer.engine_bench import B1, L1, L2, policy
 
 LANES = [
@@ -52,6 +54,21 @@ def test_levels_states_and_lanes_are_selected_and_left_out(text: str, read: list
     assert (found.targets, found.written_topics) == (policy().targets, policy().written_topics), (
         "messages still go everywhere"
     )
+
+
+@pytest.mark.parametrize("text", ["all", "ready", "retrying", "pending,blocking"])
+def test_where_one_lane_keeps_an_order_no_worker_routes_whichever_lanes_it_reads(text: str) -> None:
+    """A message of a waiting lane, routed to another level, would overtake those of its key."""
+    of = policy(
+        ordered=True,
+        routes=(RouteRule(lambda _: True, L2, frozenset(RouteMoment)),),
+        exclusive_levels={L2: frozenset({"a"})},
+    )
+    found = _selected(text, of)
+    assert found.keeps_order
+    assert not found.is_plain
+    assert found.route_table.rules == ()
+    assert not found.exclusive.tenants
 
 
 def test_without_a_selection_nothing_changes() -> None:
