@@ -1,7 +1,7 @@
-"""Native border of kodoctl: the optional package kodo-fast, through which stored messages are read, and numbered ones
-sent, in bundles.
+"""Native border of kodoctl: the optional package kodo-fast, which reads stored messages and sends numbered ones in
+bundles.
 
-Nothing depends on it: where it is switched off, not installed, or refuses the client library it finds, pulsar-client's
+It is never required: if it is switched off, not installed, or refuses the client library that it finds, pulsar-client's
 own binding does the same work.
 """
 
@@ -26,8 +26,8 @@ _OFF: Final = "native border: off"
 
 
 class NativeMessage(NamedTuple):
-    """A stored message, as the border makes it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0 = none;
-    `entry`: (ledger, entry, partition).
+    """A stored message as the border creates it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0 =
+    none; `entry`: (ledger, entry, partition); `payload` None: a tombstone.
     """
 
     entry: tuple[int, int, int]
@@ -43,12 +43,12 @@ class NativeMessage(NamedTuple):
     schema: str
 
     def message_id(self) -> Any:
-        """Answers as the client library's message id does."""
+        """The client library's id of the message, as its own messages have it."""
         return self.token
 
 
 class MessageBorderChoice(NamedTuple):
-    """The border, None where it is not used, and one line that says why."""
+    """The border, None if it is not used, and one line of text with the reason."""
 
     border: MessageBorder | None
     status: str
@@ -67,8 +67,8 @@ def native_setting(environ: Mapping[str, str]) -> bool:
 
 
 def choose_message_border(*, native: bool = True) -> MessageBorderChoice:
-    """The choice of this process; `native` is the setting of that name. A fork of a process that has loaded the border must
-    not use it. Never raises.
+    """Chooses the border for this process. `native` False: the environment has switched it off. A fork of a process
+    that has loaded the border must not use it, and gets none. Never raises.
     """
     if not native:
         return MessageBorderChoice(None, f"{_OFF} (switched off by {NATIVE_VARIABLE})")
@@ -80,8 +80,8 @@ def choose_message_border(*, native: bool = True) -> MessageBorderChoice:
 
 @cache
 def _load_once() -> tuple[int, MessageBorderChoice]:
-    """The border, loaded once in a process and again in its forks, and the process's number. The log has the
-    reason once.
+    """Loads the border, once in a process and its forks, and logs the reason. Returns the id of the process that loaded
+    it, and the choice.
     """
     found = _load()
     log.debug("%s", found.status)
@@ -106,7 +106,7 @@ def _load() -> MessageBorderChoice:
 
 
 def result_of(number: int) -> Any:
-    """The client library's result of a number that the border gives."""
+    """Converts a result code of the border to `pulsar.Result`, an unknown one to UnknownError."""
     return _results().get(number) or _results()[_UNKNOWN]
 
 
