@@ -1,10 +1,10 @@
 """Compiles the hot modules of the consumer's core with mypyc: `python compile_core.py CHECKOUT TARGET`.
 
-mypyc takes what is type-checked strictly, and needs the sources of what it imports: it reads them from a checkout. The
-modules are those that a message passes through from its delivery to its acknowledgement: all of core/ takes minutes, and
-what is left out is asked once a second, once a lane or at the start. So are values that leave the core
-(policies, limits, outcomes): frozen dataclasses can be neither copied nor pickled once they are compiled, and a
-cached property is worked out each time.
+mypyc takes strictly type-checked modules, and needs the sources of all that they import: it reads them from a checkout.
+Hot modules are those that a message passes through from its delivery to its acknowledgement: all of core/ takes
+minutes, and the others run once a second, once a lane or at the start. Values that leave the core (policies, limits,
+outcomes) are left out, too: frozen dataclasses can be neither copied nor pickled once they are compiled, and a cached
+property is worked out each time.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ CONFIG: Final = (
 
 
 class ParallelBuild(build_ext):
-    """Build that compiles the files of an extension side by side: setuptools does so with extensions, and all code is in one."""
+    """Build that compiles the files of an extension side by side, as setuptools does only with extensions."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Compiles, then links."""
+        """Compiles the sources in threads, then links the object files."""
 
         def compiled(source: str) -> list[str]:
             return self.compiler.compile(
@@ -65,7 +65,9 @@ class ParallelBuild(build_ext):
 
 
 def sources_of(consumer: Path, checkout: Path) -> list[str]:
-    """Paths of the modules and of all that they import themselves: constants of those are compiled in."""
+    """Paths of the hot modules and of the modules that they import, whose constants are compiled in; relative to
+    `consumer` or `checkout`, sorted. Exits if a hot module has a cached property.
+    """
     found = set()
     for module in MODULES:
         path = f"{module.replace('.', '/')}.py"
@@ -83,7 +85,9 @@ def sources_of(consumer: Path, checkout: Path) -> list[str]:
 
 
 def main(checkout: Path, target: Path) -> None:
-    """Writes the extension modules and the manifest below the target."""
+    """Compiles the hot modules of a checkout. Writes the extension modules and manifest.json (digest and paths of the
+    sources, names of the modules) below `target`. Exits if the sources changed meanwhile. Changes the directory.
+    """
     consumer = checkout / "consumer"
     sources = sources_of(consumer, checkout)
     folders = consumer / "kodo_consumer", checkout / "kodoctl"

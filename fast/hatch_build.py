@@ -1,4 +1,4 @@
-"""Build hook: compiles the one C++ file with the compiler of the variable CXX, else c++ (nothing is linked to it), and the
+"""Build hook: compiles the one C++ file with the compiler of the variable CXX, else c++ (it links no library), and the
 hot modules of the consumer's core, which it finds beside this folder in a checkout.
 """
 
@@ -22,7 +22,9 @@ FLAGS: Final = ("-std=c++17", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-fPI
 
 
 def compile_native(folder: Path, *more: str) -> Path:
-    """Compiles the module into its package, with further flags. Raises OSError, CalledProcessError."""
+    """Compiles the C++ module into its package, with flags `more`; returns its path. Raises OSError,
+    CalledProcessError.
+    """
     target = folder / f"src/kodo_fast/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     include = f"-I{sysconfig.get_path('include')}"
@@ -31,7 +33,9 @@ def compile_native(folder: Path, *more: str) -> Path:
 
 
 def compile_core(folder: Path) -> Path | None:
-    """Compiles the core into the package; None where it cannot, which is said: without a checkout, mypy or a C compiler."""
+    """Compiles the core into the package, in place of an earlier build, and returns its folder. Without a checkout,
+    mypyc or setuptools, or if the compilation fails, writes so to stderr and returns None: the core is interpreted.
+    """
     target = folder / "src/kodo_fast/core"
     shutil.rmtree(target, ignore_errors=True)
     missing = [name for name in ("mypyc", "setuptools") if find_spec(name) is None]
@@ -48,10 +52,12 @@ def compile_core(folder: Path) -> Path | None:
 
 
 class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
-    """A wheel for this Python on this machine."""
+    """Build hook of a wheel for this Python on this machine."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        """Compiles, and has the wheel named for what it holds."""
+        """Compiles module and core for a wheel (flags: KODO_FAST_FLAGS), and adds them to `build_data`, which names the
+        wheel for this platform. Other targets need nothing.
+        """
         if self.target_name == "wheel":
             flags = shlex.split(os.environ.get("KODO_FAST_FLAGS", ""))
             with ThreadPoolExecutor(1) as pool:  # mypyc has one core busy before there is anything else to compile

@@ -1,4 +1,6 @@
-"""`Consumer`: what an application holds. Loads a topology, takes a handler, runs until it is asked to end."""
+"""`Consumer`, the object of an application: it loads a topology, takes a handler, and runs a worker until it is
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class _Declared:
 
 
 class Consumer:
-    """One subscription of one ground topic, with its handler."""
+    """Consumer of one subscription of one ground topic, with its handler and, from `start` on, its worker."""
 
     def __init__(
         self,
@@ -89,13 +91,14 @@ class Consumer:
         lanes: str | None = None,
         **place: Unpack[ConnectionOptions],
     ) -> Consumer:
-        """A consumer as the topology file declares it. Nothing is connected before `start`. `lanes`: levels, states and
-        lanes that its worker reads, such as `retrying,pending`, `L1/ready` or `!B1`; other workers have to read the
-        others. None: what the settings say, else all.
+        """Loads a consumer as the topology file declares it, and connects to nothing before `start`. `lanes`: levels,
+        states and lanes that its worker reads, such as `retrying,pending`, `L1/ready` or `!B1`; other workers have to
+        read the rest. None: those of the settings, or else all.
 
-        Raises KodoctlError with every finding: the file is wrong, `kodoctl lint` finds errors that nobody allowed, it
-        has no such topic, subscription or lanes, or a payload schema cannot be read. Environment and connection are
-        found as by kodoctl: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables; a context.
+        Raises KodoctlError with every finding: the file is invalid, `kodoctl lint` finds errors that the file does not
+        allow, the file has no such topic, subscription or lanes, or a payload schema cannot be read. kodoctl's rules
+        find environment and connection: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables;
+        a context.
         """
         surroundings = Environment.of(**place)
         read = partial(_read_policy, surroundings, path, topic, subscription)  # with all lanes
@@ -112,11 +115,12 @@ class Consumer:
     def handler(self, function: None = None, /, *, process: bool | int = False) -> Callable[[H], H]: ...
 
     def handler(self, function: Callable[..., Any] | None = None, /, *, process: bool | int = False) -> Any:
-        """Takes the function that handles messages: plain (runs on threads) or async (on one event loop).
+        """Sets the function that handles messages, as a decorator: a plain function runs on threads, an async one on
+        one event loop.
 
-        `process=True` runs a plain function in processes, one a core; a number says how many. Their time-outs and
-        crashes cost nothing but the process and the one message at work there. Raises UsageError with everything that
-        keeps the function from running.
+        With `process=True` a plain function runs in processes, one for each core, or as many as the number. A time-out
+        or crash there costs only the process and the one message in it. Raises UsageError with all reasons why the
+        function cannot run.
         """
 
         def take(function: H) -> H:
@@ -140,12 +144,12 @@ class Consumer:
         max: int = 100,  # noqa: A002  # the word people look for
         wait: str | float = "50ms",
     ) -> Any:
-        """Takes a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch
-        that is not full waits `wait` for more (a duration, or seconds).
+        """Sets a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch that
+        is not full waits `wait` for more messages (a duration, or seconds).
 
-        It returns None when all are done, else an outcome for each: a list as long as the batch, or a mapping of its
-        messages; None is done, an exception is what raising it would be for one message. A raise fails all. Limits,
-        turns and attempts count per message. Raises UsageError with everything that keeps the function from running.
+        The function returns None if all are done, else an outcome for each: a list as long as the batch, or a mapping
+        by message; None means done, an exception means the same as raised for one message. If it raises, all fail.
+        Limits, turns and attempts count per message. Raises UsageError with all reasons why the function cannot run.
         """
 
         def take(function: H) -> H:
@@ -160,13 +164,14 @@ class Consumer:
     def middleware(self, around: Around, /) -> Callable[[H], H]: ...
 
     def middleware(self, around: H | Around, /) -> H | Callable[[H], H]:
-        """Takes a hook, given as a decorator: around "handle" (the default), "receive", "decide" or "redact".
+        """Adds a hook, given as a decorator: around "handle" (the default), "receive", "decide" or "redact".
 
-        handle: `hook(message, handle)` calls `handle(message)`, and awaits it where the handler is async; what it
-        raises counts as the handler's. receive: `hook(message)` sees each message before anything is decided. decide:
-        `hook(message, raised)` sees what the handler raised, None when it is done, and may return another exception
-        in its place. Of a batch handler handle and decide get the list. redact: where the topology has `error_text`,
-        `hook(text)` returns an error's text, or its stack, without what must not travel; if it raises, nothing is kept.
+        handle: `hook(message, handle)` calls `handle(message)`, and awaits it if the handler is async; its exceptions
+        count as the handler's. receive: `hook(message)` gets each message before any decision about it. decide:
+        `hook(message, raised)` gets the handler's exception, None when it is done, and may return another exception to
+        replace it. With a batch handler, handle and decide get the list. redact: if the topology has `error_text`,
+        `hook(text)` gets an error's text, or its stack, and returns it without secrets; if it raises, the text is
+        dropped.
         """
         check_idle(self._running, "middleware")
         if not isinstance(around, str):
@@ -201,7 +206,7 @@ class Consumer:
 
     @property
     def handling(self) -> HandlerSpec:
-        """Returns the handler as it was declared. Raises UsageError if there is none."""
+        """The handler with its declaration. Raises UsageError if there is none."""
         if self._handling is None:
             detail = "decorate one with @consumer.handler before the consumer starts"
             raise UsageError(error("K707", "no handler", detail))
@@ -223,7 +228,7 @@ class Consumer:
 
     @cached_property
     def _traces(self) -> HandlerSpans | None:
-        """Maker of spans of handler runs; None: there are no traces. Known when the consumer starts. Raises UsageError."""
+        """Maker of spans of handler runs; None: there are no traces. Decided at the first use. Raises UsageError."""
         return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
 
     @property
@@ -233,7 +238,7 @@ class Consumer:
 
     @property
     def observers(self) -> Observers:
-        """The user's hooks, and traces, as far as a worker has to notify them."""
+        """Observers that a worker notifies: the user's hooks, and traces, if there are any."""
         return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
 
     def _declare(self, function: H, handling: HandlerSpec) -> H:
@@ -251,8 +256,8 @@ class Consumer:
         return lane_lines(self.policy)
 
     def start(self) -> None:
-        """Connects, starts the worker and returns. Raises KodoctlError, for example if no cluster answers, a topic is
-        missing, or the processes for handlers cannot import the handler.
+        """Connects, starts the worker on its own threads and returns. Raises KodoctlError, for example if no cluster
+        answers, a topic is missing, or the processes for handlers cannot import the handler.
         """
         check_idle(self._running, "start")
         handling, check, traces = self.handling, self.payload_check, self._traces
@@ -283,15 +288,16 @@ class Consumer:
         return self._running.window.address if self._running and self._running.window else None
 
     def reload(self) -> None:
-        """Reads the topology file again, even if it did not change. The worker follows the new contents, or logs why it
-        refuses them.
+        """Reads the topology file again, even if it did not change. The worker applies the new contents, or logs why it
+        refuses them. Does nothing before the start.
         """
         if self._running is not None:
             self._running.reload()
 
     def stop(self) -> None:
-        """Drains the worker and disconnects; further calls do nothing. Raises the error that broke the worker, if there
-        is one.
+        """Drains the worker, which blocks until running handlers end or the drain time is over, and disconnects;
+        further calls do nothing. Raises the error that broke the worker, if there is one, and UsageError before the
+        start.
         """
         started_worker(self._running, "stop").stop()
 
@@ -308,7 +314,7 @@ class Consumer:
         return self._running.in_flight if self._running else {}
 
     def summary(self) -> list[str]:
-        """Returns lines of text with the counts since the start."""
+        """Returns lines of text with the counts since the start; none before it."""
         return list(summary(self._running.worker)) if self._running else []
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -318,10 +324,11 @@ class Consumer:
         return started_worker(self._running, "wait").wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:
-        """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. Main threads only.
+        """Starts, runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. To be
+        called on the main thread.
 
-        Lanes and summary go to `say`, everything else to the log `kodo.consumer`; where no logging is set up it is
-        shown on standard error. Several at once: `kodo_consumer.run_all`.
+        Lanes and summary go to `say`, everything else to the log `kodo.consumer`; if logging is not set up, it goes to
+        standard error. For several consumers: `kodo_consumer.run_all`.
         """
         run_all(self, say=say)
 
@@ -345,7 +352,7 @@ def _reloader(
     policy: Policy,
     service: WorkerSupervisor,
 ) -> Reloader | None:
-    """Reader of the file while the worker runs; None where the policy is from no file."""
+    """Reader of the topology file while the worker runs; None if the policy does not come from a file."""
     if source is None:
         return None
     file, read, text = source
@@ -354,7 +361,8 @@ def _reloader(
 
 
 def _owner(declared: _Declared, policy: Policy) -> Consumer:
-    """The consumer that a handler was declared on, for the same subscription. Raises UsageError."""
+    """The consumer on which a handler was declared. Raises UsageError if it is of another subscription than `policy`.
+    """
     theirs, ours = (f"{one.ground} {one.subscription}" for one in (declared.owner.policy, policy))
     if ours != theirs:
         detail = (
@@ -368,7 +376,9 @@ def _owner(declared: _Declared, policy: Policy) -> Consumer:
 def _read_policy(
     surroundings: Environment, path: str | Path, topic: str, subscription: str
 ) -> tuple[Policy, list[Diagnostic]]:
-    """The policy with all lanes, as the file and the signing keys are now, and warnings. Raises KodoctlError."""
+    """Policy with all lanes and with the signing keys, from the file's present contents, and warnings of lint. Raises
+    KodoctlError.
+    """
     keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
     loaded = surroundings.topology(path)
     warnings = lint_warnings(loaded)
@@ -376,13 +386,13 @@ def _read_policy(
 
 
 def _policy_for_handler(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:
-    """The policy for a worker that runs this handler, and that expects at least so many workers."""
+    """Policy for a worker that runs this handler, and that expects at least `workers` workers."""
     expected = max(policy.expected_workers, workers)
     return replace(handling.policy_for_worker(policy, hooks), expected_workers=expected)
 
 
 def _with_schemas(check: Check | None, policy: Policy, cluster: Cluster) -> Check | None:
-    """The check of payloads, which asks the cluster for schema versions that it meets."""
+    """The check of payloads, completed by a reader that asks the cluster for unknown schema versions."""
     if isinstance(check, Payloads):
         return check.with_model(check.model, SchemaVersions(policy, cluster).definition)
     return check
@@ -390,7 +400,7 @@ def _with_schemas(check: Check | None, policy: Policy, cluster: Cluster) -> Chec
 
 @lru_cache(maxsize=1_000)
 def _warn(text: str) -> None:
-    """Once in a process, however many consumers have the file."""
+    """Logs a warning: each text once in a process, however many consumers share the file."""
     log.warning("%s", text)
 
 

@@ -1,14 +1,14 @@
-"""Three ways for a handler to have its effects once, however often its message comes. All need the handler's own
+"""Three ways for a handler to have its effects once, however often its message comes. All use the handler's own
 transaction.
 
 - `message.once(session)`: a row with a unique key beside the effect. A repeat violates it.
 - `advance(session, …)`: a change under the condition that the row still has the version the message was made for.
 - `issue_token` by the producer and `take_token` by the handler: a token that can be deleted only once.
 
-Each answers True where the work is to be done, so that `if message.once(session):` does it, and raises Repeat where the
-effects are there already. Let it pass through the transaction: it must roll back, and the message is then acknowledged
-and counted as a repeat. Sessions and connections of SQLAlchemy, sync and async
-alike: with an async one every function answers something to await.
+Each returns True if the work is to be done, so that `if message.once(session):` does it, and raises Repeat if it was
+done before. The handler must let Repeat pass through its transaction, which has to roll back; the message is then
+acknowledged and counted as a repeat. The functions take sessions and connections of SQLAlchemy, sync and async; with an
+async one each returns an awaitable.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _ADVICE: Final = "call kodo_consumer.dedup.create_tables(engine) for the tables 
 
 
 class AsyncWork(Coroutine[Any, Any, T]):
-    """Work on an async session, which begins when it is awaited. To use it as a condition raises TypeError: without
-    `await` nothing has been done, although a coroutine counts as true.
+    """Awaitable work on an async session, which begins when it is awaited. Its truth value raises TypeError: a
+    coroutine counts as true, and without `await` nothing would be done.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
@@ -57,21 +57,21 @@ class AsyncWork(Coroutine[Any, Any, T]):
         return self._work.__await__()
 
     def send(self, value: Any) -> Any:
-        """See Coroutine."""
+        """Resumes the wrapped coroutine with a value, as Coroutine requires."""
         return self._work.send(value)
 
     def throw(self, *problem: Any) -> Any:
-        """See Coroutine."""
+        """Raises an exception in the wrapped coroutine, as Coroutine requires."""
         return self._work.throw(*problem)
 
     def close(self) -> None:
-        """See Coroutine."""
+        """Closes the wrapped coroutine, as Coroutine requires."""
         self._work.close()
 
 
 def create_tables(engine: Engine | Connection) -> None:
-    """Creates those tables of this module that the database lacks. Migration tools find the tables in
-    `kodo_consumer.adapters.stores.sql_tables.metadata`.
+    """Creates those tables of this module that the database lacks. Raises SQLAlchemyError. Migration tools find the
+    tables in `kodo_consumer.adapters.stores.sql_tables.metadata`.
     """
     from kodo_consumer.adapters.stores.sql_tables import create_missing
 
@@ -201,8 +201,8 @@ def take_token(session: Sync, token: str) -> Literal[True]: ...
 def take_token(session: Async, token: str) -> AsyncWork[Literal[True]]: ...
 def take_token(session: Any, token: str) -> Any:
     """Deletes a token in the session's transaction, and returns True: the caller does the work now. A token can be
-    taken only once. Raises Repeat, and rolls back, if there is no such token: taken before and never issued look the
-    same.
+    taken only once. Raises Repeat, and rolls back, if there is no such token: one that was taken looks like one that
+    was never issued. Raises Unavailable if the database does not answer.
     """
 
     def take(sync: Any) -> Literal[True]:
@@ -218,7 +218,9 @@ def take_token(session: Any, token: str) -> Any:
 
 
 def _run(session: Any, work: Callable[[Any], T]) -> Any:
-    """Calls `work` with the session. For an async session, returns an awaitable that calls `work` with its sync half."""
+    """Calls `work` with the session and returns its result; for an async session, an awaitable that calls `work` with
+    its sync half.
+    """
     if (run_sync := getattr(session, "run_sync", None)) is not None:
         return AsyncWork(run_sync(work))
     from kodo_consumer.adapters.stores.callers_transaction import check_session
@@ -228,7 +230,9 @@ def _run(session: Any, work: Callable[[Any], T]) -> Any:
 
 
 def _check_undone(sync: Any, table: Any) -> None:
-    """A connection whose changes no rollback undoes is a setting of the operator's, no failure of the message."""
+    """Raises Unavailable if a rollback would not undo changes of the table: that is the operator's setting, and no
+    failure of the message.
+    """
     from kodo_consumer.adapters.stores.callers_transaction import why_not_undone
 
     with _or_unavailable():
@@ -243,7 +247,9 @@ def _dialect(sync: Any) -> Any:
 
 
 def _insert_once(sync: Any, table: Any) -> Any:
-    """A database that nobody tested is a setting of the operator's, no failure of the message."""
+    """INSERT that does nothing for a key that exists. Raises Unavailable for a database other than SQLite and
+    PostgreSQL: that is the operator's setting, and no failure of the message.
+    """
     from kodo_consumer.adapters.stores.sql_tables import insert_once
 
     try:
@@ -266,7 +272,9 @@ def _execute(sync: Any, statement: Any) -> Any:
 
 @contextmanager
 def _or_unavailable() -> Iterator[None]:
-    """A fault of the infrastructure is no failure of the message, which waits and counts nothing."""
+    """Context manager that turns a fault of the database into Unavailable, because it is no failure of the message: the
+    message waits, and no attempt is counted.
+    """
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
@@ -278,7 +286,9 @@ def _or_unavailable() -> Iterator[None]:
 
 
 def _unavailable(fault: Fault, *, advice: str = "") -> Unavailable:
-    """Error to raise, after one line in the log once in a while: every message that waits would say the same."""
+    """Returns the error to raise for a fault, and logs the fault once in 10 s at most, because every waiting message
+    has the same.
+    """
     now = time.monotonic()
     if now - _complained[0] >= _QUIET:
         _complained[0] = now

@@ -1,8 +1,8 @@
-"""Errors that Consumer, Producer and Outbox raise, to be caught by an application.
+"""Errors that Consumer, Producer and Outbox raise, for an application to catch.
 
-`KodoctlError` is the base of all of them; `diagnostics` holds every finding with its code. `UsageError`: what was
-called or configured cannot be; `ClusterError`: the cluster could not be reached, or lacks what is needed;
-`InvalidFileError`: a file does not say what it must; `RefusedError` and `LockedError`: nothing was done.
+`KodoctlError` is the base of all; its `diagnostics` are all findings, each with its code. `UsageError`: a call or a
+setting is not valid. `ClusterError`: the cluster does not answer, or lacks an object. `InvalidFileError`: a file is not
+valid. `RefusedError` and `LockedError`: nothing was done.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # pure: every branch is tested
-"""Message as a handler gets it: with its place and its history. Read-only; not to be kept beyond the handler."""
+"""Message as a handler gets it, with its lane and its history. Read-only; a handler must not keep it after its end."""
 
 from __future__ import annotations
 
@@ -36,25 +36,27 @@ def json_value(data: bytes) -> Any:
 
 
 class Check(Protocol):
-    """Reader of payloads that checks them against their declaration: kodo_consumer.core.payloads.codec.
+    """Reader of payloads that validates them by their declaration: kodo_consumer.core.payloads.codec.
 
-    All methods raise InvalidPayloadError.
+    All methods raise InvalidPayloadError. `schema`: schema version of the message, "" without one.
     """
 
     def __call__(self, value: Any) -> None:
-        """Holds a JSON value against the declared schema."""
+        """Validates a JSON value by the declared schema."""
 
     def json(self, data: bytes, schema: str = "") -> Any:
-        """The payload as plain values."""
+        """Returns the payload as plain values: those of JSON, or of the Avro record."""
 
     def value(self, data: bytes, schema: str = "") -> Any:
-        """The payload as the handler's annotation says."""
+        """Returns the payload as an object of the type in the handler's annotation."""
 
 
 class Message(Generic[T]):
-    """One message as a handler sees it. Times are ms since the epoch, 0 = none.
+    """One message as a handler gets it. Times are ms since the epoch, 0 = none. `tenant`: the value of the property
+    `fair_by`.
 
-    `Message[Order]` as a handler's annotation makes `value` an `Order`: a pydantic model, a dataclass, a TypedDict.
+    With the annotation `Message[Order]` of a handler, `value` is an `Order`: a pydantic model, a dataclass, a
+    TypedDict.
     """
 
     __slots__ = ("_check", "_delivery", "_headers", "_in_flight", "_lane", "_value", "tenant")
@@ -87,16 +89,18 @@ class Message(Generic[T]):
         return self._delivery.payload is None
 
     def text(self) -> str:
-        """The payload as UTF-8 text. Raises InvalidPayloadError (the message dies) when it is none."""
+        """The payload as UTF-8 text. Raises InvalidPayloadError if it is not UTF-8: unless the handler catches it, the
+        message goes to the dead letters.
+        """
         try:
             return self.data.decode()
         except UnicodeDecodeError:
             raise InvalidPayloadError("payload is not UTF-8 text") from None
 
     def json(self) -> Any:
-        """The payload as plain values, checked against the declared schema: JSON, or the record of an Avro topic.
+        """The payload as plain values, validated by the declared schema: JSON, or the record of an Avro topic.
 
-        Raises InvalidPayloadError: unless the handler catches it, the message dies.
+        Raises InvalidPayloadError: unless the handler catches it, the message goes to the dead letters.
         """
         if self._check is not None:
             return self._check.json(self.data, self._delivery.schema)
@@ -104,10 +108,10 @@ class Message(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The payload as the handler's annotation says: an `Order` of `Message[Order]`; without one as the topology
-        declares it (JSON values, an Avro record), and bytes where nothing is declared. Read once.
+        """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation it is
+        of the type that the topology declares (JSON values, an Avro record), else bytes. Decoded once.
 
-        Raises InvalidPayloadError: unless the handler catches it, the message dies.
+        Raises InvalidPayloadError: unless the handler catches it, the message goes to the dead letters.
         """
         try:
             return self._value
@@ -119,7 +123,7 @@ class Message(Generic[T]):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties from the producer, without those of the platform."""
+        """Properties that the producer set, without the platform's headers (`kodo-*`)."""
         return {name: value for name, value in self._delivery.properties.items() if not name.startswith(PREFIX)}
 
     @property
@@ -129,8 +133,8 @@ class Message(Generic[T]):
 
     @property
     def id(self) -> str:
-        """The same on every delivery and in every lane: the producer's id, else where the message was
-        first stored.
+        """Identity of the message, the same on every delivery and in every lane: the producer's id, or else the
+        position where the message was first stored.
         """
         return message_identity(self._delivery, self._headers)
 
@@ -146,13 +150,13 @@ class Message(Generic[T]):
     @overload
     def once(self, session: AsyncSession | AsyncConnection) -> AsyncWork[Literal[True]]: ...
     def once(self, session: Any) -> Any:
-        """Ties this message to the handler's own transaction: its effects and the note that it is done are there
-        both, or neither. Answers True: its work is to be done, below or in the body of an `if`. To be awaited with an
-        async session.
+        """Records in the handler's own transaction that this message is done: its effects and this record are committed
+        together, or neither is. Returns True: the handler does the work now. With an async session, returns an
+        awaitable.
 
-        Raises Repeat when it was done before for this subscription: the transaction is rolled back, the message is
-        acknowledged. A letter of `recall plan --again` is done once more, once for that recall. Raises Unavailable
-        when the database cannot be asked. The tables: kodo_consumer.dedup.create_tables.
+        Raises Repeat if the message was done before for this subscription: the transaction is rolled back, and the
+        message is acknowledged. A letter of `recall plan --again` is done once more for that recall. Raises Unavailable
+        if the database does not answer. The tables: kodo_consumer.dedup.create_tables.
         """
         from kodo_consumer.dedup import once
 
@@ -160,42 +164,42 @@ class Message(Generic[T]):
 
     @property
     def subscription(self) -> str:
-        """The subscription it was received for, in full: `kodo/trade/orders:billing`."""
+        """Full name of the subscription that received the message: `kodo/trade/orders:billing`."""
         return self._lane.subscription
 
     @property
     def topic(self) -> str:
-        """The topic it was received from."""
+        """Topic from which the worker received the message."""
         return self._lane.topic
 
     @property
     def level(self) -> Level:
-        """The level it was received from."""
+        """Level of the lane from which the worker received the message."""
         return self._lane.level
 
     @property
     def state(self) -> State:
-        """The state it was received from."""
+        """State of the lane from which the worker received the message."""
         return self._lane.state
 
     @property
     def attempt(self) -> int:
-        """1 for the first handling; failures in place are not counted."""
+        """Number of this attempt, 1 for the first handling. Repetitions in memory of the worker are not counted."""
         return 1 + self._headers.retrying + self._headers.backup
 
     @property
     def reason(self) -> str | None:
-        """Why it was moved here, None for a first delivery."""
+        """Reason why the message was rerouted to this lane; None for a first delivery."""
         return self._headers.reason
 
     @property
     def publish_time(self) -> int:
-        """Time when the broker first got it."""
+        """Time at which the broker first stored the message, in ms since the epoch."""
         return self._headers.origin_time or self._delivery.publish_time
 
     @property
     def event_time(self) -> int:
-        """Event time that the producer set."""
+        """Event time that the producer set, in ms since the epoch; 0 without one."""
         return self._delivery.event_time
 
 

@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Builder of policies: makes the policy of a worker from a topology file. No other module of the consumer knows the
-file's shape.
+"""Builder of policies: makes the policy of a worker from a topology file. It is the only module of the consumer that
+reads the file's model.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
 
 
 def send_target_of(topology: LoadedTopology, topic: str, level: str) -> SendTarget:
-    """Send target that producers of a level send to. Raises UsageError for a level that takes no messages."""
+    """Send target of producers for one level of a ground topic. Raises UsageError for an unknown topic or a level that
+    takes no messages, and InvalidFileError for a payload schema that cannot be used.
+    """
     ground = ground_of(topology, topic)
     written = defaults.active_levels(ground)
     if level not in written:
@@ -157,7 +159,7 @@ def send_target_of(topology: LoadedTopology, topic: str, level: str) -> SendTarg
 
 
 class _Family:
-    """Topics of one ground as one subscription sees them."""
+    """Topics of one ground topic that one subscription uses."""
 
     def __init__(
         self, topology: LoadedTopology, name: str, ground: GroundTopic, subscription: str, spec: Subscription
@@ -171,7 +173,7 @@ class _Family:
         return TopicName(self.namespace, state_name(self.name, level, self.subscription, state)).full
 
     def _places(self) -> Iterator[tuple[Level, State, bool]]:
-        """(level, state, draining) of every lane, highest level first."""
+        """Yields (level, state, draining) of every lane, highest level first."""
         for level, state in lanes_of(self.ground, self.spec):
             yield level, state, level not in self.written or state in self.spec.draining
 
@@ -205,7 +207,7 @@ class _Family:
         }
 
     def by_key(self) -> frozenset[str]:
-        """Ready topics that some subscription shares by key."""
+        """Ready topics, if any subscription of the ground topic is of type key_shared; else empty."""
         if all(spec.type != "key_shared" for spec in self.ground.subscriptions.values()):
             return frozenset()
         return frozenset(self.topic(level, state) for level, state, _ in self._places() if state is State.READY)
@@ -223,7 +225,7 @@ class _Family:
 
 
 def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fraction]:
-    """A lane's share: its level's share × its state's share within the level."""
+    """Share of each lane: its level's weight × its state's share within the level."""
     within = {
         level: sum(defaults.state_weight(spec, level, state) for other, state in places if other is level)
         for level, _ in places
@@ -261,7 +263,9 @@ def _bulkheads(ground: GroundTopic, spec: Subscription) -> Iterator[Bulkhead]:
 
 
 def _selection(chosen: LimitLanes | None) -> LaneSet:
-    """Set of lanes in the order of the types, not of the file: equal selections are one limit."""
+    """Set of lanes of a limit, in the order of the enumerations, not of the file, so that equal selections compare as
+    equal.
+    """
     states, levels = (chosen.states or (), chosen.levels or ()) if chosen is not None else ((), ())
     return LaneSet(
         tuple(state for state in State if state in states), tuple(level for level in Level if level in levels)
@@ -304,8 +308,8 @@ def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[RouteRule]:
 
 
 def _dispatch(ground: GroundTopic) -> DispatchTable | None:
-    """Dispatch table of senders. None if senders send to the level they name: no subscription has a route at dispatch
-    or an exclusive level, or one keeps an order.
+    """Dispatch table of senders. None if each message is sent to the level that its sender names: no subscription has a
+    route at dispatch and the ground topic has no exclusive levels, or some subscription keeps an order.
     """
     subscriptions = ground.subscriptions.values()
     closed = frozenset(Level) - {*defaults.active_levels(ground)}
@@ -317,7 +321,7 @@ def _dispatch(ground: GroundTopic) -> DispatchTable | None:
 
 
 def _exclusive(ground: GroundTopic) -> dict[Level, frozenset[str]]:
-    """Exclusive levels that take messages: nobody can be sent to another one."""
+    """Tenants by exclusive level, for levels that take messages: nobody can be sent to the others."""
     active = defaults.active_levels(ground)
     return {level: frozenset(tenants) for level, tenants in ground.exclusive_levels.items() if level in active}
 
@@ -333,7 +337,7 @@ def _payload_type(topology: LoadedTopology, topic: str) -> Literal["json", "avro
 
 
 def _send_targets(topology: LoadedTopology, namespace: NamespaceName, spec: Subscription) -> dict[str, SendTarget]:
-    """The topics of this file that the handler transfers to, by full name."""
+    """Send targets of those topics of this file to which the handler transfers, by full topic name."""
     produced = {produced_topic(namespace, name) for name in spec.produces}
     return {
         name.full: send_target_of(topology, topic, level)
@@ -356,7 +360,7 @@ def _produced_schemas(
 
 
 def _bad_schema(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
-    """Why payloads of this topic cannot be held against its schema."""
+    """Error (K705) if the payload schema of this topic cannot be used to validate payloads; else none."""
     payload = topology.payloads.get(topic)
     if payload is None:
         return

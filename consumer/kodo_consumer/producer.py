@@ -1,4 +1,4 @@
-"""`Producer`: sends to one ready topic of a topology what the topology says is sent there."""
+"""`Producer`: sends messages to one ready topic of a topology, and refuses those that the topology does not allow."""
 
 from __future__ import annotations
 
@@ -42,18 +42,17 @@ _DEFAULTS = Settings()
 
 
 class Producer:
-    """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe, within one process.
+    """Sends messages, each with an identity (`kodo-id`), and awaits receipts. Thread-safe, within one process.
 
-    They are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at
-    the end, a mark says how far the count has come. `numbered` false: no numbers and no marks, for topics that others
-    read who would stumble over messages without payload.
+    Messages are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at
+    the end, a mark without payload has the last number. `numbered` false: no numbers and no marks, for topics with
+    other readers who do not expect messages without payload.
 
-    What the topology does not allow is refused before it is sent: a payload that breaks its schema, a required
-    property that is missing, a property nobody declared (where properties are declared at all), more bytes than the
-    topic takes.
+    It refuses before sending: a payload that breaks the topology's schema, a missing required property, a property that
+    is not declared (if any are declared), more bytes than the topic allows.
 
-    `routes`: where the routes of all subscriptions agree on another level, a message is sent there; else its workers
-    route it. The other level's topic is opened with the first such message. `reload` and `watch` read them again.
+    `routes`: if the routes of all subscriptions agree on another level, a message is sent there; else workers route it.
+    The other level's topic is opened with the first such message. `reload` and `watch` read the routes again.
     """
 
     def __init__(
@@ -84,9 +83,9 @@ class Producer:
         numbered: bool = True,
         **place: Unpack[ConnectionOptions],
     ) -> Producer:
-        """A producer for a level of a ground topic, connected. Raises KodoctlError; a draining level is refused.
+        """Returns a connected producer for a level of a ground topic. Raises KodoctlError, also for a draining level.
 
-        Environment and connection are found as by Consumer.load. The file is read again by `reload`, and by `watch`.
+        Environment and connection are found as by Consumer.load. `reload` and `watch` read the file again.
         """
         surroundings = Environment.of(**place)
         text = contents(Path(path))
@@ -115,8 +114,9 @@ class Producer:
         numbered: bool = True,
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
-        """A producer for a topic that was found in a topology, connected. `siblings`: the send target of another level of its
-        ground topic, for what routes send there. `reloader_of`: who reads its routes again. Raises KodoctlError.
+        """Returns a connected producer for a send target. `siblings`: returns the send target of another level of its
+        ground topic; None: the producer follows no routes. `reloader_of`: makes the reader of the routes. Raises
+        KodoctlError.
         """
         enable_loggers()
         routes, signer, traces, native = None, settings.signing_keys, settings.traces, settings.native
@@ -135,8 +135,8 @@ class Producer:
         return _make_or_close(broker, lambda: cls(send_target.topic, broker, routes=routes, **options))
 
     def reload(self) -> None:
-        """Reads the topology file again, as Consumer.reload does: other routes take effect with the next message; what needs
-        a new producer, and what is wrong with the file, is logged, and everything stays as it was.
+        """Reads the topology file again, as Consumer.reload does. Other routes apply from the next message on. A change
+        that needs a new producer, or a fault of the file, is logged, and nothing changes. Raises UsageError if closed.
         """
         if self._use.check("reload") and self._routes is not None:
             self._routes.reload()
@@ -147,7 +147,7 @@ class Producer:
             self._routes.watch()
 
     def follow_routes(self, table: DispatchTable | None) -> None:
-        """These routes count from the next message on."""
+        """Replaces the routes, from the next message on; None: no routes."""
         if self._routes is not None:
             self._routes.follow(table)
 
@@ -200,7 +200,7 @@ class Producer:
         event_time: int = 0,
         id: str | None = None,  # noqa: A002
     ) -> str:
-        """`send` for an event loop: others run until the receipt is there. Raises as `send`."""
+        """Sends as `send` does, for an event loop, which runs other tasks until the receipt comes. Raises as `send`."""
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[Receipt] = loop.create_future()
 
@@ -233,14 +233,16 @@ class Producer:
         event_time: int = 0,
         id: str | None = None,  # noqa: A002
     ) -> str:
-        """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one, `flush`
-        raises what went wrong. While 20,000 receipts are out, or a partition's part of so many, it waits for some;
-        ClusterError when none come.
+        """Sends a message and returns its identity without waiting for the receipt, with which `on_receipt` is called
+        on another thread; without `on_receipt`, `flush` raises if it failed. While 20,000 messages (or a partition's
+        part of them) have no receipt, it blocks until some come. Raises UsageError, and ClusterError if none come.
         """
         return self._post(payload, on_receipt or self._unclaimed.take, key, properties, event_time, id).name
 
     def flush(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Awaits the receipts of everything posted. Raises ClusterError with the number of those that failed."""
+        """Waits at most `timeout` seconds for the receipts of all posted messages. Raises ClusterError with the number
+        of those that failed, and UsageError on a thread that delivers receipts.
+        """
         self._check_waiting("flush")
         self._flush(time.monotonic() + timeout)
 
@@ -248,8 +250,9 @@ class Producer:
         self._unclaimed.tell(sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders))
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Waits at most `timeout` seconds for the receipts of posted messages, and closes the producer. Raises as
-        `flush`. Callbacks of messages without a receipt by then get a failure.
+        """Waits at most `timeout` seconds for the receipts of posted messages, then 20 s at most for those of the last
+        marks, and closes the producer. Raises as `flush`. Callbacks of messages without a receipt by then get a
+        failure.
         """
         if self._use.is_over:
             return
@@ -270,7 +273,9 @@ class Producer:
         return [self._sender, *(() if self._routes is None else self._routes.open_senders)]
 
     def _check_waiting(self, call: str) -> None:
-        """Raises UsageError where a call that waits for receipts cannot work."""
+        """Raises UsageError if the producer is closed or of another process, or if this thread delivers receipts: it
+        would wait for itself.
+        """
         self._use.check(call)
         for one in self._senders:
             one.check_waiting(call)

@@ -1,1 +1,1 @@
-"""Carries out a plan and verifies it. Decides nothing."""
+"""Apply of a plan: carries out exactly the planned changes and verifies them."""

@@ -1,8 +1,8 @@
 """Two-phase barrier between the applies of several clusters: before the first write, and before the first delete.
 
-Creates and updates run everywhere first, deletes everywhere last. Waits block the calling thread, without a timeout.
-A cluster that refuses stops all of them, before they begin; one that cannot be reached, or does not complete
-everything before the deletes, stops only the deletes.
+Creates and updates run in all clusters first, deletes in all clusters last. Waits block the calling thread, without a
+timeout. A cluster that refuses before its first write stops all applies; one that cannot be reached, or does not
+complete its creates and updates, stops only the deletes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ class BarrierParty(Protocol):
     """Interface of one apply to the barrier: its reports to the other applies, and its waits for them."""
 
     def wait_to_begin(self) -> None:
-        """Returns once all are ready to write. Raises RefusedError when one of them refused."""
+        """Blocks until all applies are ready to write. Raises RefusedError (K549) if one of them refused."""
 
     def report_built(self, *, done: bool) -> None:
-        """Reports that everything before the deletes is over here. `done`: all of it succeeded."""
+        """Reports that this apply has ended its changes before the deletes. `done`: all of them succeeded."""
 
     def wait_to_delete(self) -> str:
-        """Waits until all have reported; the reason why deletes may not begin, "" if they may."""
+        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may.
+        """
 
 
 class NoBarrier:
@@ -40,7 +41,7 @@ class NoBarrier:
         """Does nothing."""
 
     def wait_to_delete(self) -> str:
-        """Deletes may begin."""
+        """Returns "" at once: deletes may begin."""
         return ""
 
 
@@ -48,7 +49,7 @@ ALONE: Final[BarrierParty] = NoBarrier()
 
 
 class ClusterBarrier:
-    """Barrier of the applies of these clusters, by name."""
+    """Barrier of the applies of the clusters `names`. Each apply uses it in a thread of its own."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._changed = threading.Condition()
@@ -56,11 +57,11 @@ class ClusterBarrier:
         self._against: dict[str, list[str]] = {_BEGIN: [], _DELETE: []}
 
     def participant(self, name: str) -> Participant:
-        """Interface of one cluster's apply."""
+        """Returns the party of the apply of one cluster."""
         return Participant(self, name)
 
     def arrive(self, stage: str, name: str, *, well: bool) -> None:
-        """Records that a cluster reached a stage, well or not; only its first record counts."""
+        """Records that a cluster reached a stage; only its first record counts. `well`: it succeeded."""
         with self._changed:
             if name in self._missing[stage]:
                 self._missing[stage].discard(name)
@@ -69,35 +70,38 @@ class ClusterBarrier:
                 self._changed.notify_all()
 
     def wait(self, stage: str) -> list[str]:
-        """Waits until all clusters reached a stage; those that did not reach it well."""
+        """Blocks until all clusters reached a stage. Returns those that did not succeed, sorted."""
         with self._changed:
             self._changed.wait_for(lambda: not self._missing[stage])
             return sorted(self._against[stage])
 
 
 class Participant:
-    """One cluster's apply at a barrier."""
+    """Party of the apply of one cluster at a barrier."""
 
     def __init__(self, barrier: ClusterBarrier, name: str) -> None:
         self._barrier, self._name = barrier, name
 
     def wait_to_begin(self) -> None:
-        """Returns once all are ready to write. Raises RefusedError when one of them refused."""
+        """Blocks until all applies are ready to write. Raises RefusedError (K549) if one of them refused."""
         self._barrier.arrive(_BEGIN, self._name, well=True)
         if refusing := self._barrier.wait(_BEGIN):
             detail = f"{', '.join(refusing)} did; nothing was written to any cluster"
             raise RefusedError(error("K549", "another cluster of the plan refused", detail))
 
     def report_built(self, *, done: bool) -> None:
-        """Reports the end of everything before the deletes."""
+        """Reports that this apply has ended its changes before the deletes. `done`: all of them succeeded."""
         self._barrier.arrive(_DELETE, self._name, well=done)
 
     def wait_to_delete(self) -> str:
-        """The reason why deletes may not begin, "" if they may."""
+        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may.
+        """
         behind = self._barrier.wait(_DELETE)
         return f"deletes come last: {', '.join(behind)} did not do all that comes before" if behind else ""
 
     def leave(self, *, refusing: bool) -> None:
-        """Ends the waits of the other applies for this one, which is over. Without effect after a complete apply."""
+        """Reports the end of this apply, so that no other apply waits for it. `refusing`: it refused before its first
+        write. Without effect after a complete apply.
+        """
         self._barrier.arrive(_BEGIN, self._name, well=not refusing)
         self._barrier.arrive(_DELETE, self._name, well=False)

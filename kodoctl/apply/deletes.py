@@ -1,8 +1,8 @@
 """Deletes of topics, subscriptions and namespaces: never in part, and never of objects that nobody reviewed.
 
 Each DELETE is sent by `kodoctl.pulsar.admin.confirmed_write.delete`, which calls `look` before every single request:
-the object must still be the planned one, and may hold and serve only data and clients that the plan showed and
-a user allowed.
+the object must still have its planned owner; it may have messages only if a user allowed its loss, and clients only if
+the plan showed some as well.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a topic, all partitions or none. With a client on any partition Pulsar answers 412 *after* it
-    deleted the other partitions, so every partition is read before each request. `force` is sent only if the
-    plan showed the clients and a user allowed it. `marker`: the owner when the plan was checked.
+    """Deletes a topic, all partitions or none. Raises WriteFailedError if it is not deleted. With a client on any
+    partition Pulsar answers 412 *after* it deleted the other partitions, so every partition is read before each
+    request. `force` is sent only if the plan showed clients and a user `allowed` the loss. `marker`: the owner when the
+    plan was checked.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)
@@ -52,7 +53,9 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
 
 
 def _refuse_stranger(marker: str | None, planned: str | None) -> None:
-    """Refuses an object that was made anew under the same name: it is another one."""
+    """Raises WriteFailedError if the object has another owner than planned: somebody created it anew under the same
+    name.
+    """
     if marker != planned:
         raise WriteFailedError(
             f"it belongs to {marker or 'nobody'} since the plan, to {planned or 'nobody'} before: plan again"
@@ -60,8 +63,8 @@ def _refuse_stranger(marker: str | None, planned: str | None) -> None:
 
 
 def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
-    """Refuses a delete if clients connected or messages arrived that the plan did not show. Raises
-    WriteFailedError.
+    """Raises WriteFailedError if clients are connected that the plan did not show, or if there are messages whose loss
+    nobody allowed.
     """
     facts = reading.facts
     if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
@@ -72,7 +75,7 @@ def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -
 
 
 def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
-    """`force` cuts clients off: only where the plan named them and a user allowed it."""
+    """True if `force` may disconnect clients: the plan showed some, and a user allowed the loss."""
     return allowed and bool(change.about.evidence.get("clients"))
 
 
@@ -89,10 +92,11 @@ def what_is_left(admin: Admin, topic: TopicName) -> str:
 
 
 def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a subscription on all partitions, and with `force` if reviewed consumers are connected.
+    """Deletes a subscription on all partitions, and with `force` if reviewed consumers are connected. Raises
+    WriteFailedError if it is not deleted.
 
-    Without `force` a consumer on any partition makes Pulsar drop the cursors of the other partitions and answer
-    412. The same is true of topics.
+    Without `force` a consumer on any partition makes Pulsar drop the cursors of the other partitions and answer 412.
+    The same is true of topics.
     """
     subscription = change.before
     assert isinstance(subscription, SubscriptionResource)
@@ -119,8 +123,8 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
-    """Deletes an empty namespace: Pulsar refuses others without force, and force is never sent. The namespace
-    must be the planned one, with ledgers of `topologies` only: a new namespace may have the name by now.
+    """Deletes an empty namespace: Pulsar refuses others without force, and force is never sent. Raises WriteFailedError
+    unless all its ledger entries are of `topologies`, and there is one: a new namespace may have the name by now.
     """
     path = namespace_path(name)
 

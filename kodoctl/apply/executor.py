@@ -1,4 +1,4 @@
-"""Carries out a plan: level by level, side by side within a level, each write confirmed. Decides nothing."""
+"""Executor of a plan: level by level, side by side within a level, each write confirmed. Decides nothing."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _UNSURE: Final = "lease lost before the write could be confirmed: whether it was
 
 
 class Executor:
-    """Executor of one apply. `stop` ends it after the running calls; the report lists changes that did not
-    begin.
+    """Executor of one apply. `stop` ends it after the running calls; the report lists changes that did not begin. Calls
+    `listen` from several threads.
     """
 
     def __init__(  # what an apply needs
@@ -65,11 +65,15 @@ class Executor:
 
     @property
     def ledgers_before(self) -> Mapping[str, str | None]:
-        """`namespace/name` -> the text of the ledger entries that this apply writes, as it finds them."""
+        """`namespace/name` -> the text of each ledger entry that this apply writes, as it was before; None: there was
+        none.
+        """
         return self._ledgers.found
 
     def run(self, party: BarrierParty = ALONE) -> ApplyReport:
-        """Everything that can be done; failures are in the report, never raised. `party`: where deletes wait for others."""
+        """Carries out the plan, and blocks until it is over. Failures are in the report, never raised. `party`: the
+        barrier at which deletes wait for other clusters.
+        """
         began, before = time.monotonic(), self._admin.traffic.writes
         order = schedule(self._plan.changes)
         notes: list[str] = []
@@ -149,9 +153,9 @@ class Executor:
         return False
 
     def _bookkeeping(self, write: Callable[[], None], notes: list[str]) -> bool:
-        """Writes ledgers. A failure adds a note, and leaves an intent that the next plan understands. If the
-        broker only did not confirm the lease, it is asked again: finished changes are then recorded, but no
-        further change begins.
+        """Calls `write`, which writes ledgers. Returns False after a failure, which adds a note and leaves an intent
+        that the next plan understands. If the lease was unconfirmed, the broker is asked again: finished changes are
+        then recorded, but no further change begins.
         """
         try:
             if self._lost is not None:
@@ -203,7 +207,8 @@ class Executor:
             self._note(lambda: self._journal.after(step.change, step.part.value, status.value, detail))
 
     def _note(self, tell: Callable[[], None]) -> bool:
-        """Tells the journal; False when the lease turns out to be lost, after which nothing more is written."""
+        """Calls `tell`, which writes to the journal. Returns False if the lease is lost: then nothing more is written.
+        """
         try:
             tell()
         except LockedError as lost:
@@ -212,7 +217,7 @@ class Executor:
         return True
 
     def _outcomes(self) -> list[ChangeOutcome]:
-        """One outcome a change: the worse of a namespace's early and late half."""
+        """One outcome for each change: of the two steps of a namespace's update, the worse one."""
         order = [ChangeStatus.DONE, ChangeStatus.NOT_STARTED, ChangeStatus.SKIPPED, ChangeStatus.FAILED]
         found: dict[tuple[str, str], tuple[ChangeStatus, str]] = {}
         for (address, kind, _), result in self._results.items():
@@ -228,5 +233,5 @@ def _words(problem: LockedError) -> str:
 
 
 def _is_namespace(change: Change) -> bool:
-    """A namespace's intent travels in the request that creates it."""
+    """True for the creation of a namespace: the request that creates it contains its intent."""
     return isinstance(change, Create) and isinstance(change.after, NamespaceResource)

@@ -1,5 +1,5 @@
-"""Fence around the admin API: checks the lease before each request, because a process that lost its lease must
-not write.
+"""Fence around the admin API: checks the lease before each request that writes, because a process that lost its lease
+must not write.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class FencedAdmin:
-    """Asks for the lease where the request goes out: after whatever it waited for, before every redirect and every
-    retry.
+    """Admin API that checks the lease immediately before each request that writes: after any waiting, and before every
+    redirect and retry.
 
-    `check` raises LockedError when the lease is lost; it asks the broker at most every few seconds
+    `check` raises LockedError if the lease is lost; it asks the broker at most every few seconds
     (kodoctl.pulsar.control.lease).
     """
 
@@ -28,12 +28,12 @@ class FencedAdmin:
 
     @property
     def traffic(self) -> RequestCount:
-        """See Admin.traffic."""
+        """Number of requests; see Admin.traffic."""
         return self._admin.traffic
 
     @property
     def sent_here(self) -> int:
-        """Requests that change something which this thread has sent so far, or was about to send."""
+        """Number of writing requests that this thread has sent so far, with those that it was about to send."""
         found: int = getattr(self._sent, "count", 0)
         return found
 
@@ -53,7 +53,7 @@ class FencedAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """See Admin.call. Raises LockedError, and then nothing was sent; a read needs no lease."""
+        """See Admin.call. Raises LockedError if the lease is lost, and has then sent nothing; a GET needs no lease."""
 
         def check_fence() -> None:
             condition()

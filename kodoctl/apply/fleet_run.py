@@ -1,6 +1,4 @@
-"""Carries out the plan of one cluster, or of several side by side: each as if it were alone, but for where they wait for
-each other.
-"""
+"""Applies of one cluster, or of several side by side: each is independent, apart from the barrier between them."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One cluster's plan and the way to it; the context of the only cluster of a command is `ONLY`."""
+    """One cluster's plan and session; the context of the only cluster of a command is `ONLY`."""
 
     context: str
     session: Session
@@ -32,7 +30,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ClusterResult:
-    """Result of one cluster's apply: its report, or the error before it wrote anything."""
+    """Result of one cluster's apply: its report, or the error for which it wrote nothing."""
 
     context: str
     report: ApplyReport | None
@@ -40,7 +38,7 @@ class ClusterResult:
 
     @property
     def complete(self) -> bool:
-        """True if all of it was done and written down."""
+        """True if all changes were done and recorded: the report has no notes."""
         return self.report is not None and self.report.complete and not self.report.notes
 
 
@@ -53,11 +51,12 @@ def run_fleet(
     stop: threading.Event,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[ClusterResult, ...]:
-    """Applies a plan to its clusters. Returns each cluster's result, in the order of the tasks. Errors of the only cluster
-    of a command raise, in the calling thread.
+    """Applies a plan to its clusters, and blocks until all are over. Returns each cluster's result, in the order of the
+    tasks. Errors of the only cluster of a command raise, in the calling thread.
 
     `absent`: clusters that could not be planned. Their creates and updates were not made, so nothing is deleted
-    anywhere. `listen`: makes the listener of each context.
+    anywhere. `listen`: returns the listener for a context; `stop`: ends all applies after their running calls; `tell`:
+    receives lines about the progress.
     """
     if tasks[0].context == ONLY:
         report = run(tasks[0].session, tasks[0].plan, options, listen=listen(ONLY), stop=stop, tell=tell)

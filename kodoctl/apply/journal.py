@@ -1,8 +1,8 @@
-"""Journal of an apply, written into Pulsar during the apply: one topic per namespace, the one that its lease holds.
+"""Journal of an apply, written into Pulsar during the apply: one topic per namespace, that of the namespace's lease.
 
-An entry before and one after each write. The write is sent when the entry before it is stored. The entry after it is
-in flight while other writes begin; like all entries it is stored before the ledger records anything of the write
-(`settle`). Entries keep their order.
+Each write has one entry before it and one after it. The write is sent when the entry before it is stored. The entry
+after it is in flight while other writes begin; like all entries it is stored before the ledger records anything of the
+write (`settle`). Entries keep their order.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Content of the first entry of an apply. `commit`: of the repository of the files; `plan`: the digest of
-    the declared objects.
+    """Content of the first entry of an apply. `commit`: of the repository of the files; `plan`: the start of the digest
+    of the declared objects; `changes`: the number of changes.
     """
 
     verb: str
@@ -40,7 +40,7 @@ class Heading:
 
 
 class Journal:
-    """The writer of one apply. Every method raises LockedError when the lease is lost."""
+    """Writer of the journal entries of one apply. Every method raises LockedError if the lease is lost."""
 
     def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
         self.lease = lease
@@ -48,8 +48,8 @@ class Journal:
         self.id = secrets.token_hex(4)
 
     def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
-        """Writes the begin of an apply into the journal of every held namespace: user, verb and the whole plan,
-        so that the apply can be continued and undone.
+        """Writes the first entry into the journal of every namespace, with user, verb and the whole plan, so that the
+        apply can be continued and undone. Returns after all are stored. `ledgers`: see `Executor.ledgers_before`.
         """
         entry = {
             "v": history.FORMAT_VERSION,
@@ -64,11 +64,12 @@ class Journal:
         self._everywhere("begin", entry)
 
     def before(self, change: Change, part: str) -> None:
-        """A write is about to be sent: returns when this is stored."""
+        """Records that a write is about to be sent; returns after the entry is stored."""
         self.lease.write(self._place(change), self._before(change, part))
 
     def along(self, change: Change, part: str) -> None:
-        """A change for which nothing is sent: it comes with another one."""
+        """Records a change for which nothing is sent, because the write of another change includes it. Does not wait.
+        """
         self.lease.note(self._place(change), self._before(change, part))
 
     def after(self, change: Change, part: str, status: str, detail: str) -> None:
@@ -77,11 +78,11 @@ class Journal:
         self.lease.note(self._place(change), {**self._entry("after"), **step})
 
     def settle(self) -> None:
-        """Returns when every entry is stored."""
+        """Blocks until every entry is stored."""
         self.lease.settle()
 
     def end(self, *, complete: bool) -> None:
-        """The last entry: whoever reads a journal without it knows that the apply was cut off."""
+        """Writes the last entry: a journal without it shows that the apply was cut off. Returns after it is stored."""
         self._everywhere("end", {"complete": complete})
 
     def _everywhere(self, kind: str, entry: Json) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the ownership ledgers true while an apply runs: intents before, promotions after, the rest at the end.
+"""Ownership ledgers during an apply: intents are written before each level, results after it, the rest at the end.
 
 All entries of a namespace that change are written in one PUT; an unchanged entry is not written at all.
 """
@@ -27,7 +27,7 @@ Key = tuple[NamespaceName, str]
 
 
 class LedgerWriter:
-    """The ledger entries of one apply, as they are on the cluster and as they shall be."""
+    """The ledger entries of one apply, as they are on the cluster and as they will be."""
 
     def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
         self._admin = admin
@@ -50,7 +50,7 @@ class LedgerWriter:
                 self._rename(live.ledgers[owner.namespace][earlier], (owner.namespace, owner.name))
 
     def _rename(self, earlier: Ledger, key: Key) -> None:
-        """Takes over the objects that the topology owned under an earlier name, and keeps the kind of their
+        """Adds the objects that the topology owned under an earlier name to its entry, with the kind of their
         ownership.
         """
         entry = self._entries[key]
@@ -58,7 +58,7 @@ class LedgerWriter:
         self._entries[key] = replace(entry, owned=owned, namespace_keys=entry.namespace_keys | earlier.namespace_keys)
 
     def initial_properties(self, namespace: NamespaceName, create: Create) -> Mapping[str, str]:
-        """Entries to put into the request that creates a namespace."""
+        """Returns the properties, ledger entries with an intent, for the request that creates a namespace."""
         self._update_ownership([create], intent=True)
         return {
             f"{LEDGER_PREFIX}{name}": ledgers.encode(entry)
@@ -67,20 +67,23 @@ class LedgerWriter:
         }
 
     def namespace_created(self, namespace: NamespaceName, properties: Mapping[str, str]) -> None:
-        """These entries are on the cluster now."""
+        """Records that a namespace was created with these properties; writes nothing."""
         self._there.add(namespace)
         for key, text in properties.items():
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
 
     def record_intents(self, changes: Iterable[Change]) -> None:
-        """Records, before a level runs, the objects that will be created and the namespace policies that will
-        be set. An apply that dies therefore leaves no object that the ledger does not name.
+        """Writes, before a level runs, which objects will be created and which namespace policies will be set. An apply
+        that dies therefore leaves no object that the ledger does not name. Raises WriteFailedError, ClusterError,
+        LockedError.
         """
         self._update_ownership([change for change in changes if isinstance(change, Create | Update)], intent=True)
         self._write()
 
     def confirm(self, changes: Iterable[Change]) -> None:
-        """Records, after a level ran, which objects the topology now owns and which it no longer owns."""
+        """Writes, after a level ran, which objects the topology now owns and which it no longer owns. Raises as
+        `record_intents` does.
+        """
         settled = list(changes)
         deleted = [one.before for one in settled if isinstance(one, Delete)]
         self._there -= {gone.name for gone in deleted if isinstance(gone, NamespaceResource)}
@@ -88,8 +91,8 @@ class LedgerWriter:
         self._write()
 
     def close(self, *, complete: bool) -> None:
-        """Writes the last version of the entries. If `complete`, the entries also get the digest and the
-        consumer settings, and earlier names of a topology end.
+        """Writes the last version of the entries. If `complete`, the entries also get the digest and the consumer
+        settings, and entries of earlier names are removed. Raises as `record_intents` does.
         """
         if complete:
             for owner in self._plan.owners:
@@ -123,14 +126,16 @@ class LedgerWriter:
             self._entries[key] = self._entries[key].with_holdings(addresses)
 
     def _hold_keys(self, key: Key, change: Change) -> None:
-        """Policies of a namespace that we set, so that they can be unset when the file no longer names them."""
+        """Adds the namespace policies that a change sets to the entry, so that an apply can unset them after the file
+        no longer names them.
+        """
         if isinstance(change, Create | Update) and isinstance(change.after, NamespaceResource):
             keys = self._entries[key].namespace_keys | (change.after.managed or frozenset())
             self._entries[key] = replace(self._entries[key], namespace_keys=keys)
 
     def _hold_grant(self, key: Key, change: Change) -> None:
-        """Records the actions of a role as soon as they are given, so that they are taken away again also where the
-        apply ended early and the file no longer asks for them.
+        """Records the actions of a role as soon as it has them, so that a later apply revokes them even if this one
+        ends early and the file no longer declares them.
         """
         entry, owner = self._entries[key], self._owners[change.about.owner]
         keeps = not isinstance(change, Delete | Forget) and change.address in owner.grants
@@ -151,7 +156,9 @@ class LedgerWriter:
         )
 
     def _key(self, change: Change) -> Key | None:
-        """The entry a change belongs to: its owner's, in the namespace that holds it already, else where the owner lives."""
+        """The entry to which a change belongs: its owner's entry that lists the object already, else the one in the
+        owner's namespace; None: its owner has no plan of an entry.
+        """
         for (namespace, name), entry in self._entries.items():
             if name == change.about.owner and change.address in entry.owned:
                 return namespace, name
@@ -201,8 +208,8 @@ def _new(owner: LedgerPlan) -> Ledger:
 
 
 def _final_entry(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
-    """Entry after a complete apply; intents that came to nothing go, unless they may be about the rest of a
-    plan of which this was a part.
+    """The entry after a complete apply. Intents without an object are removed, unless the plan was only a part: they
+    may belong to the rest.
     """
     owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not OwnershipKind.INTENT}
     if ending:

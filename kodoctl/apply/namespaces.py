@@ -1,5 +1,5 @@
-"""Writes to tenants, namespaces and grants. One write at a time in a namespace: parallel ones of policies are lost
-silently (186 of 200 rounds, docs/explanation/pulsar.md).
+"""Writes to tenants, namespaces and grants. Callers write one at a time in a namespace: Pulsar loses parallel writes of
+policies silently (186 of 200 rounds, docs/explanation/pulsar.md).
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ _FRESH_S: Final = 1.0
 
 
 def create_tenant(admin: Admin, tenant: TenantResource) -> None:
-    """Create-if-absent: one that exists is left alone."""
+    """Creates a Pulsar tenant; an existing one stays as it is. Raises WriteFailedError."""
     body = {"allowedClusters": sorted(tenant.clusters), "adminRoles": sorted(tenant.admin_roles)}
     path = f"tenants/{tenant.name}"
     write_confirmed(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
 
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
-    """Creates a namespace in one PUT, with policies and ledger from the first moment. Pulsar does not validate
-    that request, so the policies are read back: lint may have missed an error.
+    """Creates a namespace in one PUT, with policies and the ledger entries `properties` from the first moment. Pulsar
+    does not validate that request, so the policies are read back. Raises WriteFailedError if somebody else created the
+    namespace, or if the broker shows other values.
     """
     body: dict[str, Any] = {**new_namespace(namespace.policies, cluster), "properties": dict(properties)}
     path = namespace_path(namespace.name)
@@ -59,7 +60,7 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
 
 
 def read_policies(admin: Admin, namespace: NamespaceName, cluster: str) -> Policies:
-    """The namespace's policies now."""
+    """Reads the policies that are set on the namespace."""
     return read_namespace_policies(
         must(admin.call("GET", namespace_path(namespace)), f"reading namespace {namespace}"), cluster
     )
@@ -70,7 +71,10 @@ def _different(found: Policies, wanted: Policies) -> list[str]:
 
 
 def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
-    """Policies one after the other, each read back: many wrong bodies answer 204."""
+    """Writes policies one after the other and reads each back, because many wrong bodies answer 204. Raises
+    WriteFailedError, and writes nothing, if a policy has no longer its planned value; also if the broker does not show
+    a written one.
+    """
     changed = {change.policy: (change.before, change.after) for change in changes}
     now = read_policies(admin, name, cluster)
     moved = [policy for policy, (old, _) in changed.items() if normalize(now.get(policy)) != normalize(old)]
@@ -93,7 +97,7 @@ def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyCha
 
 
 class GrantGuard:
-    """The grants of namespaces as they are right before one is changed: read anew once a second where many are."""
+    """Check of grants right before one is changed. The grants of a namespace are read anew at most once a second."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -115,7 +119,7 @@ class GrantGuard:
 
 
 def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
-    """Address -> actions of every grant of a namespace and its topics; {} where it is gone."""
+    """Address -> actions of every grant of a namespace and its topics; {} if the namespace does not exist."""
     reply = admin.call("GET", namespace_path(namespace))
     if reply.missing:
         return {}
@@ -129,14 +133,14 @@ def actions_text(actions: frozenset[str]) -> str:
 
 
 def set_grant(admin: Admin, grant: GrantResource) -> None:
-    """Gives a role exactly these actions in one request: never revoke first. Read back with all others by the executor."""
+    """Gives a role exactly these actions in one request, without an earlier revoke. Raises WriteFailedError."""
     path = f"{_target(grant)}/permissions/{path_part(grant.role)}"
     write_confirmed(admin, "POST", path, sorted(grant.actions), done=lambda: read_grant(admin, grant) == grant.actions)
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
-    """Takes all actions of a role away, if the role still has the actions that the plan saw. A role without
-    actions is no error (Pulsar answers 412).
+    """Takes all actions of a role away. Raises WriteFailedError if the role has other actions than the plan saw. A role
+    without actions is no error (Pulsar answers 412).
     """
 
     def look() -> Mapping[str, str] | None:
@@ -155,6 +159,8 @@ def _target(grant: GrantResource) -> str:
 
 
 def read_grant(admin: Admin, grant: GrantResource) -> frozenset[str]:
-    """Actions given at this very level; a topic's own GET would mix in the namespace's, so the namespace is read."""
+    """The actions that a role has on exactly this namespace or topic. A topic's own GET would add those of the
+    namespace, so the namespace is read.
+    """
     namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
     return read_grants(admin, namespace).get(grant.address, frozenset())

@@ -1,4 +1,4 @@
-"""Requests that write one policy of a topic or namespace. Each is sent only while the broker shows the planned
+"""Requests that write one policy of a topic or namespace. A DELETE is sent only while the broker shows the planned
 value.
 """
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def write_policy(
     admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
 ) -> None:
-    """Sends the requests that write one policy of the object at `path`; `now` reads the policy. A request that
-    unsets a value is sent only while the policy has its planned value.
+    """Sends the requests that write one policy of the object at `path`; `now` reads the policy. Raises WriteFailedError
+    if a request fails, or if a request that unsets the value finds neither the planned nor the new value.
     """
 
     def is_written() -> bool:

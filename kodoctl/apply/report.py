@@ -1,4 +1,4 @@
-"""Report of an apply, step by step: outcomes and events as values, for people, for machines and for the exit code."""
+"""Report of an apply, step by step: outcomes and events as values, for people, for programs and for the exit code."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ class ChangeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """One change and how it ended. `detail` is the reason for a change that was not made, or a note about one
-    that was.
-    """
+    """Result of one change. `detail`: the reason why a change was not made, or a note about one that was."""
 
     change: Change
     status: ChangeStatus
@@ -34,7 +32,7 @@ class ChangeOutcome:
 
     @property
     def address(self) -> Address:
-        """The object."""
+        """The address of the changed object."""
         return self.change.address
 
     @property
@@ -45,7 +43,8 @@ class ChangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ApplyEvent:
-    """Something happened: `started`, or a status. `number` of `total` changes are over."""
+    """A change began (`kind` is `started`) or ended (`kind` is its status). `number` of the `total` changes are over.
+    """
 
     kind: str
     change: Change
@@ -58,14 +57,14 @@ Listen = Callable[[ApplyEvent], None]
 
 
 class Listener:
-    """Observer of an apply. Its failure stops nothing, and ends its notifications; `notes`: why it failed."""
+    """Observer of an apply. If it raises, the apply continues without it, and `notes` has the reason."""
 
     def __init__(self, listen: Listen) -> None:
         self._listen: Listen | None = listen
         self.notes: tuple[str, ...] = ()
 
     def __call__(self, event: ApplyEvent) -> None:
-        """Tells of one event. Never raises."""
+        """Passes one event on. Never raises."""
         if self._listen is None:
             return
         try:
@@ -77,7 +76,9 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """All outcomes. Running the same command again continues."""
+    """Outcomes of all changes. `notes`: problems outside of the changes, such as a ledger that was not written;
+    `writes`: requests. Running the same command again continues.
+    """
 
     outcomes: tuple[ChangeOutcome, ...]
     notes: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class ApplyReport:
     id: str = ""  # its name in the journal: for history and undo
 
     def count(self, status: ChangeStatus) -> int:
-        """Number of changes that ended so."""
+        """Number of changes with this status."""
         return sum(outcome.status is status for outcome in self.outcomes)
 
     @property

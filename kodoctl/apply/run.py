@@ -1,4 +1,6 @@
-"""One apply from end to end: first-apply groundwork, lease, a second look at the cluster, then the executor."""
+"""One apply from end to end: identity of the cluster, control namespace, lease, check of the plan against the cluster,
+executor, journal.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of an apply. `who` names the holder of the lease for others; `lock_timeout` in seconds; `verb` and
-    `commit` are for the journal: which command, and at which commit of the files.
+    """Options of an apply. `who`: text about the holder of the lease, for other users; `lock_timeout`: seconds to wait
+    for the lease; `verb` and `commit` are for the journal: the command, and the commit of the files.
     """
 
     who: str
@@ -60,11 +62,12 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     party: BarrierParty = ALONE,
 ) -> ApplyReport:
-    """Carries out a plan. Failures are in the report once writing has begun.
+    """Carries out a plan, and blocks until it is over. Once writing has begun, failures are in the report.
 
-    Raises RefusedError if the cluster changed since the plan (then nothing was written), LockedError if another
-    apply runs, StoppedError if this one is interrupted while it waits for the other, and ClusterError if the
-    groundwork fails. `party`: the barrier at which this apply waits for the applies of other clusters.
+    Raises RefusedError if the cluster changed since the plan (then nothing was written), LockedError if another apply
+    runs, StoppedError if this one is interrupted while it waits for the other, and ClusterError if the Pulsar tenant or
+    the control namespace cannot be created. `party`: the barrier at which this apply waits for the applies of other
+    clusters.
     """
     refuse_reduced(plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))
@@ -100,7 +103,9 @@ def _heading(plan: Plan, options: RunOptions) -> Heading:
 
 
 def _end_journal(journal: Journal, report: ApplyReport, *, journaled: bool) -> ApplyReport:
-    """The journal's last entry, and the name under which the apply is found there. `journaled`: there is a journal."""
+    """Writes the last entry of the journal, and returns the report with the id of the apply. `journaled`: a journal
+    exists.
+    """
     with contextlib.suppress(LockedError):  # the journal then shows it as cut off, which it is
         journal.end(complete=report.complete)
     notes = report.notes
@@ -113,8 +118,8 @@ def _end_journal(journal: Journal, report: ApplyReport, *, journaled: bool) -> A
 
 @contextlib.contextmanager
 def _naming_earlier_apply(session: Session, plan: Plan, spaces: Iterable[NamespaceName]) -> Iterator[None]:
-    """Replaces the refusal of a plan that was applied already by one that names the earlier apply. Otherwise
-    the plan would be refused for the changes of that apply itself.
+    """Context that replaces the RefusedError for a plan that was applied already by one (K533) that names the earlier
+    apply. Otherwise the changes of that apply itself would be the reason.
     """
     try:
         yield
@@ -125,7 +130,7 @@ def _naming_earlier_apply(session: Session, plan: Plan, spaces: Iterable[Namespa
 
 
 def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceName]) -> Diagnostic | None:
-    """Record in the journal of an earlier apply of this plan; None where there is none, or no journal to ask."""
+    """An error (K533) that names an earlier apply of this plan in the journal; None if there is none, or no journal."""
     if not session.client.available:
         return None
     for namespace in spaces:
@@ -149,8 +154,8 @@ def _application_text(earlier: history.Applied, namespace: NamespaceName, *, lat
 
 
 def _less_index(admin: Admin, plan: Plan, report: ApplyReport) -> ApplyReport:
-    """Removes index entries after the apply; a failure does not change its report: an entry too many costs the next plan
-    a look.
+    """Removes index entries after the apply. A failure adds a note to the report: a surplus entry only costs the next
+    plan a request.
     """
     try:
         _index(admin, plan, before=False)
@@ -168,7 +173,9 @@ def _check_identity(session: Session, plan: Plan) -> None:
 
 
 def _groundwork(session: Session, plan: Plan) -> None:
-    """Pulsar tenant, control namespace with its UUID: each create-if-absent, because the lease needs them."""
+    """Creates the Pulsar tenants that the plan creates, and the control namespaces with their UUID, where they are
+    absent: the lease needs them.
+    """
     for change in plan.changes:
         if isinstance(change, Create) and isinstance(change.after, TenantResource):
             try:
@@ -187,8 +194,8 @@ def _tenants(plan: Plan) -> list[str]:
 
 
 def _recheck_plan(session: Session, plan: Plan, live: Live) -> Plan:
-    """The plan with its dangers judged again on the live cluster. Raises RefusedError for anything that was not
-    planned.
+    """Returns the plan with its dangers judged again on the live cluster. Raises RefusedError if the plan is stale, if
+    an object has another owner, or if a danger refuses it.
     """
     findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live)]
     if findings:
@@ -201,9 +208,9 @@ def _recheck_plan(session: Session, plan: Plan, live: Live) -> Plan:
 
 
 def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
-    """Writes the namespaces of each topology into the index, so that a later apply finds the objects left in
-    them. With `before` (the apply begins) namespaces are only added; at its end those that are no longer used
-    are removed.
+    """Writes the namespaces of each topology into the index of its Pulsar tenant, so that a later apply finds the
+    objects that it left there. With `before` (the apply begins) namespaces are only added; without, those that are no
+    longer used are removed as well.
     """
     living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
     ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living

@@ -1,4 +1,4 @@
-"""Writes of one step of an apply: the request for each kind of change and resource, under the lock of the namespace where
+"""Writes of one step of an apply: the requests for each kind of change and resource, under the lock of the namespace if
 parallel writes would be lost. Decides nothing.
 """
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 class StepWriter:
-    """Carries out single steps of a plan, from several threads. `ledgers`: entries for namespaces that are created."""
+    """Carries out single steps of a plan, from several threads. `ledgers`: makes the ledger entries of namespaces that
+    are created.
+    """
 
     def __init__(self, admin: Admin, plan: Plan, live: Live, ledgers: LedgerWriter) -> None:
         self._admin, self._plan, self._live, self._ledgers = admin, plan, live, ledgers
@@ -48,7 +50,7 @@ class StepWriter:
         }
 
     def levels(self, namespace: NamespaceName) -> PolicyLevels:
-        """The levels under the topics of a namespace, before and after this plan."""
+        """Policies that apply to topics of a namespace without a value of their own, before and after this plan."""
         return levels_of(namespace, self._live, self._namespace_changes)
 
     def write(self, step: Step) -> None:
@@ -72,7 +74,7 @@ class StepWriter:
                 assert_never(change)
 
     def goes_with_topic(self, change: Change) -> bool:
-        """True if nothing is sent for a change, because the topic that it is on is deleted."""
+        """True if nothing is sent for a change: it deletes a subscription or grant of a topic that the plan deletes."""
         match change:
             case Delete(before=SubscriptionResource(topic=place) | GrantResource(target=place)):
                 return place in self._topics_deleted
@@ -141,7 +143,7 @@ class StepWriter:
                 raise WriteFailedError("this kind of object is never deleted")
 
     def _mark(self, resource: Resource, owner: str | None) -> None:
-        """Ownership only: nothing else of the object changes."""
+        """Sets (`owner`) or removes (None) the marker; nothing else of the object changes."""
         found = self._live.objects.get(resource.address)
         planned = found.marker if found else None
         match resource:

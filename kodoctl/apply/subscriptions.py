@@ -1,9 +1,9 @@
 """Writes to subscriptions: create, heal, mark.
 
-A broker makes a subscription at the end of its topic and moves it to where it is to begin in a second step. Where
-that fails, for the topic moves or no bookie stores its position, the subscription stays at the end, and whatever the
-topic had is not read by it (measured: 30 of 30 messages). So only one clean answer says where a subscription begins;
-behind any other it is moved there.
+A broker makes a subscription at the end of its topic and moves it to its start position in a second step. If that step
+fails, because the topic moves or no bookie stores the position, the subscription stays at the end, and does not read
+the earlier messages of the topic (measured: 30 of 30). So only a first reply without an error proves the position;
+after any other the subscription is moved to its start.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex":
 
 
 def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
-    """Creates a subscription on every partition, starting at the earliest message. Raises WriteFailedError if
-    another client created the subscription since the plan.
+    """Creates a subscription on every partition, at `subscription.start` (earliest or latest message). Raises
+    WriteFailedError if another client created the subscription since the plan, or if its position is unknown.
     """
     if _put(admin, subscription, owner):
         return
@@ -39,16 +39,18 @@ def create_subscription(admin: Admin, subscription: SubscriptionResource, owner:
 def heal_subscription(
     admin: Admin, subscription: SubscriptionResource, owner: str | None, lacking: Collection[int]
 ) -> None:
-    """Creates the subscription on the partitions in `lacking`, starting at the earliest message. Partitions
-    that have the subscription keep their position. `owner`: the owner in its marker; None: the subscription
-    gets no marker.
+    """Creates the subscription on the partitions in `lacking`, at `subscription.start`. Partitions that have the
+    subscription keep their position. `owner`: the owner in its marker; None: the subscription gets no marker. Raises
+    WriteFailedError.
     """
     if not _put(admin, subscription, owner):
         _move_to_start(admin, subscription, lacking)
 
 
 def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> bool:
-    """Makes it on every partition that lacks it; whether one request did and said so, and it begins where it is to."""
+    """Creates the subscription on every partition that lacks it. Returns True if the first request did this without an
+    error, so that the start position is certain.
+    """
     body: dict[str, Any] = dict(_LATEST if subscription.start == "latest" else _EARLIEST)
     if owner is not None:
         body["properties"] = {OWNER_PROPERTY: owner}
@@ -79,8 +81,8 @@ def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) ->
 
 
 def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions: Collection[int]) -> None:
-    """Moves the subscription to the first message of these partitions. Messages that were read there meanwhile
-    are read once more.
+    """Moves the subscription to the first message of these partitions, if its start is the earliest one. Messages that
+    were read there meanwhile are read once more.
     """
     if subscription.start == "latest":
         return
@@ -105,13 +107,14 @@ def _unknown_start(subscription: SubscriptionResource, problem: str) -> WriteFai
 
 
 def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> SubscriptionReading | None:
-    """The live subscription; None: it is not there, or its topic is not."""
+    """The live subscription; None if it or its topic does not exist."""
     return next((one for one in topic.subscriptions if one.name == subscription.name), None) if topic else None
 
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
-    """Sets or takes off our property; the request replaces all of them, so others (live orders to workers) are sent again.
-    `planned`: the marker that the plan saw.
+    """Sets the marker, or removes it if `owner` is None. The request replaces all properties, so the others (live
+    orders to workers) are sent again. `planned`: the marker that the plan saw; any other foreign one raises
+    WriteFailedError.
     """
     path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
     reply = admin.call("GET", path)

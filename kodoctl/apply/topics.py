@@ -32,7 +32,10 @@ _MOMENT_S: Final = 2.0
 
 
 def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyLevels) -> None:
-    """The topic with our marker in one request (the only atomic create-if-absent), then its policies."""
+    """Creates a topic with its marker in one request (the only atomic create-if-absent), then sets its policies. An
+    empty replica of another cluster's topic is marked instead. Raises WriteFailedError if somebody else created the
+    topic.
+    """
     body = {"partitions": topic.partitions, "properties": {OWNER_PROPERTY: owner}}
 
     def ours() -> bool:
@@ -66,8 +69,9 @@ def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) 
 def update_topic(
     admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
-    """Writes the fields of a topic that differ, and only if each still has the planned value. Raises
-    WriteFailedError otherwise.
+    """Writes the changed fields of a topic: first the number of partitions, then policies; a removed delayed-delivery
+    value also unloads the topic. Raises WriteFailedError, and writes no policy, if a policy no longer has its planned
+    value.
     """
     names = {field.name for field in fields}
     if names & {"partitions", "missing_partitions"}:
@@ -85,14 +89,16 @@ def update_topic(
 
 
 def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue | None) -> bool:
-    """Looked at for a while: a broker that is shut down says for a moment that a policy is unset
-    (kodoctl.pulsar.inventory.topic_policy_reader).
+    """True if a policy has its planned value. Reads it for up to 2 s, because a broker that shuts down may show a
+    policy as unset for a moment (kodoctl.pulsar.inventory.topic_policy_reader).
     """
     return poll_until(lambda: is_equal(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
-    """Policy writes of one topic, one after the other, in an order the broker accepts."""
+    """Writes policies of one topic, one after the other, in an order that the broker accepts. `changed`: policy ->
+    (value before, value after).
+    """
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
     for step in write_order(changed, beneath, by_time=True):
 
@@ -103,7 +109,7 @@ def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Polic
 
 
 def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:
-    """One explicitly set policy; None = unset."""
+    """Reads one policy that is set on the topic itself; None: it is unset."""
     codec = BY_NAME[name]
     raw = must(admin.call("GET", f"{topic_path(topic)}/{codec.bulk_name}"), f"reading {name} of {topic}")
     return codec.shape.decode(raw) if is_set(raw) else None
@@ -116,9 +122,9 @@ def _has_delayed_delivery(admin: Admin, topic: TopicName) -> bool:
 
 
 def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
-    """Sets the number of partitions; with the present number, creates missing partitions again. Then creates
-    each subscription on the partitions that lack it, because Pulsar copies only the subscriptions of partition
-    0.
+    """Sets the number of partitions; with the present number, creates missing partitions again. Then creates each
+    subscription on the partitions that lack it, because Pulsar copies only the subscriptions of partition 0. Raises
+    WriteFailedError.
     """
 
     def all_there() -> bool:
@@ -139,7 +145,9 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
 
 
 def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str | None) -> None:
-    """Sets our marker, or (None) takes it off; other properties stay. `planned`: the marker that the plan saw."""
+    """Sets the marker, or removes it if `owner` is None; other properties stay. `planned`: the marker that the plan
+    saw; any other foreign one raises WriteFailedError.
+    """
     path = f"{topic_path(topic)}/properties"
 
     def is_marked() -> bool:
@@ -165,7 +173,9 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
 
 
 def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:
-    """A new version after `before`; an incompatible one is refused by the broker and nothing changes."""
+    """Uploads a new version of a schema. Raises WriteFailedError if the live version is neither `before` (None: no
+    schema) nor the new one, or if the broker refuses the new one as incompatible.
+    """
     if (now := read_schema(admin, schema.topic)) not in (before, schema):
         difference = "somebody removed it" if now is None else "somebody uploaded another one"
         raise WriteFailedError(f"the schema changed since the plan: {difference}; plan again")

@@ -42,7 +42,9 @@ class Verifier:
         self._admin, self._client, self._levels = admin, client, levels
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
-        """Returns the steps that the broker does not show as done, each with a text of the difference."""
+        """Returns the steps that the broker does not show as done, each with a text of the difference. Polls for late
+        values, and blocks meanwhile. If the cluster cannot be read, all steps are returned.
+        """
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:
             with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify") as pool:
@@ -142,7 +144,7 @@ def _topic(step: Step) -> TopicName:
 
 
 def _written_policies(step: Step) -> Policies:
-    """Policy -> the value a step wrote, None where it unset one."""
+    """Policy -> the value that a step wrote on a topic, None if it unset the policy."""
     match step.change:
         case Create(after=TopicResource()) | Update(after=TopicResource()) as change:
             return {one.policy: one.after for one in change.policy_changes}

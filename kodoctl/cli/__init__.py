@@ -1,1 +1,3 @@
-"""The command line: parse, wire, call, render, exit code. The only prints and environment reads."""
+"""The command line: options, calls of the other packages, output, exit codes. Only this package prints and reads
+environment variables.
+"""

@@ -1,7 +1,7 @@
-"""Commands that are listed by name and summary, and whose modules are imported when they run.
+"""Commands that are listed by name and summary; the module of a command is imported only when the command runs.
 
-Help, usage errors and shell completion of a group need only the names and summaries in its table. The modules
-of commands import many libraries, so building all of them took longer than most commands.
+Help, usage errors and shell completion of a group need only the names and summaries in its table. The modules of
+commands import many libraries, so building all of them took longer than most commands.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kodoctl.cli.common.extension_points import load
 
 
 class LazyCommand(TyperCommand):
-    """Name and summary of a command, for lists. `target` is the command's function, as MODULE:NAME; `summary` is the first
-    sentence of its docstring.
+    """Name and summary of a command, for lists. `target` is the command's function, as MODULE:NAME; `summary` is the
+    first sentence of its docstring.
     """
 
     def __init__(self, name: str, target: str, summary: str) -> None:
@@ -27,14 +27,16 @@ class LazyCommand(TyperCommand):
         self.target = target
 
     def load(self) -> Any:  # typer exports no type of commands
-        """The command itself, with its options."""
+        """Imports the module of the command, and returns the command with its options."""
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(self.name, cls=_Command)(load(self.target))
         return typer.main.get_command(app)
 
 
 class LazyGroup(TyperGroup):
-    """A group of lazy commands and of such groups. `table` is for the root of a command line, which typer builds."""
+    """A group of lazy commands and of further groups. `table`: the commands of the root group, which typer makes
+    without arguments.
+    """
 
     table: ClassVar[Sequence[Any]] = ()
 
@@ -42,8 +44,8 @@ class LazyGroup(TyperGroup):
         super().__init__(commands=commands or {command.name: command for command in self.table}, **attributes)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The group's own options. Flags of typer's that are not given would be None, which typer imports pydantic to
-        convert; False it takes as it is.
+        """The group's own options. Flags that are not given have None in typer, which imports pydantic to convert it;
+        here they have False, which needs no conversion.
         """
         options = super().get_params(ctx)
         for option in options:
@@ -52,7 +54,9 @@ class LazyGroup(TyperGroup):
         return options
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that the arguments name: here it is loaded, to run or to complete its options."""
+        """Returns name and command that the arguments name, and the rest of the arguments. Imports the command, to run
+        it or to complete its options. The name of another tool for a command (`validate`) fails with the name of ours.
+        """
         ours = _OTHER_NAMES.get(args[0], "")
         if ours in self.commands and args[0] not in self.commands and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {ours!r}?")
@@ -60,16 +64,16 @@ class LazyGroup(TyperGroup):
         return name, _load_command(command), rest
 
     def load_all(self) -> Mapping[str, Any]:
-        """All commands themselves, by name: for pages and tests."""
+        """Imports all commands and returns them by name, for pages and tests."""
         return {name: _load_command(command) for name, command in self.commands.items()}
 
 
 class _Command(TyperCommand):
-    """A command as it runs, and as a shell completes its options."""
+    """A loaded command, which runs or completes its options for a shell."""
 
     def _by_habit(self, args: list[str]) -> list[str]:
-        """Replaces kodoctl's usual option names by the names of this command, if the command has the option
-        under another name only.
+        """Replaces option names of other tools, and kodoctl's usual ones, by the names of this command, if the command
+        has the option under another name only.
         """
         own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         end = args.index("--") if "--" in args else len(args)
@@ -77,8 +81,8 @@ class _Command(TyperCommand):
         return [*(ours.get(word, word) for word in args[:end]), *args[end:]]
 
     def _order(self, ctx: Any, args: list[str]) -> Sequence[Any]:
-        """Parameters that the line gives, one for each time. An approval that a command does not take, because it asks
-        nothing, is no misspelling of another option.
+        """Parameters that the command line gives, one for each time. Fails with a text of its own for an approval
+        (`--yes`) if the command does not ask: typer would suggest another option.
         """
         try:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -90,10 +94,10 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the options. While a shell completes a line, values stay as typed: typer imports pydantic to convert
-        them, and completion reads none.
+        them, and completion needs none.
 
-        Fails where an option is repeated that has one value: the parser would keep the last value and drop the others,
-        so that a command reached one of two clusters named and said nothing of the other.
+        Fails if an option with one value is given several times: the parser would keep the last value and drop the
+        others, so that of two named clusters one would be ignored.
         """
         if not ctx.resilient_parsing:
             args = self._by_habit(args)
@@ -119,15 +123,17 @@ _HABITS: Final = (
     ("-auto-approve", "--yes"),
     ("-out", "--out"),
 )
-"""Options as other tools spell them, in no help: each stands for the one of ours."""
+"""Option names of other tools, which no help shows, and the option of ours that each means."""
 
 
 _OTHER_NAMES: Final = {"validate": "lint", "check": "lint", "diff": "plan", "format": "fmt", "up": "apply"}
-"""Commands as other tools name them: each with the one of ours that does it."""
+"""Command names of other tools, and the command of ours for each."""
 
 
 def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:
-    """`order`: the parameters that a line gives, one for each time. A flag may be repeated: it says the same again."""
+    """Fails if an option with one value is given several times. `order`: the parameters that a line gives, one for each
+    time. A repeated flag has no other meaning and is allowed.
+    """
     for parameter, times in Counter(order).items():
         single = parameter.param_type_name == "option" and not (parameter.multiple or parameter.count)
         if times > 1 and single and (not parameter.is_flag or parameter.secondary_opts):
@@ -139,5 +145,5 @@ def _load_command(command: Any) -> Any:
 
 
 def group(name: str, text: str, commands: Sequence[LazyCommand | LazyGroup]) -> LazyGroup:
-    """A group below the root, with its help; alone it shows that."""
+    """A group below the root; without a command it prints its help, `text`."""
     return LazyGroup(name=name, help=text, commands=commands, no_args_is_help=True, rich_markup_mode=None)

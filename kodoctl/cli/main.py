@@ -14,7 +14,7 @@ from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 
 
 class Commands(LazyGroup):
-    """Every command: its name, the function that it is, and the first sentence of its help."""
+    """Every command: its name, its function, and the first sentence of its help."""
 
     table = (
         LazyCommand("lint", "kodoctl.cli.topology.topology_commands:lint", "Check topology files: every finding at once, with its place."),
@@ -122,7 +122,7 @@ def root(
 
 
 def main() -> None:
-    """Entry point of the script."""
+    """Entry point of the script `kodoctl`: runs the command line and ends the process with its exit code."""
     gc.set_threshold(200_000, 20, 100)  # a command builds many objects, drops few and ends: collecting early is waste
     atexit.register(
         gc.freeze

@@ -1,1 +1,1 @@
-"""The embedded standalone Pulsar of `kodoctl dev`."""
+"""Development brokers of `kodoctl dev`: a standalone Pulsar or a cluster on this machine."""

@@ -12,30 +12,34 @@ if TYPE_CHECKING:
     from kodoctl.dev.progress import Tell
 
 Launch: TypeAlias = Callable[[], Process | None]
-"""Starts what was prepared; the process to remember, if there is one to know it again by."""
+"""Starts a prepared broker. Returns the process, which the instance records; None if the engine identifies it
+otherwise.
+"""
 
 
 PATIENCE: Final = 20.0
-"""Seconds between the request to end and force: a broker takes 1 to 3, and gives itself 5."""
+"""Seconds between the request to end and the use of force: a broker takes 1 to 3, and gives itself 5."""
 
 
 class BrokerEngine(Protocol):
     """Runs the broker of an instance. Every method raises KodoctlError for problems that a user can repair."""
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Finds or fetches everything that a start needs, and returns the start itself."""
+        """Finds or downloads everything that a start needs, and returns the function that starts the broker."""
         ...
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """The folder for archives that each broker is configured with: no other broker has the same."""
+        """One text for each broker, which no other broker has: its folder for unpacked archives. It shows which broker
+        answers on a port.
+        """
         ...
 
     def alive(self, instance: Instance) -> bool:
-        """True if it runs, or any node of it, ready or not."""
+        """True if the broker or any of its nodes runs, ready or not."""
         ...
 
     def intact(self, instance: Instance) -> bool:
-        """True if everything of it runs; of a single process or container, the same as `alive`."""
+        """True if all processes of the instance run; for a single process or container, the same as `alive`."""
         return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
@@ -47,21 +51,23 @@ class BrokerEngine(Protocol):
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Ends it, by force after `patience` seconds. Nothing happens when it does not run."""
+        """Ends the broker, by force after `patience` seconds; returns after it has ended. Does nothing if it does not
+        run.
+        """
         ...
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The end of its log."""
+        """The last `count` lines of its log."""
         ...
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Lines of its log as they come."""
+        """Yields new lines of its log as they are written; blocks between them."""
         ...
 
     def leftover(self, instance: Instance) -> str | None:
-        """Data that is there although kodoctl remembers no such instance: where it is, in words; None when none is."""
+        """Text that names existing data of an instance that has no record; None if there is no such data."""
         ...
 
     def wipe(self, instance: Instance) -> None:
-        """Removes the data of a stopped instance."""
+        """Deletes the data of a stopped instance."""
         ...

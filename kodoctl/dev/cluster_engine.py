@@ -1,7 +1,7 @@
 """The engine that runs a cluster with the machine's own Java: one process for ZooKeeper, each bookie and each broker.
 
-Nodes start in this order, those of a kind at once, and end in the reverse one: a broker or bookie without its
-metadata waits for it when it ends.
+Nodes start in this order, those of one kind at once, and end in the reverse one: a broker or bookie that ends waits for
+its metadata if ZooKeeper is gone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from kodoctl.dev.process import Process
 
 _ROOM: Final = 500_000_000
-"""Bytes free below which a cluster only starts to fail: each bookie sets aside 16 MB at a time, and keeps a journal."""
+"""Free bytes that a start needs: each bookie reserves 16 MB at a time, and keeps a journal."""
 _LISTENING: Final = 90.0
-"""Seconds until ZooKeeper or a bookie must listen: 1 and 7 on an idle machine of 2 cores."""
+"""Seconds after which ZooKeeper or a bookie must listen; they need 1 and 7 on an idle machine of 2 cores."""
 _SESSION: Final = 25.0
 """Seconds of a pause after which a bookie's session may be over: it lasts for 30 (zkTimeout in cluster-bookie.conf)."""
 _ENDS_WITHIN: Final = 10.0
@@ -53,7 +53,7 @@ _SETUP_PROGRAM: Final = "org.apache.pulsar.PulsarClusterMetadataSetup"
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """Programs that every start of a node needs."""
+    """The Java program and the jars that every start of a node needs."""
 
     java: java.Java
     jars: Sequence[Path]
@@ -61,14 +61,15 @@ class _Tools:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEngine:
-    """Runs `java` found in `environ`, with jars of the cache."""
+    """Engine of clusters: runs the `java` found in `environ`, with downloaded jars."""
 
     homes: Homes
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full). The start itself raises K608 and
-        K609 where a node does not come up; whatever it started has ended then.
+        """Downloads jars if they are missing. Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607
+        (disk full). The returned start raises K608 and K609 if a node does not come up, and has then ended all nodes;
+        it returns None.
         """
         folder = self.homes.folder(instance.name)
         if problem := too_little_room(folder.path, shutil.disk_usage(folder.path).free, _ROOM, "data and logs"):
@@ -86,7 +87,7 @@ class ClusterEngine:
         return launch
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """Scratch folders of the brokers."""
+        """Paths of the scratch folders of the brokers."""
         brokers = (node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return tuple(str(self.folder(instance, node).scratch) for node in brokers)
 
@@ -99,12 +100,12 @@ class ClusterEngine:
         return all(self._runs(instance, node) for node in self.nodes(instance))
 
     def died(self, instance: Instance) -> bool:
-        """None runs, and one was not stopped in order."""
+        """True if no node runs, and one ended without an orderly stop."""
         unordered = (NodeState.DIED, NodeState.KILLED)
         return not self.alive(instance) and any(state in unordered for _, state in self.states(instance))
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Starts nodes that do not run, and lets those go on that are paused. Raises like the start."""
+        """Resumes paused nodes, and starts nodes that do not run. Raises as a start does."""
         for node in self.nodes(instance):
             if nodes.state(self.folder(instance, node)) is NodeState.PAUSED:
                 self.resume_node(instance, node, tell)
@@ -112,21 +113,21 @@ class ClusterEngine:
             self._start_all(instance, self._tools(instance, tell), tell)
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Brokers, then bookies, then ZooKeeper. Raises KodoctlError (K620) when even force did not end one."""
+        """Ends brokers, then bookies, then ZooKeeper. Raises KodoctlError (K620) if even force did not end a node."""
         for kind in reversed(NodeKind):
             self._stop_nodes(instance, [node for node in self.nodes(instance) if node.kind is kind], patience)
 
     def stop_node(self, instance: Instance, node: ClusterNode, *, patience: float = PATIENCE) -> None:
-        """Ends one node in order. Raises KodoctlError (K620)."""
+        """Ends one node in order. Raises KodoctlError (K620) if even force did not end it."""
         self._stop_nodes(instance, [node], patience)
 
     def start_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
-        """Starts one node, and returns when it listens. Raises KodoctlError."""
+        """Starts one node; returns when ZooKeeper or a bookie listens, for a broker at once. Raises KodoctlError."""
         tools = self._tools(instance, tell)
         self._start(instance, tools, [node], tell)
 
     def resume_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
-        """Lets a paused node go on. A bookie whose ZooKeeper session ended during the pause ends itself a second later,
+        """Continues a paused node. A bookie whose ZooKeeper session ended during the pause ends itself a second later,
         as on a real cluster, where a supervisor starts it again: this method does so. Raises like the start.
         """
         tell(ProgressStep(f"Resuming {node.name}"))
@@ -157,13 +158,13 @@ class ClusterEngine:
         return [(node, nodes.state(self.folder(instance, node))) for node in self.nodes(instance)]
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last log lines of each node that died, or of the first broker if none died."""
+        """The last `count` log lines of each node that died, or of the first broker if none died."""
         dead = [node for node, state in self.states(instance) if state is NodeState.DIED]
         first = next(node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return [line for node in dead or [first] for line in self.node_lines(instance, node, count)]
 
     def node_lines(self, instance: Instance, node: ClusterNode, count: int) -> list[str]:
-        """The last lines of a node's log. If the node has ended, the lines that Java printed outside of the log
+        """The last `count` lines of a node's log. If the node has ended, the lines that Java printed outside of the log
         come last, because they may name the reason.
         """
         folder = self.folder(instance, node)
@@ -187,7 +188,7 @@ class ClusterEngine:
         return f"the folder {data}" if data.exists() else None
 
     def wipe(self, instance: Instance) -> None:
-        """Removes data, logs and configuration of all nodes, not the cluster's settings."""
+        """Deletes data, logs and configuration of all nodes, not the record of the instance."""
         if self._data(instance).exists():
             shutil.rmtree(self._data(instance))
 
@@ -261,7 +262,9 @@ class ClusterEngine:
             time.sleep(_BETWEEN)
 
     def _set_up(self, instance: Instance, tools: _Tools, tell: Tell) -> None:
-        """Writes the cluster's own metadata, once."""
+        """Writes the cluster's metadata with Pulsar's own program, once for each cluster; blocks until it ends. Raises
+        KodoctlError (K608).
+        """
         first = self.nodes(instance)[0]
         folder = self.folder(instance, first)
         done = folder.data / "set-up"

@@ -1,4 +1,4 @@
-"""Nodes of a cluster: their names, their processes, and the last deliberate action on each."""
+"""Nodes of a cluster: their names, their processes, and their records with the last deliberate end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class NodeKind(StrEnum):
 
 
 class NodeState(StrEnum):
-    """State of a node; the last three: it does not run, by `dev stop`, by `dev kill`, or for a reason of its own."""
+    """State of a node. STOPPED, KILLED and DIED: it does not run, because of `dev stop`, of `dev kill`, or for another
+    reason.
+    """
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -43,7 +45,8 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """One node; `number` counts from 1, `port` is the one that says whether it listens (a broker's: the admin port)."""
+    """One node. `number` counts from 1; `port` is the one on which the node must listen (of a broker the admin port).
+    """
 
     kind: NodeKind
     number: int
@@ -70,7 +73,7 @@ def of(ports: ClusterPorts) -> tuple[ClusterNode, ...]:
 
 
 def find_node(ports: ClusterPorts, name: str) -> ClusterNode:
-    """The node of that name. Raises UsageError (K625) when there is none."""
+    """The node with this name. Raises UsageError (K625) if there is none."""
     found = next((node for node in of(ports) if node.name == name), None)
     if found is None:
         raise not_found("K625", "unknown node", f"{name!r}: nodes are {', '.join(node.name for node in of(ports))}")
@@ -78,7 +81,7 @@ def find_node(ports: ClusterPorts, name: str) -> ClusterNode:
 
 
 def state(folder: Folder) -> NodeState:
-    """State of the node of that folder."""
+    """State of the node whose folder this is; STOPPED if it never ran."""
     known, ended = _read_record(folder)
     if known is not None and process.alive(known):
         return NodeState.PAUSED if process.is_paused(known) else NodeState.RUNNING
@@ -88,12 +91,12 @@ def state(folder: Folder) -> NodeState:
 
 
 def process_of(folder: Folder) -> Process | None:
-    """The node's process, dead or alive; None when it was not started or was stopped."""
+    """The recorded process of the node, dead or alive; None if it was not started or was stopped."""
     return _read_record(folder)[0]
 
 
 def listens(folder: Folder, port: int) -> bool:
-    """True if the node's own process listens on the port: another program may have taken it first."""
+    """True if the node's own process listens on the port; False if another program has the port."""
     known = process_of(folder)
     return known is not None and process.listens(known, port)
 
@@ -104,7 +107,7 @@ def write_process(folder: Folder, started: Process | None) -> None:
 
 
 def stop(folder: Folder, *, patience: float) -> bool:
-    """Ends a node in order, by force after `patience` seconds; whether it is gone."""
+    """Ends a node in order, by force after `patience` seconds. Returns False if it still runs."""
     known = process_of(folder)
     if known is None or state(folder) in (NodeState.STOPPED, NodeState.KILLED):
         return True
@@ -115,7 +118,7 @@ def stop(folder: Folder, *, patience: float) -> bool:
 
 
 def kill(folder: Folder) -> bool:
-    """Ends a node at once (SIGKILL); whether it ran and is gone."""
+    """Ends a node at once (SIGKILL), and waits up to 10 s. Returns True if it ran and has ended."""
     known = process_of(folder)
     if known is None or not process.send(known, signal.SIGKILL) or not process.wait_gone(known, 10.0):
         return False
@@ -124,7 +127,9 @@ def kill(folder: Folder) -> bool:
 
 
 def pause(folder: Folder) -> bool:
-    """Stops a node's process as it is (SIGSTOP): its connections stay open and nothing answers; whether it ran."""
+    """Stops a node's process (SIGSTOP): its connections stay open and it answers nothing. Returns False if it did not
+    run.
+    """
     paused = _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
     if paused:
         write_private(folder.path / _PAUSED_AT, str(time.time()))
@@ -132,7 +137,7 @@ def pause(folder: Folder) -> bool:
 
 
 def resume(folder: Folder) -> float | None:
-    """Lets a paused node go on. Returns the seconds since it was paused, or None if it does not run."""
+    """Continues a paused node (SIGCONT). Returns the seconds since its pause, or None if it did not run."""
     if not _signal(folder, signal.SIGCONT, NodeState.RUNNING):
         return None
     mark = folder.path / _PAUSED_AT
@@ -140,7 +145,7 @@ def resume(folder: Folder) -> float | None:
 
 
 def _signal(folder: Folder, number: signal.Signals, wanted: NodeState) -> bool:
-    """Returns when the process is in the state: a signal is heard a moment after it was sent."""
+    """Sends a signal, and waits up to 5 s until the process has the state `wanted`. Returns False if it did not run."""
     known = process_of(folder)
     if known is None or not process.send(known, number):
         return False

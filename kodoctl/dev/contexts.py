@@ -1,4 +1,4 @@
-"""The context that an instance leaves in the user's configuration. A context for another cluster is never touched."""
+"""The context that an instance has in the user's configuration. A context for another cluster is never changed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kodoctl.pulsar.connection.addresses import split
 from kodoctl.pulsar.connection.connection import Context, in_file, remove_context, use_context, write_context
 
 TOKEN_ROLE = "applier"  # noqa: S105
-"""Whose token the context uses: the role that may carry out what kodoctl is for."""
+"""The role whose token the context uses: it may do everything that kodoctl does."""
 
 
 def is_foreign(context: Context | None) -> bool:
-    """True if a context is for another cluster: all of ours are on 127.0.0.1."""
+    """True if a context is for another cluster: an address of it is not on 127.0.0.1. False for None."""
     return context is not None and not all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
 
 
 def check_usable(file: Path, name: str) -> None:
-    """Raises KodoctlError (K617) when the name belongs to another cluster's context."""
+    """Raises KodoctlError (K617) if the context `name` in the file is for another cluster."""
     context = in_file(file, name)
     if context is not None and is_foreign(context):
         detail = f"the context `{name}` is for {context.admin_url} and stays so; give the instance another --name"
@@ -29,7 +29,7 @@ def check_usable(file: Path, name: str) -> None:
 
 
 def write(file: Path, instance: Instance, folder: Folder, *, use: bool) -> None:
-    """Adds or replaces the instance's context. `use`: also makes it the current one."""
+    """Adds or replaces the instance's context in the file. `use`: also makes it the current one."""
     values = {"admin_url": instance.admin_url, "broker_url": instance.broker_url}
     if instance.auth is Auth.TOKEN:
         values["token_file"] = str(token_file(folder, TOKEN_ROLE))
@@ -39,7 +39,9 @@ def write(file: Path, instance: Instance, folder: Folder, *, use: bool) -> None:
 
 
 def remove(file: Path, instance: Instance) -> bool:
-    """Takes the instance's context out, unless it is for another cluster by now; whether there was one."""
+    """Removes the instance's context from the file, unless the context has another address by now. Returns True if it
+    removed one.
+    """
     context = in_file(file, instance.name)
     ours = context is not None and context.admin_url == instance.admin_url
     if ours:

@@ -20,17 +20,17 @@ def failure(code: str, summary: str, detail: str, where: Path | None = None) -> 
 
 
 def not_found(code: str, summary: str, detail: str) -> UsageError:
-    """An instance or a node that the command line names and this machine does not have."""
+    """An error about an instance or a node that the command line names and this machine does not have."""
     return UsageError(error(code, summary, detail))
 
 
 def disk_full(where: Path, detail: str = "") -> KodoctlError:
-    """No room left where we write."""
+    """An error (K607): the disk of `where` has no space left."""
     return failure("K607", "disk full", f"{detail}\n{MAKE_ROOM}" if detail else MAKE_ROOM, where)
 
 
 def too_little_room(where: Path, free: int, needed: int, purpose: str) -> KodoctlError | None:
-    """The error when `free` bytes are fewer than `needed`; None when there is room."""
+    """An error (K607) if `free` bytes are fewer than `needed`; None if they are enough."""
     if free >= needed:
         return None
     have, want = free // _MEGABYTE, needed // _MEGABYTE
@@ -39,7 +39,9 @@ def too_little_room(where: Path, free: int, needed: int, purpose: str) -> Kodoct
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turns an error of the file system into one that names its path, or `folder` if the system names no path."""
+    """Context that raises KodoctlError instead of an OSError; the error names its path, or `folder` if the system names
+    no path.
+    """
     try:
         yield
     except OSError as problem:
@@ -47,7 +49,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def of_os(problem: OSError, folder: Path) -> KodoctlError:
-    """A refusal of the file system in our words."""
+    """The error for a refusal of the file system: K607 if the disk is full, else K610."""
     where = Path(problem.filename) if isinstance(problem.filename, str) else folder
     if problem.errno in _FULL:
         return disk_full(where)

@@ -31,19 +31,19 @@ _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - inside the container; outside, po
 
 
 def container(name: str) -> str:
-    """Name of an instance's container, and of the volume with its data."""
+    """Name of an instance's container, and of the Docker volume with its data."""
     return f"kodoctl-dev-{name}"
 
 
 def image(version: str) -> str:
-    """The published image of a release."""
+    """Name of the published image of a release."""
     return f"apachepulsar/pulsar:{version}"
 
 
 def run_command(instance: Instance, conf_folder: Path) -> list[str]:
-    """`docker run …` without the program: ports on 127.0.0.1 only, the same numbers inside and outside.
+    """Arguments of `docker` that start an instance: ports on 127.0.0.1 only, with the same numbers inside and outside.
 
-    A client is sent to the advertised address 127.0.0.1, so an address must mean the same on both sides.
+    Clients connect to the advertised address 127.0.0.1, so an address must mean the same on both sides.
     """
     name = container(instance.name)
     published = [
@@ -74,7 +74,7 @@ def _token_places(instance: Instance) -> TokenPlaces | None:
 
 
 def answers(environ: Mapping[str, str]) -> bool:
-    """True if there is a `docker` and its daemon answers within 10 s."""
+    """True if there is a `docker` and its daemon answers within 10 s. Blocks meanwhile."""
     program = find_program("docker", environ)
     if program is None:
         return False
@@ -101,13 +101,15 @@ def _run(
 
 @dataclass(frozen=True, slots=True)
 class DockerEngine(BrokerEngine):
-    """Runs the `docker` found in `environ`. Container and volume are named after the instance."""
+    """Engine that runs the `docker` found in `environ`. Container and volume are named after the instance."""
 
     homes: Homes
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Raises KodoctlError (K618) when no daemon answers or the image cannot be fetched."""
+        """Downloads the image if it is missing. Raises KodoctlError (K618) if no daemon answers or the image cannot be
+        fetched. The returned start returns None.
+        """
         self._require_daemon()
         wanted = image(instance.version)
         if self._try(["image", "inspect", wanted]).returncode != 0:
@@ -123,7 +125,9 @@ class DockerEngine(BrokerEngine):
         return launch
 
     def _write(self, instance: Instance) -> None:
-        """Writes the files to mount. The container has another user: readable for all, in a folder only its owner can enter."""
+        """Writes the files to mount. The container runs as another user, so the files are readable for all, in a folder
+        that only its owner can enter.
+        """
         folder = self.homes.folder(instance.name)
         make_private(folder.conf)
         content = node_config.render(
@@ -135,7 +139,7 @@ class DockerEngine(BrokerEngine):
             write_private(folder.conf / _OWN_TOKEN, token_file(folder, ADMIN).read_bytes(), 0o644)
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """A folder inside the container."""
+        """The path of a folder inside the container."""
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
@@ -143,14 +147,16 @@ class DockerEngine(BrokerEngine):
         return self._running(instance) == "true"
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Nothing of a single container that runs can be missing."""
+        """Does nothing: a single container has no other parts."""
 
     def died(self, instance: Instance) -> bool:
-        """A stop on purpose removes the container."""
+        """True if the container exists and does not run: a stop on purpose removes it."""
         return self._running(instance) == "false"
 
     def _running(self, instance: Instance) -> str:
-        """`true`, `false`, or nothing when there is no container. Raises KodoctlError when there is nobody to ask."""
+        """`true` or `false`, as Docker says; "" if there is no container. Raises KodoctlError (K618) if no daemon
+        answers.
+        """
         answer = self._try(["inspect", "--format", "{{.State.Running}}", container(instance.name)])
         if answer.returncode == 0:
             return answer.stdout.strip()
@@ -158,7 +164,7 @@ class DockerEngine(BrokerEngine):
         return ""
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Removes the container; the volume with the data stays."""
+        """Ends and removes the container; the volume with the data stays. Raises KodoctlError (K618)."""
         if self._running(instance):
             self._do(["stop", "--time", f"{patience:.0f}", container(instance.name)], _WORK_SECONDS)
             self._do(["rm", "--force", container(instance.name)], _WORK_SECONDS)
@@ -194,12 +200,14 @@ class DockerEngine(BrokerEngine):
                 reader.terminate()
 
     def leftover(self, instance: Instance) -> str | None:
-        """Docker knows no homes: another KODOCTL_DEV_HOME may have an instance of this name."""
+        """Text that names the Docker volume of this name; None if there is none. Volumes do not depend on
+        KODOCTL_DEV_HOME: an instance of another home may have it.
+        """
         name = container(instance.name)
         return f"the Docker volume {name}" if self._try(["volume", "inspect", name]).returncode == 0 else None
 
     def wipe(self, instance: Instance) -> None:
-        """Removes container and volume."""
+        """Deletes container and volume."""
         self._try(["rm", "--force", container(instance.name)])
         self._try(["volume", "rm", "--force", container(instance.name)])
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.dev.instance import Homes, Instance
 
 STOP_WITHIN: Final = 40.0
-"""Seconds a broker has to hand over its bundles before it is ended by force."""
+"""Seconds that a broker has to hand over its bundles before force ends it."""
 
 
 class NodeAction(StrEnum):
@@ -33,7 +33,7 @@ class NodeAction(StrEnum):
 
 
 def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, ClusterNode]:
-    """A node by its name. Raises UsageError: K615 (instance not found), K625 (unknown node)."""
+    """Engine, instance and node with these names. Raises UsageError: K615 (instance not found), K625 (unknown node)."""
     instance = service.find_instance(homes, name)
     engine = service.engine_of(instance, homes, environ)
     if not isinstance(engine, ClusterEngine) or instance.cluster is None:
@@ -54,10 +54,10 @@ def carry_out(
     *,
     limit: float = readiness.DEADLINE,
 ) -> NodeState:
-    """Carries out `action` on a node and returns the node's state afterwards. A start returns when the node is
-    ready.
+    """Carries out `action` on a node and returns the node's state afterwards. Waits for a running command on the
+    instance, and a start until the node is ready (at most `limit` seconds).
 
-    Raises KodoctlError: K615, K625, K626 (the node is not in a state for it), those of a start.
+    Raises KodoctlError: K615, K625, K626 (the node's state does not allow it), those of a start.
     """
     engine, instance, found = find(homes, environ, name, node)
     folder = engine.folder(instance, found)
@@ -84,7 +84,7 @@ def carry_out(
 def _wait_ready(
     homes: Homes, engine: ClusterEngine, instance: Instance, node: ClusterNode, tell: Tell, limit: float
 ) -> None:
-    """A broker is ready when it serves clients; other nodes when they listen, which the start has waited for."""
+    """Waits until a broker serves clients. Other nodes are ready when they listen, for which the start has waited."""
     if node.kind is not NodeKind.BROKER:
         return
     target = service.targets(homes, engine, instance)[node.number - 1]

@@ -27,12 +27,12 @@ from kodoctl.host.private_files import make_private, write_private
 
 FORMAT_VERSION: Final = 1
 STANDALONE: Final = "standalone"
-"""What every standalone calls its cluster."""
+"""The name that every standalone gives its cluster."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
 class Auth(StrEnum):
-    """Access to the broker: for anybody on this machine, or for bearers of a token."""
+    """Access to the broker: for everybody on this machine, or with a token only."""
 
     NONE = "none"
     TOKEN = "token"  # noqa: S105
@@ -53,7 +53,7 @@ class Homes:
     jars: Path
 
     def folder(self, name: str) -> Folder:
-        """The folder of one instance. Raises UsageError (K612) when the name cannot be one."""
+        """The folder of one instance. Raises UsageError (K612) if the name is invalid."""
         if not _NAME.fullmatch(name):
             detail = f"{name!r}: up to 31 of a-z, 0-9 and -, not starting with -"
             raise UsageError(error("K612", "not a name for an instance", detail))
@@ -62,7 +62,7 @@ class Homes:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Places inside one instance's folder."""
+    """Paths inside the folder of one instance or node; nothing is read or created."""
 
     path: Path
 
@@ -90,28 +90,28 @@ class Folder:
 
     @property
     def scratch(self) -> Path:
-        """Temporary files of the broker, emptied at each start."""
+        """The folder of the broker's temporary files, emptied at each start."""
         return self.path / "tmp"
 
     @property
     def key(self) -> Path:
-        """The secret that signs tokens."""
+        """File with the secret that signs tokens."""
         return self.path / "secret.key"
 
     @property
     def tokens(self) -> Path:
-        """One file for each role."""
+        """Folder with one file for each role, which contains its token."""
         return self.path / "tokens"
 
     def node(self, name: str) -> Folder:
-        """The folder of a cluster's node, laid out as an instance's."""
+        """The folder of a cluster's node, with the same paths as an instance's."""
         return Folder(self.path / "nodes" / name)
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Settings of one instance. `ready_once` False: it never came up, so its data holds nothing of anybody's.
-    `cluster`: ports of a cluster's nodes, the first broker's and bookie's being `ports`; None: a standalone.
+    """Settings of one instance. `ready_once` False: it was never ready, so it has no data of a user. `cluster`: ports
+    of a cluster's nodes, where `ports` are those of the first broker and bookie; None: a standalone.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Instance:
 
     @property
     def cluster_name(self) -> str:
-        """The name that the brokers have for their cluster."""
+        """The name that the brokers give their cluster."""
         return self.name if self.cluster else STANDALONE
 
     @property
@@ -152,12 +152,14 @@ class Instance:
         return self.cluster.brokers if self.cluster else ((self.ports.admin, self.ports.broker),)
 
     def all_ports(self) -> tuple[int, ...]:
-        """Every port that it listens on."""
+        """All ports on which the instance listens."""
         return self.cluster.all() if self.cluster else self.ports.all()
 
 
 def read_instance(folder: Folder) -> Instance | None:
-    """The instance of a folder; None when there is none. Raises KodoctlError (K621) when its record is damaged."""
+    """The recorded instance of a folder; None if there is no record. Raises KodoctlError (K621) if the record is
+    damaged.
+    """
     try:
         content = json.loads(folder.record.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -194,7 +196,7 @@ def _parse_cluster(content: Any) -> ClusterPorts | None:
 
 
 def write(folder: Folder, instance: Instance) -> Instance:
-    """Records it in one step, and hands it back."""
+    """Writes the record of an instance in one step, and returns the instance."""
     make_private(folder.path)
     text = json.dumps({"format_version": FORMAT_VERSION, **asdict(instance)}, indent=2)
     write_private(folder.record, text + "\n")
@@ -202,14 +204,14 @@ def write(folder: Folder, instance: Instance) -> Instance:
 
 
 def forget(folder: Folder) -> None:
-    """Removes the record of an instance that never ran, and its folder if nothing else is in it."""
+    """Deletes the record of an instance that never ran, and its folder if nothing else is in it."""
     folder.record.unlink(missing_ok=True)
     with suppress(OSError):
         folder.path.rmdir()
 
 
 def forget_process(folder: Folder, instance: Instance) -> Instance:
-    """Records that it was stopped on purpose."""
+    """Writes to the record that the instance was stopped on purpose; returns the instance without its process."""
     return write(folder, replace(instance, process=None))
 
 
@@ -226,7 +228,9 @@ def all_instances(homes: Homes) -> list[Instance]:
 
 @contextmanager
 def lock(homes: Homes, name: str, tell: Tell) -> Iterator[None]:
-    """One command at a time for `name`; says that it waits. The system lets go when a holder dies."""
+    """Context for the only command that works on `name`: blocks until another one ends, and calls `tell` if it has to
+    wait. The system frees the lock if its holder dies.
+    """
     folder = homes.data / ".locks"
     make_private(folder)
     with (folder / name).open("a") as file:
@@ -235,7 +239,9 @@ def lock(homes: Homes, name: str, tell: Tell) -> Iterator[None]:
 
 
 def take_lock(file: TextIO, waiting: str, tell: Tell) -> None:
-    """Locks an open file; closing the file unlocks it."""
+    """Locks an open file; while another process has the lock, blocks after `tell` got the text `waiting`. Closing the
+    file unlocks it.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

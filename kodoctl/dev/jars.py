@@ -1,6 +1,6 @@
-"""The broker's jars: fetched once by the user's own Maven, with the user's own settings, and shared by all instances.
+"""The broker's jars: the user's own Maven, with the user's own settings, downloads them once for all instances.
 
-A folder of jars is complete or not there: Maven fills a folder beside it, which takes the name in one step.
+A folder of jars is complete or does not exist: Maven fills a temporary folder, which is then renamed in one step.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 _MANIFEST: Final = "manifest.json"
 _ROOM: Final = 300_000_000
-"""Bytes that must be free for the jars; Maven's own copies may lie on the same disk, it says so itself."""
+"""Bytes that must be free for the jars. Maven's own copies may be on the same disk; Maven reports if they do not fit.
+"""
 _LOOK_EVERY: Final = 0.2
 
 
 def ensure(home: Path, version: str, environ: Mapping[str, str], tell: Tell) -> list[Path]:
-    """The jars of a release in class path order, fetched first when they are not there. Two at once fetch once.
+    """The jars of a release in class path order; downloads them if they are missing. Blocks while another process
+    downloads the same release.
 
     Raises KodoctlError: K603 no Maven, K606 Maven failed, K607 disk full.
     """
@@ -50,9 +52,9 @@ def ensure(home: Path, version: str, environ: Mapping[str, str], tell: Tell) -> 
 
 
 def complete(folder: Path) -> list[Path] | None:
-    """The jars, when each is there at the size it was fetched with; None when anything is missing.
+    """The jars of the folder if each has the size with which it was downloaded; None if any is missing.
 
-    Caches get tidied by file age, and then lose the jars nobody touched: better found here than by a broker.
+    Cleaners of caches delete files by age, and so some of the jars: this check finds it before a broker does.
     """
     try:
         sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
@@ -86,7 +88,9 @@ def _fetch(folder: Path, version: str, environ: Mapping[str, str], tell: Tell) -
 
 
 def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], tell: Tell) -> None:
-    """Lets Maven copy the jars to `work/lib`. Its output goes to a log beside `work`, never to the terminal."""
+    """Runs Maven, which copies the jars to `work/lib`, and blocks until it ends. Its output goes to a log beside
+    `work`, never to the terminal. Raises KodoctlError: K606, K607.
+    """
     (work / "pom.xml").write_text(packaged_text("pom.xml"), encoding="utf-8")
     log = work.parent / f"pulsar-{version}-maven.log"
     command = [
@@ -105,7 +109,9 @@ def _announcement(version: str) -> str:
 
 
 def _run(command: Sequence[str], log: Path, environ: Mapping[str, str], total: int, tell: Tell) -> int:
-    """Maven writes to the log, we read along there: no line of it is waited for, so progress goes on while it is silent."""
+    """Runs Maven with output to the log, reads the log meanwhile, and tells the progress 5 times a second. Returns the
+    exit code.
+    """
     with log.open("wb") as sink, log.open(encoding="utf-8", errors="replace") as source:
         maven = subprocess.Popen(  # noqa: S603 - the user's own Maven
             command, cwd=log.parent, env=dict(environ), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT

@@ -1,4 +1,4 @@
-"""Java: which one, is it new enough, and how a broker is started with it."""
+"""Java of this machine: its program, the check of its version, and the options with which a broker starts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ class Memory:
 
 
 STANDALONE: Final = Memory(256, HEAP_MB, DIRECT_MB)
-"""Starts at about 330 MB resident; after two million messages of 1 KiB, many of them unbatched, 1.1 GB. With 512 MB of direct memory
-the bookie ended there ("Unable to allocate memory"), and the broker stood still without it; with 1,024 MB 400 are used."""
+"""Memory limits of a standalone. It starts at about 330 MB resident, and has 1.1 GB after two million messages of 1
+KiB, many of them unbatched. With 512 MB of direct memory the bookie then ended ("Unable to allocate memory"), and the
+broker stopped serving without it; of 1,024 MB it uses 400.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class Java:
 
 
 def find(environ: Mapping[str, str], needed: int) -> Java:
-    """Java of JAVA_HOME, else of PATH. Raises KodoctlError: K601 there is none, K602 it is too old."""
+    """The Java of JAVA_HOME, else of PATH; runs `java -version`. Raises KodoctlError: K601 there is none, K602 it is
+    older than `needed`.
+    """
     program = _locate(environ, needed)
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own java
@@ -100,17 +104,17 @@ def _how_to_get(needed: int) -> str:
 
 
 def parse_version(text: str) -> int | None:
-    """Feature version in the answer of `java -version`: 17 of `17.0.15`, 8 of `1.8.0_392`; None if it is no answer."""
+    """Feature version in the output of `java -version`: 17 of `17.0.15`, 8 of `1.8.0_392`; None if there is none."""
     found = _VERSION.search(text)
     return int(found[1]) if found else None
 
 
 def options(feature: int, scratch: Path, memory: Memory = STANDALONE, log: str = "") -> list[str]:
-    """Options of the JVM without class path and program; `scratch` takes its temporary files, `log` is the file of
-    its log where it is not the standalone's.
+    """Options of the JVM without class path and program. `scratch`: folder of its temporary files; `log`: file of its
+    log, "" for that of a standalone.
 
-    Other paths are relative to the folder of the instance or node, where it runs. Only the first compiler: ready in 8
-    s instead of 11 s on 2 cores, the same work for two thirds of the processor time.
+    Other paths are relative to the folder of the instance or node, in which it runs. Only the first compiler (C1) is
+    used: ready in 8 s instead of 11 s on 2 cores, the same work for two thirds of the processor time.
     """
     opened = [part for package in _OPENED for part in ("--add-opens", f"{package}=ALL-UNNAMED")]
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if feature >= 23 else []  # older ones refuse to start with it
@@ -138,12 +142,12 @@ def options(feature: int, scratch: Path, memory: Memory = STANDALONE, log: str =
 
 
 def class_path(jars: Sequence[Path]) -> str:
-    """Folder and jars as `-cp` takes them; Java looks for conf/jndi.properties in the folder."""
+    """The value of `-cp`: the folder `conf`, in which Java looks for jndi.properties, and the jars."""
     return ":".join(("conf", *map(str, jars)))
 
 
 def arguments(feature: int, jars: Sequence[Path], *, scratch: Path, bookie_port: int) -> list[str]:
-    """Everything behind `java` for a standalone, for an argument file: the class path alone is longer than some systems
+    """All arguments of `java` for a standalone, for an argument file: the class path alone is longer than some systems
     allow.
     """
     return [
@@ -164,6 +168,6 @@ def arguments(feature: int, jars: Sequence[Path], *, scratch: Path, bookie_port:
 
 
 def argument_file(parts: Sequence[str]) -> str:
-    """One argument a line, quoted as `java @file` reads them: folders may have spaces in their names."""
+    """Text with one argument a line, quoted as `java @file` reads them: folders may have spaces in their names."""
     quoted = [part.replace("\\", "\\\\").replace('"', '\\"') for part in parts]
     return "".join(f'"{part}"\n' for part in quoted)

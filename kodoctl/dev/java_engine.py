@@ -1,4 +1,4 @@
-"""The engine that runs Pulsar's jars with the machine's own Java, as a process of its own."""
+"""The engine that runs a standalone Pulsar with the machine's own Java, in one detached process."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from kodoctl.dev.progress import Tell
 
 _ROOM: Final = 200_000_000
-"""Bytes free below which a broker only starts to fail: it sets aside 16 MB at a time, and keeps a journal."""
+"""Free bytes that a start needs: a broker reserves 16 MB at a time, and keeps a journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaEngine(BrokerEngine):
-    """Runs `java` found in `environ`, with jars of the cache."""
+    """Engine of standalones: runs the `java` found in `environ`, with downloaded jars."""
 
     homes: Homes
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full)."""
+        """Downloads jars if they are missing. Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607
+        (disk full). The returned start returns the process, None if it ended at once.
+        """
         folder = self.homes.folder(instance.name)
         found = java.find(self.environ, versions.java_needed(instance.version))
         if problem := too_little_room(folder.path, shutil.disk_usage(folder.path).free, _ROOM, "data and logs"):
@@ -59,20 +61,21 @@ class JavaEngine(BrokerEngine):
         return instance.process is not None and process.alive(instance.process)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Nothing of a single process that runs can be missing."""
+        """Does nothing: a single process has no other parts."""
 
     def died(self, instance: Instance) -> bool:
-        """A stop on purpose forgets the process."""
+        """True if the record has a process that does not run: a stop on purpose removes the process from the record."""
         return instance.process is not None and not self.alive(instance)
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Raises KodoctlError (K620) when even force did not end it."""
+        """Ends the process, by force after `patience` seconds. Raises KodoctlError (K620) if even force did not end it.
+        """
         if instance.process and not process.stop(instance.process, patience=patience):
             detail = f"process {instance.process.pid} is still there; it may hang in the system, waiting for a disk"
             raise failure("K620", "cannot stop the broker", detail)
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last lines of the broker's own log. If the broker has ended, the lines that Java printed outside
+        """The last `count` lines of the broker's own log. If the broker has ended, the lines that Java printed outside
         of the log come last, because they may name the reason.
         """
         folder = self.homes.folder(instance.name)
@@ -91,19 +94,21 @@ class JavaEngine(BrokerEngine):
         return f"the folder {data}" if data.exists() else None
 
     def wipe(self, instance: Instance) -> None:
-        """Removes data, not settings."""
+        """Deletes the data folder, not the settings."""
         data = self.homes.folder(instance.name).data
         if data.exists():
             shutil.rmtree(data)
 
 
 def log_file(folder: Folder) -> Path:
-    """The broker's own log."""
+    """The file of the broker's own log."""
     return folder.logs / "broker.log"
 
 
 def token_places(folder: Folder, node: Folder) -> TokenPlaces:
-    """The key by a path from where the broker runs (`node`), for spaces in it would not be understood; the token by a URL."""
+    """Locations of key and token: the key as a path relative to the folder `node`, where the broker runs, because it
+    reads no absolute path with spaces; the token as a URL.
+    """
     return TokenPlaces(os.path.relpath(folder.key, node.path), token_file(folder, ADMIN).as_uri())
 
 

@@ -1,4 +1,4 @@
-"""A broker's log: its end, its growth, and the few lines of it that say why it died."""
+"""A broker's log: its last lines, its new lines, and the few lines that explain why it died."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ _HINTS: Final = (
 
 
 def printable(line: str) -> str:
-    """The line without characters that could move a terminal's cursor: logs repeat text from outside."""
+    """The line without characters that could move a terminal's cursor: a log may contain text from outside."""
     return one_line(line.rstrip("\r\n").replace("\t", "    "), _LONGEST)
 
 
 def tail(file: Path, count: int) -> list[str]:
-    """The last lines of a file; none when there is no file. Reads no more than it needs."""
+    """The last `count` lines of a file, printable; [] if there is no file. Reads from the end, no more than it needs.
+    """
     if count <= 0:
         return []
     try:
@@ -68,7 +69,9 @@ def tail(file: Path, count: int) -> list[str]:
 
 
 def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator[str]:
-    """Lines as they are written from now on, also when the file is replaced by a new one, until `ended` says so."""
+    """Yields lines that are written from now on, also after a new file replaces the file, until `ended` returns True.
+    Looks 5 times a second, and blocks meanwhile.
+    """
     source, rest = _open_log(file), ""
     source.seek(0, os.SEEK_END)
     try:
@@ -116,17 +119,17 @@ def _once(lines: Iterable[str]) -> list[str]:
 
 
 def gave_up(lines: Sequence[str]) -> bool:
-    """True if the broker says that it failed to start: it does not always end then."""
+    """True if the lines contain the broker's message that it failed to start: its process may still run."""
     return any(_GAVE_UP in line for line in lines)
 
 
 def port_taken(lines: Sequence[str]) -> bool:
-    """True if it could not listen where it was configured to."""
+    """True if the lines say that a port was in use."""
     return any(re.search(_PORT_TAKEN, line.lower()) for line in lines)
 
 
 def hint(lines: Sequence[str], name: str) -> str | None:
-    """Advice for a known cause; None for others."""
+    """Advice on the cause of a failure, for the instance `name`; None if the cause is unknown."""
     text = "\n".join(line for line in lines if _MATTERS.search(line)).lower() or "\n".join(lines).lower()
     found = next((advice for pattern, advice in _HINTS if re.search(pattern.lower(), text)), None)
     return found.format(reset=dev_command("reset", name)) if found else None

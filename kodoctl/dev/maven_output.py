@@ -24,7 +24,7 @@ _LINE_LENGTH: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class MavenFailure:
-    """A reason for which Maven fails; `pattern` recognises Maven's own text."""
+    """A reason for which Maven fails; `pattern` recognises Maven's own text, `what_to_do` is the advice."""
 
     pattern: re.Pattern[str]
     why: str
@@ -85,7 +85,7 @@ _OTHER: Final = _cause("", "Maven failed", "read the full log, put it right, the
 
 
 def downloaded_megabytes(line: str) -> float:
-    """Megabytes that one line says were fetched; 0 for any other line."""
+    """Megabytes of the download that one line reports; 0 for any other line."""
     found = _DOWNLOADED.search(_COLOUR.sub("", line))
     return float(found[1]) * _MEGABYTES[found[2]] if found else 0.0
 

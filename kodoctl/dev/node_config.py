@@ -1,5 +1,5 @@
-"""Configuration of a broker, a bookie and ZooKeeper: a packaged part that all have in common, and the values of
-one instance or node.
+"""Configuration of a broker, a bookie and ZooKeeper: settings from packaged files, and the values of one instance or
+node.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def packaged_text(name: str) -> str:
 
 
 def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | None = None) -> str:
-    """`standalone.conf`. `bind` is the address on which the broker listens; clients always get 127.0.0.1.
+    """Text of `standalone.conf`. `bind` is the address on which the broker listens; clients always get 127.0.0.1.
 
-    The storage has no authentication and listens where the broker does; by default it would listen on every
-    interface. In a container (another `bind`) that is the container's own address. `mark` replaces the folder
-    for unpacked archives, and distinguishes this broker from any other that answers on its port.
+    The storage has no authentication and listens on the address of the broker; by default it would listen on every
+    interface. In a container (another `bind`) that is the container's own address. `mark` is the path of the folder for
+    unpacked archives, and distinguishes this broker from any other that answers on its port.
     """
     return _text(
         _packaged_settings("broker.conf", "bookie.conf", "standalone.conf"),
@@ -54,8 +54,8 @@ def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | N
 
 
 def broker(cluster: str, ports: ClusterPorts, number: int, mark: str, tokens: TokenPlaces | None = None) -> str:
-    """Configuration of a cluster's broker; `number` counts from 1. Messages have three copies, two of them confirmed, where
-    there are bookies enough.
+    """Text of the configuration of a cluster's broker; `number` counts from 1, `mark` as in `render`. Messages have
+    three copies, two of them confirmed, or as many as there are bookies.
     """
     bookies = len(ports.bookies)
     admin, binary = ports.brokers[number - 1]
@@ -76,8 +76,8 @@ def broker(cluster: str, ports: ClusterPorts, number: int, mark: str, tokens: To
 
 
 def bookie(ports: ClusterPorts, number: int) -> str:
-    """Configuration of a cluster's bookie; `number` counts from 1. Its identity is its port. Folders are relative to the
-    node's own, where it runs.
+    """Text of the configuration of a cluster's bookie; `number` counts from 1. Its identity is its port. Folders are
+    relative to the node's own, in which it runs.
     """
     return _text(
         _packaged_settings("bookie.conf", "cluster-bookie.conf"),
@@ -102,12 +102,12 @@ def zookeeper(ports: ClusterPorts) -> str:
 
 
 def metadata_url(ports: ClusterPorts) -> str:
-    """Address of the metadata of a cluster."""
+    """URL of the metadata store of a cluster."""
     return f"zk:{HOST}:{ports.zookeeper}"
 
 
 def _text(*settings: Mapping[str, str]) -> str:
-    """One entry for each key: a key said twice would become a list."""
+    """Text with one line for each key, the last value of each: two lines of a key would become a list."""
     merged = {key: value for part in settings for key, value in part.items()}
     return "".join(f"{key}={value}\n" for key, value in merged.items())
 

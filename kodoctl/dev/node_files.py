@@ -14,14 +14,18 @@ if TYPE_CHECKING:
     from kodoctl.dev.instance import Folder
 
 _JAVA_LOGGING: Final = "handlers=java.util.logging.ConsoleHandler\n.level=SEVERE\n"
-"""For the few libraries with a log of their own: their warnings on the console hide what matters."""
+"""Settings for the few libraries with a log of their own: their warnings on the console would hide more important
+lines.
+"""
 _DNS: Final = "com.sun.jndi.dns.timeout.initial=1\ncom.sun.jndi.dns.timeout.retries=1\n"
-"""The storage asks a name server for the name of 127.0.0.1, and needs none: half a minute where no server answers."""
+"""Settings for the storage, which asks a name server for the name of 127.0.0.1 and needs none: without an answer this
+takes half a minute.
+"""
 
 
 def write(folder: Folder, files: Mapping[str, str], log: str) -> None:
-    """Configuration anew (`files` of the folder `conf`, by name), an empty scratch folder, and logs that begin with
-    this start: the earlier `log` stays beside it.
+    """Writes the configuration (`files`: name in the folder `conf` -> text), empties the scratch folder, and renames
+    the earlier `log` to `LOG.before`, so that logs begin with this start.
     """
     shutil.rmtree(folder.scratch, ignore_errors=True)
     for place in (folder.conf, folder.logs, folder.data, folder.scratch):

@@ -1,7 +1,7 @@
 """Three ports of an instance: admin (HTTP), broker (binary) and bookie (the storage's identity).
 
-All of them stay below 32768: above it the system hands ports out to outgoing connections, and a broker on a busy
-machine then finds its port taken by nobody one could name.
+All of them are below 32768: the system gives ports above it to outgoing connections, so that a broker on a busy machine
+may find its port in use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOST: Final = "127.0.0.1"
 Role: TypeAlias = Literal["admin", "broker", "bookie"]
 IsFree: TypeAlias = Callable[[int], bool]
 Claims: TypeAlias = Mapping[int, str]
-"""Ports that other instances use or used, with their names."""
+"""Port -> name of another instance that uses or used it."""
 
 _ROLES: Final[tuple[Role, ...]] = ("admin", "broker", "bookie")
 
@@ -73,7 +73,7 @@ class AskedPorts:
 
 
 def is_free(port: int) -> bool:
-    """True if a server can listen there now. Connections that a server just left behind do not count."""
+    """True if a server can listen on the port of 127.0.0.1 now. Closed connections in TIME_WAIT do not count."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -86,9 +86,10 @@ def is_free(port: int) -> bool:
 
 
 def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) -> Ports:
-    """Ports of a new instance: the port in `asked`, else the preferred one, else the next free one above it.
+    """Ports of a new instance: each is the port in `asked`, else the preferred one, else the next free one above it.
 
-    Raises UsageError (K605) for ports that can never serve, KodoctlError (K604) if a port in `asked` is taken.
+    Raises UsageError (K605) for ports that are out of range or equal, KodoctlError (K604) if a port in `asked` is
+    taken.
     """
     _check(asked)
     chosen: dict[Role, int] = {}
@@ -106,12 +107,12 @@ def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) ->
 
 
 def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, free: IsFree) -> ClusterPorts:
-    """Chooses the ports of a new cluster: an admin and a binary port for each broker, one for each bookie, and one
-    for ZooKeeper. At least one broker and one bookie have ports.
+    """Chooses the ports of a new cluster: an admin and a binary port for each broker, one for each bookie, and one for
+    ZooKeeper. At least one broker and one bookie have ports.
 
-    The first broker and the first bookie have those of `first`, which are not checked. Each other port is the next
-    one above that of the node before it (ZooKeeper: of the last bookie) that is free and not in `claims`.
-    Raises KodoctlError (K604) if no port up to 32767 is left.
+    The first broker and the first bookie have those of `first`, which are not checked. Each other port is the next free
+    one above that of the node before it (ZooKeeper: of the last bookie) and not in `claims`. Raises KodoctlError (K604)
+    if no port up to 32767 is left.
     """
     used = {*first.all(), *claims}
 
@@ -144,9 +145,9 @@ def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Cla
 
 
 def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
-    """Checks that nodes of a cluster that are about to start can have their ports (`wanted`, by the name of the
-    node). While a node does not run, anybody may take its port, an instance of another data folder too. Raises
-    KodoctlError (K604).
+    """Checks that nodes of a cluster can start on their ports. `wanted`: name of the node -> port. While a node does
+    not run, any program may take its port, also an instance of another data folder. Raises KodoctlError (K604) if one
+    is taken.
     """
     for node, port in wanted.items():
         if not free(port):
@@ -157,8 +158,8 @@ def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
 
 
 def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
-    """Ports of an instance with data: the same ports again. The admin and broker port may change, the bookie
-    port may not.
+    """Ports of an instance with data: those of `known`, apart from an admin or broker port in `asked`; the bookie port
+    may not change.
 
     Raises like `choose`, and KodoctlError (K613) if `asked` changes the bookie port.
     """

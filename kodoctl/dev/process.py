@@ -25,14 +25,14 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of this machine; `started` is opaque, equal only for the very same process."""
+    """One process of this machine; `started` identifies its start, as an opaque text."""
 
     pid: int
     started: str
 
 
 def identify(pid: int) -> Process | None:
-    """The process with this number now; None when there is none, or only a dead one nobody has buried."""
+    """The process with this number now; None if there is none, or only a zombie."""
     try:
         found = psutil.Process(pid)
         return None if found.status() == psutil.STATUS_ZOMBIE else Process(pid, _start_id(found))
@@ -46,7 +46,7 @@ def alive(process: Process) -> bool:
 
 
 def is_paused(process: Process) -> bool:
-    """True if it is stopped by SIGSTOP."""
+    """True if this very process is stopped by SIGSTOP."""
     try:
         return alive(process) and bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     except psutil.Error:
@@ -75,7 +75,9 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def start_detached(command: Sequence[str], *, folder: Path, output: Path, environ: Mapping[str, str]) -> Process | None:
-    """Starts a process of its own session that survives us; None when it was gone before it could be identified."""
+    """Starts a process in a session of its own, which runs on after kodoctl ends, with its output appended to `output`.
+    None: it ended before it could be identified.
+    """
     with output.open("ab") as sink:
         child = subprocess.Popen(  # noqa: S603 - a fixed program with our own arguments
             command,
@@ -94,8 +96,9 @@ def start_detached(command: Sequence[str], *, folder: Path, output: Path, enviro
 
 
 def stop(process: Process, *, patience: float) -> bool:
-    """Asks it to end, and ends it by force after `patience` seconds; whether it is gone. Touches no other process. One that is
-    paused goes on first: it would not see the request.
+    """Asks a process to end (SIGTERM), and ends it by force (SIGKILL) after `patience` seconds. Returns False if it
+    still runs 10 s later. Never ends another process with the same number. A paused process is continued first, because
+    it would not get the request.
     """
     send(process, signal.SIGCONT)
     for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
@@ -109,7 +112,7 @@ def stop(process: Process, *, patience: float) -> bool:
 
 
 def wait_gone(process: Process, seconds: float) -> bool:
-    """True if it ended within that time."""
+    """Blocks until the process has ended, at most `seconds`. Returns False if it still runs."""
     deadline = time.monotonic() + seconds
     while alive(process):
         if time.monotonic() > deadline:

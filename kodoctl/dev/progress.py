@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProgressStep:
-    """Something begins; one sentence."""
+    """A step begins; `text` is one sentence about it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Megabytes and files fetched so far, and about how many megabytes it will be (0: not known)."""
+    """Megabytes and files downloaded so far; `total`: about how many megabytes it will be (0: unknown)."""
 
     done: float
     files: int
@@ -24,7 +24,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class WaitProgress:
-    """Seconds waited for the broker so far, and after how many we give up."""
+    """Seconds waited for the broker so far, and the seconds after which kodoctl gives up."""
 
     seconds: float
     limit: float
@@ -35,4 +35,4 @@ Tell = Callable[[Event], None]
 
 
 def quiet(event: Event) -> None:
-    """Receiver of progress events that drops each of them."""
+    """Ignores a progress event, for callers that show none."""

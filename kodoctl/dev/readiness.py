@@ -1,4 +1,4 @@
-"""Is the broker ready? Asked of the broker itself: it answers HTTP long before it can serve anybody."""
+"""Readiness of a broker, asked of the broker itself: it answers HTTP long before it can serve clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection.secret import Secret
 
 DEADLINE: Final = 120.0
-"""Seconds: 8 on an idle machine of 2 cores, up to 75 were seen on a busy one."""
+"""Seconds until a broker must be ready: 8 were needed on an idle machine of 2 cores, up to 75 on a busy one."""
 _BETWEEN: Final = 0.2
 _PATIENCE: Final = 5.0
 _LONGEST: Final = 1_000_000
@@ -27,8 +27,8 @@ _NO_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})) 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessTarget:
-    """A broker to check, with a token that may do everything (None without authentication). `mark`
-    distinguishes this broker from others.
+    """A broker to check, with a token that may do everything (None without authentication). `mark` distinguishes this
+    broker from others (see `BrokerEngine.marks`).
     """
 
     admin_url: str
@@ -37,8 +37,8 @@ class ReadinessTarget:
 
 
 def not_ready(targets: Sequence[ReadinessTarget], patience: float = _PATIENCE) -> str | None:
-    """Returns None if clients can work through each of these brokers, otherwise the missing condition. A
-    question takes at most `patience` seconds.
+    """Returns None if clients can work through each of these brokers, otherwise a text of the missing condition. Each
+    of the three requests to a broker takes at most `patience` seconds.
 
     The first check is whether the right broker answers: another one may have taken the port first. The health check
     produces and reads a message; the namespace `public/default` is made last of all.
@@ -78,9 +78,10 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str | None:
-    """None as soon as `ask` says so; otherwise the last thing missing, after `limit` seconds or when it is not alive.
+    """Calls `ask` again and again until it returns None, then returns None. Returns the last missing condition after
+    `limit` seconds, or when `alive` returns False. Blocks meanwhile.
 
-    `ask` is given the seconds it may take.
+    `ask` gets the seconds that it may take.
     """
     start = clock()
     while True:
@@ -94,7 +95,7 @@ def wait(
 
 
 def _get(url: str, token: Secret | None, patience: float) -> tuple[str | None, str]:
-    """The problem (None: there is none), and the body."""
+    """(problem, body) of a GET; problem None: the request succeeded."""
     request = urllib.request.Request(url)  # noqa: S310 - always http://127.0.0.1
     if token:
         request.add_header("Authorization", f"Bearer {token.reveal()}")

@@ -15,12 +15,12 @@ from kodoctl.dev.typed_command import DEFAULT_NAME, dev_command
 from kodoctl.errors import UsageError, error
 
 DEFAULT_NODES = 3
-"""Brokers or bookies of a cluster of which only the other number was named."""
+"""Number of brokers or bookies of a cluster if the command line names only the other number."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpFlags:
-    """The command line of `up`; None everywhere: as before, or else the default."""
+    """The command line of `up`. None: the value of the existing instance, else the default."""
 
     name: str = DEFAULT_NAME
     version: str | None = None
@@ -44,8 +44,9 @@ class MachineFacts:
 def settle(asked: UpFlags, known: Instance | None, around: MachineFacts) -> Instance:
     """The instance to start: `known` again if it holds data, else a new one.
 
-    Version, engine and bookie port belong to the data and stay; admin port, broker port and authentication may
-    change. Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data does not allow it).
+    Version, engine and bookie port belong to the data and stay; admin port, broker port and authentication may change.
+    Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data does not allow it), K624 (cluster on
+    Docker).
     """
     if known is None or not known.ready_once:
         return _new(asked, around)
@@ -79,7 +80,9 @@ def _new(asked: UpFlags, around: MachineFacts) -> Instance:
 
 
 def check_running(asked: UpFlags, running: Instance) -> None:
-    """Raises KodoctlError (K614) if the running instance differs from the flags of `up`."""
+    """Raises KodoctlError (K614) if the running instance differs from the flags of `up`, UsageError (K611) for an
+    unknown version.
+    """
     if asked.version is not None:
         versions.exact(asked.version)
     differs = [f"{what} {have}, asked {want}" for what, have, want in _differences(asked, running)]

@@ -1,7 +1,7 @@
 """Service of `kodoctl dev`: starts, stops, shows and removes instances, for the command line and for tests.
 
-Everything is passed in: folders, environment, and a function for progress. One command at a time works on an
-instance.
+Functions get folders, environment and a function for progress as arguments. Only one command at a time changes an
+instance; another one waits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _LOOK_BACK: Final = 300
 
 
 class InstanceState(StrEnum):
-    """State of an instance."""
+    """State of an instance. DIED: it ended without `dev down`; UNKNOWN: its engine cannot tell, such as Docker without
+    a daemon.
+    """
 
     RUNNING = "running"
     NOT_READY = "not ready"
@@ -44,8 +46,8 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """An instance and its state. `problem`: the missing condition of an instance that is not ready; `nodes`:
-    the nodes of a cluster.
+    """An instance and its state. `problem`: the missing condition of an instance that is not ready, or the reason of an
+    unknown state; `nodes`: the nodes of a cluster, else ().
     """
 
     instance: Instance
@@ -56,7 +58,7 @@ class InstanceStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node of a cluster; `pid` None where it does not run."""
+    """A node of a cluster; `pid` None if it does not run."""
 
     node: ClusterNode
     state: NodeState
@@ -71,7 +73,7 @@ def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> B
 
 
 def find_instance(homes: Homes, name: str) -> Instance:
-    """Raises UsageError (K615) when there is no such instance."""
+    """The recorded instance `name`. Raises UsageError (K615) if there is none."""
     with disk_errors(homes.data):
         found = record.read_instance(homes.folder(name))
         others = [other.name for other in record.all_instances(homes)] if found is None else []
@@ -82,7 +84,7 @@ def find_instance(homes: Homes, name: str) -> Instance:
 
 
 def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
-    """The brokers that decide whether an instance is ready."""
+    """The brokers of an instance, all of which must be ready."""
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)
@@ -90,7 +92,9 @@ def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[rea
 
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
-    """One instance, or all of them by name. Raises UsageError (K615) when the one is not there."""
+    """Checks one instance, or all of them, sorted by name (`name` None). Raises UsageError (K615) if there is no
+    instance `name`. Waits up to 3 s for each reply of a broker.
+    """
     with disk_errors(homes.data):
         return [
             _status(homes, environ, one)
@@ -132,7 +136,9 @@ def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
 
 
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
-    """Stops a broker and keeps its data; whether it ran. Raises KodoctlError: K615, K620 (it cannot be stopped)."""
+    """Stops a broker and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K620 (it cannot be
+    stopped).
+    """
     instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
         instance = find_instance(homes, name)
@@ -160,14 +166,16 @@ def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quie
 
 
 def remove(homes: Homes, environ: Mapping[str, str], instance: Instance) -> None:
-    """Everything of a stopped instance."""
+    """Deletes a stopped instance with its data, settings and tokens."""
     folder = homes.folder(instance.name)
     engine_of(instance, homes, environ).wipe(instance)
     shutil.rmtree(folder.path)
 
 
 def claims(homes: Homes, besides: str) -> dict[int, str]:
-    """Ports that other instances use or used. One whose record is damaged claims nothing."""
+    """Port -> name, for all ports that instances other than `besides` use or used. Instances with a damaged record are
+    left out.
+    """
     found: dict[int, str] = {}
     for path in homes.data.iterdir():
         with suppress(KodoctlError):
@@ -178,5 +186,5 @@ def claims(homes: Homes, besides: str) -> dict[int, str]:
 
 
 def best_engine(environ: Mapping[str, str]) -> EngineName:
-    """Docker when a daemon answers, else Java."""
+    """Docker if its daemon answers, else Java."""
     return EngineName.DOCKER if docker.answers(environ) else EngineName.JAVA

@@ -1,4 +1,6 @@
-"""Tokens of an instance with authentication: signed with a key of its own (HS256), the role in `sub`, no end."""
+"""Tokens of an instance with authentication: signed with a key of its own (HS256), the role in `sub`, without an
+expiry.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from kodoctl.host.private_files import make_private, write_private
 from kodoctl.pulsar.connection.secret import Secret
 
 ADMIN: Final = "admin"
-"""The broker's own role; also polls whether it is ready."""
+"""The broker's own role; kodoctl polls with it whether the broker is ready."""
 SUPERUSERS: Final = ("applier",)
-"""Roles besides it that may do everything: an apply may create tenants, and only a super-user can."""
+"""Further roles that may do everything: an apply may create tenants, and only a super-user can."""
 
 _KEY_BYTES: Final = 32
 _ROLE_LENGTH: Final = 200
@@ -44,7 +46,9 @@ ROLES: Final = (
 
 
 def ensure_key(folder: Folder) -> bytes:
-    """The instance's signing key, made at first use; only the owner can read it."""
+    """The instance's signing key; creates its file at first use, readable for the owner only. Raises KodoctlError
+    (K621) if the file is damaged.
+    """
     make_private(folder.path)
     with suppress(FileExistsError):
         handle = os.open(folder.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -59,7 +63,7 @@ def ensure_key(folder: Folder) -> bytes:
 
 
 def mint(key: bytes, role: str) -> Secret:
-    """A token for any role. Raises UsageError (K622) for a role that no broker could know."""
+    """A token for any role, without an expiry. Raises UsageError (K622) for an empty, long or unprintable role."""
     if not role.strip() or not role.isprintable() or len(role) > _ROLE_LENGTH:
         raise UsageError(
             error("K622", "not a role", f"{role!r}: one line of up to {_ROLE_LENGTH} printable characters")
@@ -68,7 +72,7 @@ def mint(key: bytes, role: str) -> Secret:
 
 
 def token(folder: Folder, instance: Instance, role: str) -> Secret:
-    """A token of an instance. Raises KodoctlError (K616) when it has no authentication."""
+    """A token for a role of an instance. Raises KodoctlError (K616) if the instance has no authentication."""
     if instance.auth is not Auth.TOKEN:
         start = dev_command("up --auth token", instance.name)
         detail = f"anybody may connect to `{instance.name}`; to change that: {dev_command('down', instance.name)}, then {start}"
@@ -77,12 +81,12 @@ def token(folder: Folder, instance: Instance, role: str) -> Secret:
 
 
 def token_file(folder: Folder, role: str) -> Path:
-    """File of the token of one of our roles, written by `up`."""
+    """File with the token of a role, which `up` writes for `ROLES` and ADMIN."""
     return folder.tokens / role
 
 
 def write_tokens(folder: Folder) -> None:
-    """The key, and one private file for each of our roles and for the broker's own."""
+    """Writes the key if it is missing, and a private file with a token for each of `ROLES` and for ADMIN."""
     key = ensure_key(folder)
     make_private(folder.tokens)
     for name in (ADMIN, *(role.name for role in ROLES)):

@@ -8,6 +8,6 @@ DEFAULT_NAME: Final = "dev"
 
 
 def dev_command(command: str, name: str) -> str:
-    """`kodoctl dev COMMAND` for an instance, in quotes, short for the one that needs no name."""
+    """Text of `kodoctl dev COMMAND` for an instance, between backticks; without `--name` for the default instance."""
     option = "" if name == DEFAULT_NAME else f" --name {name}"
     return f"`kodoctl dev {command}{option}`"

@@ -23,15 +23,15 @@ from kodoctl.errors import KodoctlError
 
 _ATTEMPTS: Final = 3
 _LOOK_BACK: Final = 2_000
-"""Lines of a log that are searched for the reason of a death."""
+"""Number of log lines that are searched for the reason of a death."""
 _LAST_WORDS: Final = 100
 _SHORT_PATIENCE: Final = 3.0
-"""Seconds for one that failed to start: it often hangs, and there is nothing left to save."""
+"""Seconds until force ends a broker that failed to start: it often hangs, and has no data to save."""
 
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A broker that is ready. `already`: it was before; `seconds` from its start to ready."""
+    """An instance that is ready. `already`: it ran before; `seconds`: from its start to ready, 0 if it ran."""
 
     instance: Instance
     folder: Folder
@@ -55,7 +55,9 @@ class _Job:
 
 
 class _DiedError(KodoctlError):
-    """The broker ended before it was ready. `port_taken`: another program took one of its ports first."""
+    """The broker ended before it was ready. `port_taken`: another program took one of its ports first, and another
+    attempt may succeed.
+    """
 
     port_taken = False
 
@@ -63,10 +65,11 @@ class _DiedError(KodoctlError):
 def up(
     homes: Homes, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
-    """Starts an instance and waits until it is ready, at most `limit` seconds; a running instance is left as it
-    is.
+    """Starts an instance and waits until it is ready, at most `limit` seconds. If the instance runs, missing or paused
+    nodes of a cluster are started, and it must have the settings in `asked`.
 
-    Raises KodoctlError with the remedy, K601 to K623. The started processes have ended then, and data is kept.
+    Raises KodoctlError with the remedy, K601 to K624. An instance that this call started has ended then; one that ran
+    before still runs. Data is kept.
     """
     job = _Job(homes, environ, asked, tell, limit)
     with disk_errors(homes.data), record.lock(homes, asked.name, tell):
@@ -101,8 +104,9 @@ def _already(job: _Job, there: Instance, engine: BrokerEngine) -> Up:
 
 
 def _start_with_patience(job: _Job, there: Instance | None) -> Up:
-    """A port may be taken between our look at it and the broker's. Of a new instance other ones are chosen then; one
-    that was named, or has data, must have it again: whoever took it in passing may have let go of it.
+    """Starts the instance, up to three times if another program takes a port between kodoctl's check and the broker's
+    start. A new instance without named ports gets other ports then; any other needs the same ports, which may be free
+    again.
     """
     may_choose = (there is None or not there.ready_once) and job.asked.ports == AskedPorts()
     for _ in range(_ATTEMPTS - 1):

@@ -1,4 +1,4 @@
-"""Resolver of Pulsar versions: a line such as 4.2 means its release that was proved to start from Maven jars."""
+"""Resolver of Pulsar versions: a line such as 4.2 means its release whose start from Maven jars is tested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_LINE: Final = "4.2"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A proved release; `download` megabytes come from Maven the first time."""
+    """A tested release; `download`: megabytes that Maven downloads the first time."""
 
     version: str
     download: int
@@ -36,15 +36,15 @@ def exact(asked: str) -> str:
 
 
 def fits(asked: str, version: str) -> bool:
-    """True if data made with `version` serves a request for `asked`: a line is served by any release of it."""
+    """True if `version`, of existing data, is the version `asked` or a release of the line `asked`."""
     return asked == version or (asked in RELEASES and version.startswith(f"{asked}."))
 
 
 def download_size(version: str) -> int:
-    """Megabytes fetched the first time; 0 when not known."""
+    """Megabytes that Maven downloads the first time; 0 if unknown."""
     return next((release.download for release in RELEASES.values() if release.version == version), 0)
 
 
 def java_needed(version: str) -> int:
-    """Feature version of Java that a release needs at least."""
+    """Lowest feature version of Java for a release."""
     return 17 if version.startswith("4.") else 21

@@ -1,1 +1,3 @@
-"""Types of the JSON documents that commands write and that views draw. Keys are the published ones; times are ms."""
+"""Types of the JSON documents that commands write and views draw. Keys are the published ones, moments ms since the
+epoch.
+"""

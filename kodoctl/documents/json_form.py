@@ -17,24 +17,26 @@ DigestOrNone = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
 
 
 def digest(document: Any) -> str:
-    """SHA-256 of a document's canonical JSON, in hexadecimal digits."""
+    """SHA-256 of a document's canonical JSON, as 64 hex digits."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
 def form(kind: Any) -> TypeAdapter[Any]:
-    """Reader and writer of the JSON form of a type. Documents of many parts are written and read in one go."""
+    """The pydantic adapter that reads and writes the JSON form of a type; made once for each type."""
     return TypeAdapter(kind)
 
 
 def dump_values(kind: Any, values: Any) -> Any:
-    """The JSON form of values. Text that is no Unicode, such as a name of a broker's, stays as it is."""
+    """The JSON form of values of the type `kind`. Text that is no Unicode, such as a name from a broker, stays as it
+    is.
+    """
     return form(kind).dump_python(values, warnings=False)
 
 
 def reason(problem: Exception) -> str:
-    """The reason why a document was not read, on one line."""
+    """The reason for which a document could not be read, on one line."""
     if isinstance(problem, ValidationError):
         first = problem.errors(include_url=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,5 +1,5 @@
 # pure: every branch is tested
-"""Words of the documents of plans: the verbs of changes, and the names of policies among fields."""
+"""Words in the JSON of plans: the verbs of changes, and the prefix of a field that is a policy (`policies.ttl`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ POLICY_PREFIX: Final = "policies."  # of the names of fields in JSON
 
 
 class Action(StrEnum):
-    """The verbs of the plan, with the symbol people read."""
+    """The verb of a change in a plan, and the symbol for it in texts."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -20,5 +20,5 @@ class Action(StrEnum):
 
     @property
     def symbol(self) -> str:
-        """`+ ~ - ○ .`"""
+        """Symbol for people: `+` create, `~` update, `-` delete, `○` adopt, `.` forget."""
         return {"create": "+", "update": "~", "delete": "-", "adopt": "○", "forget": "."}[self.value]

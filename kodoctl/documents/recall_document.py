@@ -15,14 +15,17 @@ _Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class SettledLetter(TypedDict):
-    """A dead letter by position (`ledger:entry:partition:batch`) and publish time (ms)."""
+    """A dead letter by `position` (`ledger:entry:partition:batch`) and publish time (`published`, ms since the epoch).
+    """
 
     position: PositionText
     published: Count
 
 
 class PlannedLetterRow(SettledLetter):
-    """A dead letter that is to be sent. `lane`: index of its target; `repeats`: copies that are acknowledged with it."""
+    """A dead letter that the plan sends or discards. `digest`: of its payload; `lane`: index into the plan's `lanes`;
+    `number`: its number there, from 1 (both 0 in a discard); `repeats`: copies that are acknowledged with it.
+    """
 
     recall_id: _Hash
     digest: _Hash
@@ -32,8 +35,9 @@ class PlannedLetterRow(SettledLetter):
 
 
 class LetterFile(TypedDict):
-    """The file that has the letters of a plan, beside it. `letters` of its `rows` are to be sent or discarded, and `settled`
-    were before; the others are copies. `by_lane`: letters to each lane; `sha256`: of the file.
+    """The Parquet file with the letters of a large plan; it lies beside the plan file. Of its `rows`, `letters` are to
+    be sent or discarded, `settled` were sent or discarded by an earlier recall, and the others are copies. `by_lane`:
+    number of letters for each of the plan's `lanes`; `sha256`: digest of the file.
     """
 
     file: Annotated[str, Field(pattern=r"^[^/\\]+$")]
@@ -45,7 +49,8 @@ class LetterFile(TypedDict):
 
 
 class RecallTarget(TypedDict):
-    """A partition that letters are sent to. `partitions`: how many the topic has."""
+    """A partition that letters are sent to. `ready`: its topic is a ready one; `partitions`: their number in the topic.
+    """
 
     topic: str
     partition: Count
@@ -54,7 +59,9 @@ class RecallTarget(TypedDict):
 
 
 class LetterSample(TypedDict):
-    """One of the oldest letters, as far as a person needs it. `error`: of its last run, empty where none was kept."""
+    """One of the oldest letters, shortened for people. `dead_at`: publish time, ms since the epoch; `error`: error text
+    of its last run, "" if none was kept; `payload`: its beginning as text.
+    """
 
     position: str
     key: str | None
@@ -66,10 +73,10 @@ class LetterSample(TypedDict):
 
 
 class RecallSummary(TypedDict):
-    """Counts of letters. `by_cause`: by reason and error, without the parts that differ between letters;
-    `left_out`: by the reason for which letters are not in the plan; `not_editable`: by the reason for which a
-    patch does not fit; `not_landed`: samples of letters whose payload the landing does not have, by topic and
-    position.
+    """Numbers of letters: `read`; `matched` by the condition; `chosen` for the plan. `by_reason`, `by_cause` (reason
+    and error text without the parts that differ between letters), `by_tenant` and `by_age` divide the chosen ones.
+    `left_out`: reason -> matched letters that are not in the plan; `not_editable`: reason -> letters that the patch
+    does not fit; `not_landed`: topic and position of some letters whose payload the landing does not have.
     """
 
     read: Count
@@ -114,10 +121,10 @@ class _RecallPlan(TypedDict):
 
 
 class RecallPlanDocument(_RecallPlan):
-    """A recall plan of format 1, in one document. `dead_topic`: the topic of the messages, whatever their state; `edit`:
-    a JSON merge patch for payloads; `settle`: letters that an earlier recall sent, to be acknowledged; `lane`: the
-    waiting lane of its messages, left out for dead letters; `landing`: where lost messages are read, left out for
-    others; `seal`: SHA-256 of everything else.
+    """A recall plan of format 1. `where`: the condition; `to`: level to send to, null: the default; `dead_topic`: topic
+    of the messages, `holder`: subscription that keeps them there; `settle`: letters that an earlier recall sent or
+    discarded, only to be acknowledged; `edit`: JSON merge patch for payloads. `lane`: lane of waiting or lost messages,
+    absent for dead letters; `landing`: place of lost messages, absent for others; `seal`: SHA-256 of all other keys.
     """
 
     letters: Annotated[list[PlannedLetterRow], Field(max_length=MAX_LETTERS)]
@@ -135,8 +142,10 @@ AnyRecallPlan = RecallPlanDocument | RecallTableDocument
 
 
 class RecallReportDocument(TypedDict):
-    """The result of an attempt: numbers of letters; `refused`, `unclear`, `elsewhere` and `stored_twice` name theirs.
-    `duplicates`: messages that a broker stored twice, whose second copy is acknowledged; `seconds`: it took.
+    """Result of one attempt at a plan; the integers count letters, the lists have a line for each letter.
+    `had_already`: the broker had stored it before; `before`: settled earlier, `already` of them by this plan; `gone`:
+    acknowledged by somebody else; `in_doubt`: sent without a receipt; `elsewhere`: not the planned letter any more.
+    `duplicates`: second copies of messages that were acknowledged; `seconds`: duration of the attempt.
     """
 
     format_version: int
@@ -162,7 +171,7 @@ class RecallReportDocument(TypedDict):
 
 
 class ControlProperty(TypedDict):
-    """A `kodo-*` property. `means`: in words, empty for one that is not known."""
+    """A `kodo-*` property of a message. `means`: its meaning in words, "" if kodoctl does not know the property."""
 
     name: str
     value: str
@@ -170,7 +179,10 @@ class ControlProperty(TypedDict):
 
 
 class PeekedMessage(TypedDict):
-    """A stored message. `size`: bytes of the payload, null without one; `broken`: why it cannot be read, else empty."""
+    """A stored message. `published`, `event_time`: ms since the epoch; `properties`: those not in `control`; `size`:
+    bytes of the payload, null without; `broken`: reason why it cannot be read, else ""; `preview`: start of the
+    payload.
+    """
 
     topic: str
     position: str
@@ -186,10 +198,10 @@ class PeekedMessage(TypedDict):
 
 
 class PeekDocument(TypedDict):
-    """Messages that `kodoctl peek` shows. `read` and `matched` count messages; `marks` counts the markers that
-    producers left between them. `complete`: everything was read and all matches are shown; `read_all`:
-    everything was read. `by_cause`: number of matches by cause, without causes that have none; `unread`:
-    entries that could not be read, a line each.
+    """Messages that `kodoctl peek` shows. `read` and `matched` count messages; `marks` counts messages of producers
+    that only report their sequence numbers. `read_all`: every message was read; `complete`: so, and all matches are in
+    `messages`. `by_cause`: cause -> number of matches, absent if there are none; `unread`: a line for each entry that
+    could not be read.
     """
 
     format_version: int

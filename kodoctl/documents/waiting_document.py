@@ -6,7 +6,9 @@ from typing import TypedDict
 
 
 class WaitingLaneRow(TypedDict):
-    """A lane that messages wait in. `overdue`: messages that are due now; `oldest`: publish time of the oldest."""
+    """A waiting lane and its messages that meet the condition. `overdue`: number of those whose due time is past, or
+    that have none; `oldest`: publish time of the oldest; `next_due`, `last_due`: smallest and largest due time.
+    """
 
     topic: str
     subscription: str
@@ -20,8 +22,8 @@ class WaitingLaneRow(TypedDict):
 
 
 class WaitingGroupRow(TypedDict):
-    """Messages with the same facts; null: the request did not include that fact. `due`: `now`, `in 1 min`, `in
-    1 h`, `in 1 d` or `later`.
+    """Number of messages with the same `lane`, `cause`, `tenant` and `due`; null: the command does not group by that
+    one. `due`: `now`, `in 1 min`, `in 1 h`, `in 1 d` (at most so long) or `later`.
     """
 
     topic: str
@@ -37,8 +39,8 @@ class WaitingGroupRow(TypedDict):
 
 
 class WaitingListDocument(TypedDict):
-    """Waiting messages that meet the condition. `groups`: the largest first; `unread`: entries that could not
-    be read, a line each.
+    """The JSON of `kodoctl waiting list`. `where`: the condition; `read`, `matched`: numbers of messages; `groups`:
+    largest first; `unread`: a line for each entry that could not be read.
     """
 
     format_version: int
@@ -52,11 +54,11 @@ class WaitingListDocument(TypedDict):
 
 
 class LaneReleaseRow(TypedDict):
-    """Result of one lane. `earlier_run`: the run whose plan, left by a kill, was finished by this row; "": the row is of
-    this run's own plans. `released`: messages that this command sent to it, due at once, or found sent by an earlier
-    attempt; `stays`: why further messages wait on -> how many, `other`: they do not meet the condition; `problems`:
-    messages that could be neither sent nor acknowledged, or may be there twice, a line each; `complete`: nothing is
-    left to do.
+    """Result of one plan or more for one lane. `earlier_run`: run that was killed and whose plan this row completes;
+    "": plans of this run. `released`: messages sent to the lane, due at once, those included that an earlier attempt
+    sent; `stays`: reason -> messages that go on waiting (`other`: they do not meet the condition); `problems`: a line
+    for each message that was not sent, not acknowledged, or perhaps stored twice; `complete`: no message is left to
+    release.
     """
 
     lane: str
@@ -69,7 +71,7 @@ class LaneReleaseRow(TypedDict):
 
 
 class WaitingReleaseDocument(TypedDict):
-    """The JSON of `kodoctl waiting release`."""
+    """The JSON of `kodoctl waiting release`. `where`: the condition; `lanes`: rows in the order of their release."""
 
     format_version: int
     topic: str

@@ -43,8 +43,8 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: `code` is public API and never changes its meaning; `where` is None for findings about no file.
-    The `detail` names the `remedy` too: in its last line (`error_with_remedy`), or as one way of several.
+    """One finding. `code` is public API and never changes its meaning; `where` is None for a finding about no file;
+    `allowed_because`: reason in the comment that allows it, None: not allowed. `detail` mentions the `remedy` too.
     """
 
     severity: Severity
@@ -64,32 +64,34 @@ class Diagnostic:
 def error(
     code: str, summary: str, detail: str = "", where: Where | None = None, remedy: Remedy | None = None
 ) -> Diagnostic:
-    """A finding that stops the command."""
+    """Makes a finding that stops the command; the caller raises or reports it."""
     return Diagnostic(Severity.ERROR, code, summary, detail, where, remedy=remedy)
 
 
 def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, advice: str) -> Diagnostic:
-    """A finding that stops the command unless a flag allows it; `advice`: the remedy as people write it."""
+    """Makes a finding that stops the command unless a flag allows it. `advice` for people is appended to `detail`."""
     return error(code, summary, f"{detail}\nif that is meant: {advice}", remedy=remedy)
 
 
 def warning(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
-    """A finding that stops the command only with `--strict`."""
+    """Makes a finding that stops the command only with `--strict`."""
     return Diagnostic(Severity.WARNING, code, summary, detail, where)
 
 
 def note(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
-    """Something worth knowing that never stops a command."""
+    """Makes a finding for information, which never stops a command."""
     return Diagnostic(Severity.NOTE, code, summary, detail, where)
 
 
 def has_errors(findings: Iterable[Diagnostic]) -> bool:
-    """True if any finding stops the command (allowed ones do not)."""
+    """True if any finding is an error and no comment of the file allows it."""
     return any(f.severity is Severity.ERROR and f.allowed_because is None for f in findings)
 
 
 class ExitCode:
-    """Exit codes of every command: public API, CI scripts depend on them."""
+    """Exit codes of every command. CHANGES: a plan has changes; DRIFT: drift was found; LOCKED: another apply holds the
+    lease. They are public API, because CI scripts depend on them.
+    """
 
     OK = 0
     ERROR = 1
@@ -102,8 +104,8 @@ class ExitCode:
 
 
 class KodoctlError(Exception):
-    """Base of every error that a user can cause or meet. `diagnostics` holds all findings; `exit_code` is the
-    exit code of the process.
+    """Base of every error that a user can cause or meet. `diagnostics` has all findings; `exit_code` is the exit code
+    of the process when the error ends it.
     """
 
     exit_code = ExitCode.ERROR
@@ -114,17 +116,17 @@ class KodoctlError(Exception):
 
 
 class InvalidFileError(KodoctlError):
-    """A file of the user's is invalid. The error has all findings with their places."""
+    """A file of the user is invalid (exit 1). `diagnostics` has all findings with their places."""
 
 
 class UsageError(KodoctlError):
-    """The command line asks for something that cannot be (exit 64)."""
+    """The command line or its environment asks for something impossible (exit 64)."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusedError(KodoctlError):
-    """Danger, a stale plan, a conflict or a declined confirmation: nothing was written (exit 4)."""
+    """The command refuses to write: data loss, a stale plan, a conflict or a declined confirmation (exit 4)."""
 
     exit_code = ExitCode.REFUSED
 
@@ -136,10 +138,10 @@ class LockedError(KodoctlError):
 
 
 class StoppedError(KodoctlError):
-    """Interrupted before anything was written (exit 130)."""
+    """The user interrupted the command before it wrote anything (exit 130)."""
 
     exit_code = ExitCode.INTERRUPTED
 
 
 class ClusterError(KodoctlError):
-    """The cluster could not be reached, or answered in a way that makes going on impossible."""
+    """A cluster or a server could not be reached, or its answer makes it impossible to continue (exit 1)."""

@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""The language of conditions: a part of SQL, read into a tree of our own and evaluated without eval. Pure.
+"""The language of conditions: a part of SQL, parsed into a tree of our own and evaluated without `eval`. Pure.
 
-Who uses it names the facts that its conditions may speak of: recalls those of a dead letter, routes those of a message
-on its way.
+Each use has its own `Vocabulary` of facts: a recall that of a dead letter, a route that of a message that is being sent
+or moved.
 """

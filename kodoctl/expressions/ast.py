@@ -1,6 +1,6 @@
-"""Syntax tree of a condition, of frozen values: the whole language. Every node has the kind of its value.
+"""Syntax tree of a condition: one frozen class for each kind of node. Every node has the kind of its value.
 
-Conversions are explicit: an untyped value that the compiler reads as a number stands in a Cast.
+Conversions are explicit: if the compiler reads an untyped value as a number, the tree has a `Cast` around that value.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class ValueKind(StrEnum):
-    """Kind of a value. UNTYPED: a property or a JSON value, which takes the kind of the value it is compared with."""
+    """Kind of a value. UNTYPED: a property or a JSON value, to which the compiler gives the kind of the other side."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -21,12 +21,12 @@ class ValueKind(StrEnum):
 
 
 Value = str | float | int | bool
-"""TEXT is str, NUMBER float, MOMENT int (ms since the epoch), SPAN int (ms), TRUTH bool; None stands for NULL."""
+"""TEXT is str, NUMBER float, MOMENT int (ms since the epoch), SPAN int (ms), TRUTH bool; Python's None is NULL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value written in the text."""
+    """A literal in the condition, or the moment of now()."""
 
     value: Value
     kind: ValueKind
@@ -34,7 +34,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named fact of the message, read as the vocabulary of the condition says."""
+    """A named fact of the message, such as `tenant`; the vocabulary of the condition gives its kind."""
 
     name: str
     kind: ValueKind
@@ -42,7 +42,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property of the message by its name; NULL where the message has none of this name."""
+    """A property of the message by its name; NULL if the message has no property of that name."""
 
     name: str
     kind: ValueKind = ValueKind.UNTYPED
@@ -50,7 +50,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A value inside the JSON payload; keys are texts, places in a list numbers from 0."""
+    """A value in the JSON payload. `path`: keys of objects as str, places in lists as int from 0."""
 
     path: tuple[str | int, ...]
     kind: ValueKind = ValueKind.UNTYPED
@@ -68,7 +68,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Logic:
-    """AND or OR of any number of truths."""
+    """AND or OR of two or more truths."""
 
     operator: str
     parts: tuple[Node, ...]
@@ -77,7 +77,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The negation of a truth; of NULL it is NULL, as in SQL."""
+    """Negation of a truth. NOT NULL is NULL, as in SQL."""
 
     part: Node
     kind: ValueKind = ValueKind.TRUTH
@@ -85,7 +85,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """IS NULL: never NULL itself."""
+    """IS NULL: true or false, never NULL."""
 
     part: Node
     kind: ValueKind = ValueKind.TRUTH
@@ -93,7 +93,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """IN a list of constants of the operand's kind."""
+    """IN: the operand equals one of the constants, which have its kind."""
 
     part: Node
     values: tuple[Constant, ...]
@@ -102,7 +102,9 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """LIKE, and ILIKE with `fold`: `%` is any text, `_` any character, a backslash takes the next one as it is."""
+    """LIKE, or ILIKE (without regard to case) if `fold`. In the pattern `%` is any text, `_` any one character, and a
+    backslash makes the next character a plain one.
+    """
 
     part: Node
     pattern: str
@@ -112,7 +114,8 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`+ - * / %`. A division by zero, and a result that is no finite number, are NULL."""
+    """`+ - * / %` of numbers, moments and spans. A division by zero and a result that is not a finite number are NULL.
+    """
 
     operator: str
     left: Node
@@ -122,7 +125,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """lower, upper, length or coalesce."""
+    """A call of lower, upper, length or coalesce."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -143,7 +146,7 @@ Node = (
 
 
 def references(node: Node) -> frozenset[Field | Property | Json]:
-    """The fields, properties and JSON paths of a message that a condition reads."""
+    """All `Field`, `Property` and `Json` nodes in a condition: the parts of a message that it reads."""
     match node:
         case Field() | Property() | Json():
             return frozenset({node})

@@ -1,4 +1,4 @@
-"""Values parsed from texts: a text that is not of the kind becomes NULL."""
+"""Conversion of texts to values of another kind. A text that is no such value becomes None, which is NULL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST: Final = 400  # characters of a number: more digits than a double can te
 
 
 def coerce(text: str, kind: ValueKind) -> Value | None:
-    """A text as another kind. Moments without an offset are UTC."""
+    """Converts a text to a number, a moment or a truth, None if it is none; for other kinds returns the text itself."""
     match kind:
         case ValueKind.NUMBER:
             return number(text)
@@ -36,7 +36,7 @@ def coerce(text: str, kind: ValueKind) -> Value | None:
 
 
 def number(text: str) -> float | None:
-    """A decimal number as a double; None for anything else, and beyond a double."""
+    """A decimal number as float; None for other text, more than LONGEST characters, or a value beyond a double."""
     if len(text) > LONGEST or text.endswith("\n") or not _NUMBER.match(text):
         return None
     return finite(float(text))
@@ -48,7 +48,7 @@ def finite(value: float) -> float | None:
 
 
 def moment(text: str) -> int | None:
-    """ISO 8601 as ms since the epoch."""
+    """An ISO 8601 date, or date and time, as ms since the epoch; without an offset it is UTC. None for other text."""
     if text.endswith("\n") or not _MOMENT.match(text):
         return None
     try:

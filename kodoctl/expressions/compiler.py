@@ -1,5 +1,5 @@
-"""Compiler from a syntax tree to a condition, by an allow-list: other syntax is refused, at its place. All
-findings at once.
+"""Compiler from sqlglot's tree to our own syntax tree, by an allow-list: any other syntax is an error with its place.
+One run reports all errors.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _STRAY: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")  # a backslash that 
 
 
 class Compiler:
-    """Turns one tree; `now` is ms since the epoch, the moment the text's now() stands for; None: it has no such moment."""
+    """Compiles one tree of `text`. `now`: value of now(), ms since the epoch; None: the text may not use now()."""
 
     def __init__(self, text: str, now: int | None, vocabulary: Vocabulary) -> None:
         self._now, self._vocabulary, self._faults = now, vocabulary, FaultList(text)
 
     def condition(self, tree: exp.Expression) -> Node:
-        """The whole, which must be true or false. Raises ConditionError with every finding."""
+        """Compiles the whole tree, whose value must be a truth. Raises ConditionError with every finding."""
         found = self._truth(tree, 0)
         self._faults.check()
         return found
@@ -107,11 +107,11 @@ class Compiler:
     # --- truths
 
     def _truth(self, tree: Any, depth: int) -> Node:
-        """A node in a place where only true or false makes sense."""
+        """Compiles a node in a place that needs true or false; notes an error if the node is of another kind."""
         return as_kind(self._faults, tree, self._node(tree, depth), ValueKind.TRUTH)
 
     def _logic(self, tree: Any, depth: int) -> Node:
-        """A chain of ANDs leans to the left, one level a word: it is one node here."""
+        """Makes one node of a chain of ANDs or ORs, which sqlglot nests to the left, one level for each word."""
         kind, parts, at = type(tree), [], tree
         while isinstance(at, kind):
             parts.append(at.expression)

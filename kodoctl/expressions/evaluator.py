@@ -1,7 +1,8 @@
-"""A condition's value for one message: three-valued as in SQL. Total: no payload, however hostile, raises.
+"""Value of a condition for one message, in three-valued logic as in SQL. No payload makes the evaluation raise.
 
-NULL (None) is unknown: a comparison with it is unknown, NOT unknown is unknown, AND is false when any part is false
-and unknown when one is unknown, OR the other way round. A message is chosen only where the whole is true.
+NULL (None) means unknown. A comparison with NULL is NULL, and so is NOT NULL. AND is false if a part is false, else
+NULL if one is NULL; OR is true if a part is true, else NULL if one is NULL. A message matches only if the whole is
+true.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def evaluate(node: Node, subject: Subject) -> Value | None:
-    """The value of a node for a message; None is NULL."""
+    """The value of a node for a message, as a `Value`; None is NULL."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -63,7 +64,7 @@ def evaluate(node: Node, subject: Subject) -> Value | None:
 
 
 def _combine_truths(truths: Iterable[Value | None], *, decisive: bool) -> bool | None:
-    """AND (decisive: false) or OR (decisive: true); looks no further than needed."""
+    """Value of AND (`decisive` False) or OR (`decisive` True); it stops at the first part that decides."""
     unknown = False
     for truth in truths:
         if truth is None:
@@ -114,7 +115,9 @@ def _cast(value: Value | None, kind: ValueKind) -> Value | None:
 
 
 def json_text(document: Any, path: tuple[str | int, ...]) -> str | None:
-    """The value at a path as text: texts as they are, objects and lists as JSON without spaces; None for null."""
+    """The value at a path in a document as text: a text as it is, objects and lists as JSON without spaces. None for
+    null, and for a path that leads to no value.
+    """
     for step in path:
         if isinstance(step, str):
             document = document.get(step) if isinstance(document, dict) else None
@@ -134,8 +137,8 @@ def json_text(document: Any, path: tuple[str | int, ...]) -> str | None:
 
 
 def like(text: str, pattern: str, *, fold: bool) -> bool:
-    """True if `text` matches the LIKE pattern. The time is at worst proportional to text × pattern: the pieces
-    between `%` have a fixed length, and each is matched at its first place.
+    """True if the whole `text` matches the LIKE pattern; `fold`: without regard to case. It takes at most time in
+    proportion to text × pattern: the pieces between `%` have a fixed length, and each is matched at its first place.
     """
     if fold:
         text, pattern = text.lower(), pattern.lower()
@@ -155,7 +158,7 @@ def like(text: str, pattern: str, *, fold: bool) -> bool:
 
 @lru_cache(maxsize=64)
 def _pieces(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """Pieces of a LIKE pattern between its `%`."""
+    """Regular expressions for the pieces of a LIKE pattern between its `%`."""
     pieces, piece = [], ""
     characters = iter(pattern)
     for character in characters:

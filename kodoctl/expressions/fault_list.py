@@ -1,4 +1,4 @@
-"""Faults of a condition that is being compiled, each at the place of its syntax tree in the text."""
+"""Errors found while a condition is compiled, each with its place in the text of the condition."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagn
 
 _WORDS: Final = "use =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT"
 POISON: Final = Constant(False, ValueKind.UNTYPED)
-"""Stands for what was refused, so that the rest of the condition is still checked."""
+"""Node in place of a part that was refused, so that the compiler still checks the rest of the condition."""
 
 
 class FaultList:
-    """Faults of one text, in the order in which they were found."""
+    """Collects the errors of one condition. The methods `add…` return POISON, the node in place of the wrong one."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._faults: list[SyntaxIssue] = []
 
     def add(self, tree: Any, detail: str, code: str = "K550", summary: str = "a condition that cannot be read") -> Node:
-        """POISON, after noting the fault at the first word of `tree`."""
+        """Notes an error at the first word of `tree` and returns POISON."""
         at, length = _place(tree)
         self._faults.append(SyntaxIssue(at, length, code, summary, detail))
         return POISON
 
     def add_word(self, tree: Any) -> Node:
-        """POISON, after noting that conditions have no such word: that of an operator between its two sides, else of the
-        tree.
+        """Notes that the language has no such operator or word, and returns POISON. The place is the operator between
+        two sides if `tree` has two, else the first word of `tree`.
         """
         if (found := self._operator(tree)) is None:
             return self.add(tree, f"{keyword(tree)} is not allowed in a condition: {_WORDS}")
@@ -39,7 +39,7 @@ class FaultList:
         return POISON
 
     def _operator(self, tree: Any) -> tuple[int, str] | None:
-        """The place and the text of the operator between the two sides of `tree`; None if `tree` has no two
+        """First character (from 0) and text of the operator between the two sides of `tree`; None if `tree` has no two
         sides.
         """
         if not isinstance(tree, exp.Binary):
@@ -53,11 +53,11 @@ class FaultList:
         return (begin + between.index(word), word) if word else None
 
     def add_kind(self, tree: Any, detail: str) -> Node:
-        """POISON, after noting that the kinds of values at `tree` do not fit (K553)."""
+        """Notes that the kinds of values at `tree` do not fit (K553), and returns POISON."""
         return self.add(tree, detail, "K553", "kinds that do not fit")
 
     def check(self) -> None:
-        """Raises ConditionError with every fault, if there is one."""
+        """Raises ConditionError with every error noted so far; does nothing if there is none."""
         if self._faults:
             raise ConditionError(*diagnostics(self._text, self._faults))
 
@@ -67,12 +67,14 @@ def _places(tree: Any) -> list[tuple[int, int]]:
 
 
 def keyword(tree: Any) -> str:
-    """Usual name of a kind of node, as far as the key of the node shows it."""
+    """The SQL word for a node of sqlglot, in capitals, made from its `key`; THIS for a node without `key`."""
     return str(getattr(tree, "key", "this")).upper()
 
 
 def _place(tree: Any) -> tuple[int, int]:
-    """First character of a tree and how many its first word has: names, literals and functions know their places."""
+    """(first character of a tree, from 0; length of its first word). Only names, literals and functions have places; a
+    tree without any takes that of the nearest node around it.
+    """
     found = (
         [(node.meta["start"], node.meta["end"]) for node in tree.walk() if "start" in node.meta and "end" in node.meta]
         if isinstance(tree, exp.Expr)

@@ -1,4 +1,4 @@
-"""Errors in a condition, each with its place: the text with a caret under the character."""
+"""Errors in a condition. Each shows the text with a caret below its place."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _SHOWN: Final = 60  # characters of the text around the place
 
 
 class ConditionError(UsageError):
-    """A condition that cannot be parsed, or contains a construct that is not allowed; every finding has its position."""
+    """A condition cannot be parsed or uses syntax that is not allowed; every finding in `diagnostics` has its place."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SyntaxIssue:
-    """One finding; `at` counts characters of the text from 0, `length` is how many the caret marks."""
+    """One error in a condition. `at`: its first character, from 0; `length`: number of characters that the caret marks.
+    """
 
     at: int
     length: int
@@ -27,12 +28,12 @@ class SyntaxIssue:
 
 
 def diagnostics(text: str, faults: list[SyntaxIssue]) -> list[Diagnostic]:
-    """Findings in the order of the text."""
+    """Findings for the errors of a condition, without duplicates, in the order of their places."""
     return [error(fault.code, fault.summary, _fault_text(text, fault)) for fault in sorted(set(faults))]
 
 
 def _fault_text(text: str, fault: SyntaxIssue) -> str:
-    """Detail of the fault, then the piece of text around the place, on one line, and the caret below it."""
+    """Three lines: the detail, some 60 characters around the place, the caret. Only the detail if `text` is empty."""
     at = min(max(fault.at, 0), len(text))
     first = max(0, at - _SHOWN * 2 // 3)
     piece = text[first : first + _SHOWN]
@@ -47,7 +48,7 @@ def _fault_text(text: str, fault: SyntaxIssue) -> str:
 
 
 def _plain(text: str) -> str:
-    """One column or two a character, none that moves the cursor."""
+    """The text with `·` for each character that would not print as one column or two."""
     return "".join(c if c.isprintable() and not unicodedata.combining(c) else "·" for c in text)
 
 

@@ -23,7 +23,7 @@ _BAD_KEYS: Final = frozenset("'?*`")  # what a path in Spark cannot say
 
 
 def literal(faults: FaultList, tree: Any) -> Node:
-    """A quoted text, or a number that a double holds exactly enough to be compared."""
+    """Compiles a quoted text or a number. A number that a double cannot tell from its neighbours is an error."""
     if tree.is_string:
         return Constant(str(tree.this), ValueKind.TEXT)
     value = number(str(tree.this))
@@ -36,7 +36,7 @@ def literal(faults: FaultList, tree: Any) -> Node:
 
 
 def interval(faults: FaultList, tree: Any) -> Node:
-    """A duration in ms, of one number and one unit."""
+    """Compiles a duration of one number and one unit to a constant in ms, at most a hundred years."""
     amount = number(str(tree.this.this)) if isinstance(tree.this, exp.Literal) else None
     unit = _UNITS.get(str(tree.args.get("unit") or "").upper().removesuffix("S"))
     if amount is None or unit is None:
@@ -48,7 +48,7 @@ def interval(faults: FaultList, tree: Any) -> Node:
 
 
 def reference(faults: FaultList, tree: Any, vocabulary: Vocabulary) -> Node:
-    """A property, a value of the JSON payload, or a fact of the vocabulary."""
+    """Compiles a name: a property, a value of the JSON payload, or a fact of the vocabulary. POISON after an error."""
     steps = _steps(faults, tree)
     if steps is None:
         return POISON
@@ -80,7 +80,8 @@ def _unknown(faults: FaultList, tree: Any, name: str, vocabulary: Vocabulary) ->
 
 
 def _steps(faults: FaultList, tree: Any) -> list[str | int] | None:
-    """`payload.a['b'][0]` as its steps, walked without recursion. None after a fault."""
+    """`payload.a['b'][0]` as the steps `payload`, `a`, `b`, 0; not recursive. None after adding an error to `faults`.
+    """
     steps: list[str | int] = []
     while not isinstance(tree, exp.Column):
         match tree:
@@ -101,7 +102,7 @@ def _steps(faults: FaultList, tree: Any) -> list[str | int] | None:
 
 
 def _step(tree: Any) -> str | int | None:
-    """A key or a place in a list, as written in brackets."""
+    """The text or number in brackets as a step; None for anything else."""
     if not isinstance(tree, exp.Literal):
         return None
     if tree.is_string:

@@ -19,7 +19,9 @@ _MISSING: Final = re.compile(r"Missing (.+) from (\d+):(\d+)")
 
 
 def parse_expression(text: str) -> Any:
-    """The tree of one expression. Raises ConditionError pointing at the place."""
+    """Parses one expression to sqlglot's tree. Raises ConditionError with the place of the error. While it parses, the
+    logger `sqlglot` of the process is off.
+    """
     from sqlglot import exp, parse_one
     from sqlglot.errors import ParseError
 
@@ -44,7 +46,8 @@ def parse_expression(text: str) -> Any:
 
 
 def _place_intervals(tree: Any, tokens: list[Any]) -> None:
-    """Durations are the one kind of node that sqlglot gives no place: they come in the order of their words."""
+    """Sets the places of durations in the tree, in the order of their words: sqlglot gives places to all other leaves.
+    """
     from sqlglot import exp
 
     words = [token for token in tokens if token.token_type.name == "INTERVAL"]
@@ -53,7 +56,7 @@ def _place_intervals(tree: Any, tokens: list[Any]) -> None:
 
 
 def check_text(text: str) -> None:
-    """Checks that a text is neither empty nor too long. Raises ConditionError."""
+    """Raises ConditionError for a blank text, or one of more than MAX_LENGTH characters."""
     if not text.strip():
         detail = "a condition is needed; `true` chooses every message"
         raise ConditionError(*diagnostics("", [_syntax(0, 0, detail)]))
@@ -110,7 +113,9 @@ def _token_fault(text: str, problem: Exception) -> SyntaxIssue:
 
 
 def _parse_fault(text: str, problem: Any) -> SyntaxIssue:
-    """Sqlglot names line and column of the last character of a word; the caret goes under its first."""
+    """The error of sqlglot's exception, whose column is that of a word's last character: the caret goes below the
+    first.
+    """
     first = problem.errors[0] if problem.errors else {}
     word = str(first.get("highlight") or "")
     line, column = first.get("line"), first.get("col")

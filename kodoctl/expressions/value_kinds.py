@@ -1,4 +1,5 @@
-"""Kinds of the values of a condition: which kind two sides share, and a node read as the kind that its place needs."""
+"""Kinds of values in a condition: the common kind of two sides, and a node converted to the kind that its place needs.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from kodoctl.expressions.fault_list import POISON, FaultList
 
 
 def compared_kind(left: Node, right: Node) -> ValueKind | None:
-    """Common kind of both sides of a comparison; None: both are untyped. A quoted moment takes the kind of the other
-    side.
+    """Kind in which both sides are compared; None if both are untyped. An untyped side and a quoted text take the kind
+    of the other.
     """
     if left.kind is right.kind:
         return None if left.kind is ValueKind.UNTYPED else left.kind
@@ -24,7 +25,7 @@ def compared_kind(left: Node, right: Node) -> ValueKind | None:
 
 
 def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
-    """Kinds of the two sides of an operator. A loose side is a number, beside a duration or a moment a moment."""
+    """(kind of left, kind of right). An untyped side is a moment beside a duration or a moment, else a number."""
     times = (ValueKind.SPAN, ValueKind.MOMENT)
     loose_left = ValueKind.MOMENT if right.kind in times else ValueKind.NUMBER
     loose_right = ValueKind.MOMENT if left.kind in times else ValueKind.NUMBER
@@ -35,8 +36,8 @@ def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
 
 
 def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
-    """A node as a kind: as it is, cast where it is loose (or a cast was `asked` for), a fault where it does not
-    fit.
+    """Returns `node` as a node of `kind`: itself, a constant parsed from quoted text, or a `Cast` if the node is
+    untyped or a cast was `asked` for. Otherwise notes an error in `faults` and returns POISON.
     """
     if node is POISON or node.kind is kind:
         return node

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Facts by name. `payload`: values inside the JSON payload may be named as well. `hidden`: properties whose names
-    begin so may not; "" hides none.
+    """The facts that a condition may name. `kinds`: name -> kind; `payload`: it may also read values in the JSON
+    payload; `hidden`: prefix of properties that it may not read, "" if it may read all.
     """
 
     kinds: Mapping[str, ValueKind]
@@ -22,14 +22,14 @@ class Vocabulary:
 
 
 class Subject(Protocol):
-    """A message that conditions are evaluated for."""
+    """Interface of a message for which conditions are evaluated."""
 
     def read_property(self, name: str) -> str | None:
-        """One of its properties; None where it has none of this name."""
+        """Value of a property of the message; None if it has no property of that name."""
 
     def fact(self, name: str) -> Value | None:
-        """A fact of the vocabulary that the condition was compiled for; None is NULL."""
+        """Value of a fact of the vocabulary that the condition was compiled with; None is NULL."""
 
     @property
     def document(self) -> Any:
-        """The payload as JSON; None if the payload is no JSON."""
+        """The payload parsed as JSON; None if it is not JSON."""

@@ -1,1 +1,1 @@
-"""Pull requests: the comment that shows a plan, and the way back from a merge to the plan that was approved."""
+"""Pull requests of a forge: the comment that shows a plan, and finding the approved plan after the merge."""

@@ -1,9 +1,9 @@
-"""Eligible reviewers of a pull request: their approval counts because they did not contribute to it. Pure: answers of
-the forge are passed in.
+"""Reviewers of a pull request whose approval counts, because they did not contribute to it. Pure: the caller passes the
+forge's JSON.
 
-Authors, committers and pushes are evaluated: the creator of a commit chooses its author and committer freely, and
-only the forge knows the account that pushed it. A contributor without a known account may be the one who approves:
-each of them requires another approval.
+Authors, committers and pushes count as contributions: the creator of a commit chooses its author and committer freely,
+and only the forge knows the account that pushed it. A contributor without a known account may be the person who
+approves: each of them requires one more approval.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from kodoctl.forge.review import refusal
 Json = dict[str, Any]
 WRITERS: Final = frozenset({"admin", "maintain", "write"})
 MAX_COMMITS: Final = 250
-"""The forge lists no more of a pull request."""
+"""The forge lists at most so many commits of a pull request."""
 _BOT: Final = "[bot]"
-"""Ending of the names of accounts that act for others: for whom, the forge does not say."""
+"""Ending of the logins of bots. The forge does not say for whom they act."""
 _WEB: Final = "web-flow"
-"""Commits what people do on the forge's own pages, and signs it; the author is who did it."""
+"""Account that commits and signs changes made on the forge's own pages; their author is the person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contributors:
-    """Accounts that opened a pull request, pushed to its branch, or wrote or committed one of its commits.
+    """Accounts (logins in lower case) that opened a pull request, pushed to its branch, or wrote or committed one of
+    its commits.
 
-    `unnamed`: one text for each contributor without a known account; several may be the same person.
+    `unnamed`: a text for each contributor without a known account; several may be the same person.
     """
 
     accounts: frozenset[str]
@@ -37,8 +38,8 @@ class Contributors:
 
 
 def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) -> Contributors:
-    """Finds the people who contributed to a merged pull request. `pushes`: activities of its branch, latest
-    first. Raises RefusedError if the forge does not list all commits.
+    """Finds the people who contributed to a merged pull request. `pushes`: events of its branch, latest first, read
+    only as far as needed. Raises RefusedError if the forge does not list all commits or the push of the head.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     shas = {str(commit["sha"]) for commit in commits}
@@ -61,9 +62,9 @@ def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) ->
 def check_review(
     reviews: Iterable[Json], comment: Json, pull: Json, known: Contributors, permission: Callable[[str], str]
 ) -> None:
-    """Checks that a person who may write to the repository, and contributed nothing, approved the merged head
-    with this plan in view. `permission` returns the rights of a login; it is called only for approvals without
-    another objection. Raises RefusedError.
+    """Raises RefusedError unless enough people approved the merged head after `comment` last changed: more than there
+    are `known.unnamed`. They may write to the repository and are neither contributors nor bots. `permission` returns
+    the rights of a login; it is called only for approvals without another objection.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     why = {login: _objection(login, review, comment, head, known) for login, review in _approvals(reviews).items()}
@@ -81,7 +82,7 @@ def check_review(
 
 
 def _approvals(reviews: Iterable[Json]) -> Mapping[str, Json]:
-    """The latest review of each account, where that is an approval; accounts that are gone have none."""
+    """Login -> latest review, if it is an approval. `reviews`: oldest first. Deleted accounts are left out."""
     latest: dict[str, Json] = {}
     for review in reviews:  # oldest first
         login = _login(review.get("user"))
@@ -103,10 +104,10 @@ def _objection(login: str, review: Json, comment: Json, head: str, known: Contri
 
 
 def _pull_pushes(pull: Json, pushes: Iterable[Json], shas: set[str]) -> Iterator[Json]:
-    """Pushes that made a pull request: of its head, back to its first. If the forge has not all, the last has no
-    actor.
+    """Yields the pushes that made a pull request, from the one of its head back to its first. If the forge's record
+    ends before, a push without an actor is the last.
 
-    Raises RefusedError where the head's is missing.
+    Raises RefusedError if the push of the head is missing.
     """
     number, head, merged = pull["number"], str(pull["head"]["sha"]), str(pull["merged_at"])
     rows = (row for row in pushes if row["activity_type"] != "branch_deletion" and str(row["timestamp"]) <= merged)
@@ -136,5 +137,5 @@ def _commit(commit: Json, role: str, accounts: set[str], unnamed: dict[str, str]
 
 
 def _login(user: Json | None) -> str | None:
-    """The login as the forge compares logins: in lower case; None for an account that was deleted."""
+    """The login in lower case, because the forge compares logins so; None for a deleted account."""
     return str(user["login"]).lower() if user and user.get("login") else None

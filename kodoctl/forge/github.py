@@ -1,4 +1,4 @@
-"""The forge's REST API, as GitHub speaks it: pull requests, comments, runs and their artifacts of one repository."""
+"""Client of GitHub's REST API: pull requests, comments, workflow runs and their artifacts of one repository."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Repository of a forge, and access to it. `server_url` is for links that people follow."""
+    """A repository of a forge, and the access to it. `repository`: OWNER/NAME; `server_url`: for links for people."""
 
     api_url: str
     server_url: str
@@ -39,17 +39,20 @@ class Repository:
     token: Secret
 
     def run_url(self, run: int) -> str:
-        """Address of the page that shows this run of a workflow."""
+        """URL of the page of a workflow run."""
         return f"{self.server_url}/{self.repository}/actions/runs/{run}"
 
     @property
     def well_named(self) -> bool:
-        """True if the repository is an owner and a name, so that a path can be made of it."""
+        """True if `repository` has the form OWNER/NAME, so that it is safe in a URL."""
         return _NAME.fullmatch(self.repository) is not None
 
 
 class Forge:
-    """One repository. Every call raises ClusterError (K546) for anything but success."""
+    """Client of one repository; results are the forge's JSON. Every call sends HTTP requests; a request fails after 30
+    s without data. Requests are tried up to 4 times with pauses, except `post`. Every method raises ClusterError (K546)
+    for a failure. As a context manager it closes its connections.
+    """
 
     def __init__(self, place: Repository, *, pause: Callable[[float], None] = time.sleep) -> None:
         self._place, self._pause = place, pause
@@ -57,7 +60,7 @@ class Forge:
         self._session.headers["User-Agent"] = f"kodoctl/{__version__}"
 
     def pulls_of(self, commit: str) -> list[Json]:
-        """Pull requests that a commit belongs to."""
+        """Pull requests that contain a commit, or that were merged as this commit."""
         return list(self._all(f"commits/{quote(commit, safe='')}/pulls"))
 
     def comments(self, number: int) -> Iterator[Json]:
@@ -73,8 +76,8 @@ class Forge:
         return list(self._all(f"pulls/{number}/commits"))
 
     def pushes(self, branch: str) -> Iterator[Json]:
-        """Events of a branch with their actors, the latest first: the forge's own record, while names in
-        commits can be chosen.
+        """Yields pushes to a branch and other events of it with their actors, latest first. This is the forge's own
+        record, while names in commits can be chosen freely.
         """
         query = {"ref": f"refs/heads/{branch}", "per_page": str(_PAGE)}
         for _ in range(_MAX_PAGES):
@@ -87,7 +90,7 @@ class Forge:
         raise self._request_error("GET", "activity", f"more than {_MAX_PAGES} pages")
 
     def permission(self, login: str) -> str:
-        """The rights of an account in the repository: `admin`, `write`, `read` or `none`."""
+        """Rights of an account in the repository: `admin`, `write`, `read`, or `none` (also for an unknown account)."""
         path = f"collaborators/{quote(login, safe='')}/permission"
         answer = self._call("GET", path, well=frozenset({404}))  # 404: no account of a person
         return "none" if answer.status_code == 404 else str(answer.json()["permission"])
@@ -98,13 +101,14 @@ class Forge:
         return found
 
     def artifacts(self, run: int, name: str) -> list[Json]:
-        """Artifacts of a run with that name, which are not expired; the latest first."""
+        """Artifacts of a run with that name that have not expired, latest first."""
         found = self._all(f"actions/runs/{run}/artifacts", key="artifacts", name=name)
         there = [one for one in found if one.get("name") == name and not one.get("expired")]
         return sorted(there, key=lambda one: str(one.get("created_at")), reverse=True)
 
     def archive(self, artifact: int) -> bytes:
-        """An artifact's zip file. It lies on another host, which never sees the token."""
+        """Downloads an artifact's zip file, at most 64 MiB. The file is on another host, which does not get the token.
+        """
         answer = self._call("GET", f"actions/artifacts/{artifact}/zip", follow=False)
         for _ in range(_MAX_REDIRECTS):
             if answer.status_code not in (301, 302, 303, 307, 308):
@@ -118,12 +122,12 @@ class Forge:
         raise self._request_error("GET", "an artifact", "redirected in circles")
 
     def post(self, number: int, body: str) -> Json:
-        """A new comment on a pull request."""
+        """Adds a comment to a pull request. A failed request is not repeated, because the comment may exist already."""
         found: Json = self._call("POST", f"issues/{number}/comments", {"body": body}).json()
         return found
 
     def edit(self, comment: int, body: str) -> Json:
-        """Another text for a comment."""
+        """Replaces the text of a comment, given its id."""
         found: Json = self._call("PATCH", f"issues/comments/{comment}", {"body": body}).json()
         return found
 
@@ -158,7 +162,9 @@ class Forge:
         follow: bool = True,
         well: frozenset[int] = frozenset(),
     ) -> requests.Response:
-        """`well`: codes of errors that are an answer, too."""
+        """Sends a request and returns its response. `well`: status codes of 400 or more that are no error; `follow`:
+        follow redirects and read the body at once.
+        """
         url = f"{self._place.api_url}/repos/{self._place.repository}/{path}"
         headers = {"Accept": "application/vnd.github+json"}
         tries = 1 if method == "POST" else _TRIES
@@ -204,7 +210,7 @@ class Forge:
         return found
 
     def _reason(self, answer: requests.Response) -> str:
-        """The forge's reason, without the token should it repeat it."""
+        """The forge's error message, at most 300 characters, with the token masked."""
         try:
             text = str(answer.json().get("message", ""))
         except (ValueError, AttributeError):

@@ -1,8 +1,8 @@
-"""Review of a plan: the sticky comment of a pull request, and the conditions on it after the merge. Pure:
-answers of the forge are passed in.
+"""Review of a plan: the one comment in a pull request that is updated, and the conditions on it after the merge. Pure:
+the caller passes the forge's JSON.
 
-A plan is approved if it is the artifact of a run for the merged head, whose workflow is on the protected branch
-(no pull request can change that), and if the present comment shows exactly that plan.
+A plan is approved if it is the artifact of a run for the merged head, if the workflow of that run is on the protected
+branch (no pull request can change that), and if the present comment shows exactly that plan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 TRUSTED_EVENT: Final = "pull_request_target"
-"""Its workflow is the default branch's own, whatever the pull request changes."""
+"""Event whose runs use the workflow file of the default branch, whatever the pull request changes."""
 MAX_PLAN: Final = 64 * 1024 * 1024  # bytes of a plan file; 5,000 topics need 8 MB
 _MARK: Final = re.compile(
     r"<!-- kodoctl:plan environment=(\S+) commit=([0-9a-f]{40}) run=([0-9]{1,20}) plan=([0-9a-f]{64}|none) -->"
@@ -32,7 +32,7 @@ _MARK: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CiJob:
-    """Origin of a job: the repository, the branch that it is about, the file of its workflow."""
+    """The job that applies: its repository (OWNER/NAME), its branch, and the workflow file that must have planned."""
 
     repository: str
     branch: str
@@ -41,7 +41,9 @@ class CiJob:
 
 @dataclass(frozen=True, slots=True)
 class CommentHeader:
-    """The comment's first line. `plan`: the plan's seal, None where none could be made; `run`: the run that has the file."""
+    """First line of the comment: environment and commit of the plan; `run`: id of the run whose artifact is the plan;
+    `plan`: seal of the plan, None if the commit could not be planned.
+    """
 
     environment: str
     commit: str
@@ -54,12 +56,12 @@ class CommentHeader:
 
 
 def refusal(detail: str, *more: str) -> RefusedError:
-    """An error with the reason for which there is no plan to apply. `more`: further lines."""
+    """Makes the error K545, no approved plan, for the caller to raise. `more`: further lines of the detail."""
     return RefusedError(error("K545", "no approved plan", "\n".join([f"{detail}; nothing was written", *more])))
 
 
 def mark_of(body: str) -> CommentHeader | None:
-    """The mark of a comment; None for everybody else's."""
+    """Parses the first line of a comment's text; None if it is no comment of kodoctl."""
     found = _MARK.match(body)
     if found is None:
         return None
@@ -68,12 +70,14 @@ def mark_of(body: str) -> CommentHeader | None:
 
 
 def artifact_name(environment: str, commit: str) -> str:
-    """The artifact that holds the plan of a commit; the workflow gives it that name."""
+    """Name of the artifact with the plan of a commit; the workflow uploads it under this name."""
     return f"kodoctl-plan-{environment}-{commit}"
 
 
 def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
-    """The comment: the same for the same plan, so that it can be held against it later."""
+    """Text of the comment in Markdown. `plan` None: it says that the commit could not be planned. The text depends on
+    the arguments alone, so that `approved_plan` can compare the comment with it.
+    """
     commit = mark.commit[:8]
     if plan is None:
         shown = (
@@ -89,7 +93,9 @@ def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
 
 
 def own_comment(comments: Iterable[Json], environment: str, author: str) -> Json | None:
-    """The sticky comment of an environment: the first one by its author. Anybody may write such a mark; theirs is not seen."""
+    """The first comment by `author` that has a header for the environment; None if there is none. Comments of other
+    accounts do not count, because anybody can write such a header.
+    """
     for comment in comments:
         mark = mark_of(str(comment.get("body") or ""))
         if mark and mark.environment == environment and (comment.get("user") or {}).get("login") == author:
@@ -98,7 +104,9 @@ def own_comment(comments: Iterable[Json], environment: str, author: str) -> Json
 
 
 def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
-    """The pull request that a commit of a branch came with. Raises RefusedError for a commit that came without one."""
+    """The pull request that was merged as `commit`. Raises RefusedError if there is none, there are several, or it was
+    merged into another branch than `branch`.
+    """
     found = [pull for pull in pulls if pull.get("merged_at") and pull.get("merge_commit_sha") == commit]
     if len(found) != 1:
         came = "came with no pull request that was merged as it" if not found else "came with several pull requests"
@@ -110,7 +118,9 @@ def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
 
 
 def approval_mark(comment: Json | None, pull: Json, environment: str) -> CommentHeader:
-    """The mark of a comment that may stand for an approval. Raises RefusedError."""
+    """Header of the comment that shows the approved plan. Raises RefusedError if the comment is missing, is for another
+    commit than the merged head, has no plan, or changed after the merge.
+    """
     number, head = pull["number"], str(pull["head"]["sha"])
     mark = mark_of(str(comment["body"])) if comment else None
     if comment is None or mark is None:
@@ -127,10 +137,11 @@ def approval_mark(comment: Json | None, pull: Json, environment: str) -> Comment
 
 
 def check_run(run: Json, pull: Json, job: CiJob) -> None:
-    """A run whose workflow a pull request could have written says nothing. Raises RefusedError.
+    """Raises RefusedError unless `run` planned the pull request's branch with the workflow of `job`, in a version that
+    the pull request could not write.
 
-    `job`: its workflow is the one that must have planned. A forge that is not up to date takes the workflow of the
-    branch that a pull request asks to be merged into, whoever wrote that.
+    A forge that is not up to date takes the workflow from the branch that a pull request is to be merged into, whoever
+    wrote it; so runs for other target branches are refused.
     """
     whose = str((run.get("repository") or {}).get("full_name"))
     bases = {str(one["base"]["ref"]) for one in run.get("pull_requests") or ()} - {job.branch}
@@ -150,7 +161,9 @@ def check_run(run: Json, pull: Json, job: CiJob) -> None:
 
 
 def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: str) -> Plan:
-    """The plan in an artifact, which is the one that the comment shows. Raises RefusedError."""
+    """Unpacks the plan from an artifact's zip file. Raises RefusedError if there is no valid plan in it, if the comment
+    does not show exactly this plan, or if the plan itself is refused (K536).
+    """
     try:
         plan = plan_file.loads(_unpack_plan(archive), "the plan of the pull request")
     except RefusedError:
@@ -179,5 +192,5 @@ def _unpack_plan(archive: bytes) -> str:
 
 
 def _plain(body: str) -> str:
-    """The body as forges keep it: they change line ends, and strip the end of the text."""
+    """The text with LF line ends and without blank ends: forges change both."""
     return body.replace("\r\n", "\n").strip()

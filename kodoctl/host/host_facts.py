@@ -1,5 +1,5 @@
-"""Host facts that a deployment may lack: a home folder, a working folder, a name of the user; and files above the working
-folder, which may be another user's.
+"""Facts about the host that a deployment may lack (home folder, working folder, user name), and files above the working
+folder, which may belong to another user.
 
 Containers run as users without an entry in the list of users, and jobs delete the folder that they were started in.
 """
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Final
 
 NO_HOME: Final = "/nonexistent"
-"""Home folder of who has none, where a program wants an absolute one: nothing is there, and nothing can be made there."""
+"""Home folder for a program that needs an absolute one when the user has none: it does not exist and cannot be created.
+"""
 
 
 def working_folder() -> Path:
-    """The folder that relative paths begin at. Raises UsageError (K031) where it was deleted."""
+    """The folder that relative paths begin at. Raises UsageError (K031) if it was deleted."""
     try:
         return Path.cwd()
     except OSError as problem:
@@ -29,7 +30,7 @@ def working_folder() -> Path:
 
 
 def expand_home(path: str | Path) -> Path:
-    """A path whose `~` stands for the user's home folder; as it was given where the user has none."""
+    """The path with `~` replaced by the user's home folder; unchanged if the user has none."""
     try:
         return Path(path).expanduser()
     except (RuntimeError, KeyError):
@@ -37,12 +38,12 @@ def expand_home(path: str | Path) -> Path:
 
 
 def absolute_uri(place: str) -> str:
-    """A folder as a URI, without a slash at its end, or as an absolute path."""
+    """A folder for storage libraries: a URI without the slash at its end, else the absolute path with `~` expanded."""
     return place.rstrip("/") if "://" in place else str(expand_home(place).absolute())
 
 
 def user_name() -> str:
-    """Name of who runs this process, or its number where the machine knows no name."""
+    """Login name of the user of this process; `uid NUMBER` if the machine has no name for the user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -50,7 +51,7 @@ def user_name() -> str:
 
 
 def is_listed_user() -> bool:
-    """True if the machine's list of users has an entry for who runs this process."""
+    """True if the machine's list of users has an entry for the effective user of this process."""
     import pwd
 
     try:
@@ -60,19 +61,19 @@ def is_listed_user() -> bool:
 
 
 def home_folder(environ: Mapping[str, str]) -> str:
-    """The home folder that the environment names, else one in which nothing is."""
+    """`HOME` of the environment if it is an absolute path, else NO_HOME."""
     home = environ.get("HOME", "")
     return home if Path(home).is_absolute() else NO_HOME
 
 
 def nearest_file(name: str, folder: Path) -> Path | None:
-    """The nearest file of that name in the folder or above it."""
+    """The file called `name` in `folder` or in the nearest folder above that has one; None if none has."""
     return next((place / name for place in (folder, *folder.parents) if (place / name).is_file()), None)
 
 
 def why_a_strangers(file: Path) -> str:
-    """Reason not to follow a file that was found and not named; "" if there is none. In a folder where everybody may
-    write, as /tmp is, every user of the machine can put a file above the working folders of others.
+    """Reason not to trust a file that kodoctl found by itself in a folder above; "" if there is none. In a folder where
+    everybody may write, such as /tmp, any user of the machine can put a file above the working folders of others.
     """
     try:
         owners = {file.stat().st_uid, file.lstat().st_uid} - {0, os.geteuid()}

@@ -1,7 +1,7 @@
-"""HTTP server of metrics and probes, for every process that has one: GET only, a thread for each request.
+"""HTTP server of metrics and probes, for every process that has one: GET and HEAD only, one thread for each connection.
 
-It serves a WSGI application. A connection costs no more than its thread and its deadline: a client that sends
-nothing, sends slowly, or does not read the answer is cut off, and delays nobody.
+It serves a WSGI application. A connection costs at most its thread until its deadline: a client that sends nothing,
+sends slowly, or does not read the response is disconnected, and delays no other client.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ PATHS: Final = "/metrics, /healthz, /readyz"
 Start = Callable[[str, list[tuple[str, str]]], Any]
 Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
 Health = Callable[[], tuple[bool, object]]
-"""Whether all is well, and a document for the body."""
+"""Returns (True if all is well, a document that JSON can write for the response body)."""
 MAX_CONNECTIONS: Final = 32  # at a time, each with its thread
 DEADLINE: Final = 10.0  # seconds for a connection, from its beginning to the last byte of its answer
 _ROOM: Final = 1.0  # seconds for a connection that was cut off to leave its place
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Has at most `MAX_CONNECTIONS` threads. Where all are taken the oldest connection is cut off: an attacker's mute
-    ones give way to a probe, and a probe takes no longer than its answer.
+    """Serves at most `MAX_CONNECTIONS` connections at a time. If all are taken, it closes the oldest for a new one, so
+    that idle connections of an attacker cannot keep probes out.
     """
 
     daemon_threads = True
@@ -46,13 +46,15 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.set_app(application)
 
     def server_bind(self) -> None:
-        """Does not look up its own name, as HTTPServer does: that lasts where no name server answers."""
+        """Binds without looking up the host's own name, as HTTPServer does: that is slow without a name server."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serves a connection on a thread, or ends it where no place becomes free."""
+        """Serves a connection on a new thread. If all places are taken, closes the oldest connection and waits up to a
+        second for its place; closes the new connection if none becomes free.
+        """
         if not self._places.acquire(blocking=False):
             with self._lock:
                 for oldest in [*self._ends][:1]:
@@ -81,7 +83,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._places.release()
 
     def service_actions(self) -> None:
-        """Called twice a second: cuts off the connections that are over."""
+        """Closes connections past their deadline. The serving loop calls this about twice a second."""
         now = time.monotonic()
         with self._lock:
             for request in [request for request, end in self._ends.items() if end <= now]:
@@ -89,21 +91,22 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     @staticmethod
     def _cut_off(request: Any) -> None:
-        """Ends a connection under its thread, which reads its end or cannot write any more. Called with the lock held:
-        a place that was left would belong to another one.
+        """Shuts a connection down while its thread serves it: the thread then reads the end or cannot write any more.
+        The caller has the lock, so that the socket cannot belong to another connection meanwhile.
         """
         with suppress(OSError):  # its other side has ended it
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is no news: load balancers probe that way all day."""
+        """Ignores errors of connections (OSError), which load balancers cause all day with their probes; prints others.
+        """
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """A probe every second is no news."""
+        """Logs nothing: probes come every second."""
 
 
 def _thread(serve: Callable[[], object]) -> threading.Thread:
@@ -113,8 +116,9 @@ def _thread(serve: Callable[[], object]) -> threading.Thread:
 
 
 class MetricsServer:
-    """Listens from its construction to `close`. `begin` starts the thread that serves; `deadline`: seconds that a
-    connection may last. Raises UsageError: the address is taken or is none.
+    """Listens and serves from its construction until `close`. `port` 0: any free one; `address`: HOST:PORT in use;
+    `begin`: starts a thread that runs the given function; `deadline`: seconds that a connection may last. Raises
+    UsageError (K760) if the address is invalid or taken.
     """
 
     def __init__(
@@ -136,14 +140,16 @@ class MetricsServer:
         self._thread = begin(self._server.serve_forever)
 
     def close(self) -> None:
-        """Ends the thread; nobody is answered any more."""
+        """Stops listening and waits until the serving thread has ended."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def probes(metrics: Application, health: Health, readiness: Health) -> Application:
-    """The application of a process: its metrics, whether it should be restarted, and whether it does its work."""
+    """WSGI application with `/metrics`, `/healthz` (if not well, restart the process) and `/readyz` (whether it does
+    its work). The two answer 200 or 503 with the document of their function as JSON; each request calls the function.
+    """
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] == "HEAD":
@@ -164,7 +170,7 @@ def probes(metrics: Application, health: Health, readiness: Health) -> Applicati
 
 
 def _headers(application: Application, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-    """Answers HEAD: the headers of a GET, with the length of its body and without the body."""
+    """Answers HEAD with the status and headers that a GET would have, the length of the body included."""
     starts: list[tuple[str, list[tuple[str, str]]]] = []
     body = b"".join(application({**environ, "REQUEST_METHOD": "GET"}, lambda *given: starts.append(given)))
     status, fields = starts[0]

@@ -1,8 +1,8 @@
-"""Files and folders that only their owner may read: plans, ledgers, secrets. They hold payloads, keys and credentials.
-And files that are written in one step, whoever may read them.
+"""Files and folders that only their owner may read, because they contain payloads, keys or credentials: plans, ledgers,
+secrets. Also files that are replaced in one step.
 
-Folders that are there keep their mode: their owner may share them on purpose. A folder may be a clone, or of several
-users: a file is never written through a link that lies where it is made.
+Existing folders keep their mode, because their owner may share them on purpose. A folder may be a clone of a repository
+or shared with other users: no file is written through a link at its path.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Final
 
 OWN: Final = ".kodoctl"
-"""Folder in a working folder, for what kodoctl keeps there unless another place is named."""
+"""Name of the folder in a working folder for the files of kodoctl, unless the user names another place."""
 LANDING: Final = f"{OWN}/landing"
 LEDGER: Final = f"{OWN}/recall"
-"""The ledger of recalls, where no landing is named."""
+"""Folder of the recall ledger if no landing is named."""
 
 
 def make_private(folder: Path) -> None:
-    """A folder that only its owner can enter, and each folder above that is missing. Raises OSError."""
+    """Creates a folder that only its owner can enter (mode 0700), and missing folders above likewise. Raises OSError.
+    """
     _make(folder, others=0)
 
 
 def make_folder(folder: Path) -> None:
-    """A folder as the system makes it, and each folder above that is missing; `.kodoctl` is for its owner alone.
-    Raises OSError.
+    """Creates a folder with the system's usual mode, and missing folders above; one named `.kodoctl` is for its owner
+    alone. Raises OSError.
     """
     _make(folder, others=0o077)
 
@@ -38,19 +39,21 @@ def _make(folder: Path, others: int) -> None:
 
 
 def create_private(file: Path) -> None:
-    """An empty file, for a library that opens files by itself. One that is there is replaced. Raises OSError."""
+    """Creates an empty file of mode 0600, or replaces one, for a library that opens files itself. Raises OSError."""
     os.close(_create_file(file, 0o600))
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """A file in one step, with the mode that the system gives: whoever reads it meanwhile sees the last one, or this one.
-    Raises OSError.
+    """Replaces a file in one step; its mode is the system's usual one. Readers see the old content or the new, never a
+    part. Raises OSError, and leaves the old file then.
     """
     _replace(file, content, 0o666)
 
 
 def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """A file in one step, never readable by others than `mode` says, not even for a moment. Raises OSError."""
+    """Replaces a file in one step; at no moment has it wider permissions than `mode`. A str is written as UTF-8. Raises
+    OSError, and leaves the old file then.
+    """
     _replace(file, content.encode() if isinstance(content, str) else content, 0o600, mode)
 
 

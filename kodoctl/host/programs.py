@@ -1,8 +1,7 @@
 """Programs that kodoctl starts: their location, and the modules that a started Python may import.
 
-Nothing is run because it lies in the working folder, which may be a clone of a stranger's repository: a program
-comes from an absolute folder of PATH, and a Python that is started imports nothing of the folder that it is
-started in.
+The working folder may be a clone of a stranger's repository, so nothing in it is run because of its place: programs
+come from absolute folders of PATH, and a started Python imports nothing from the folder that it is started in.
 """
 
 from __future__ import annotations
@@ -17,25 +16,26 @@ from pathlib import Path
 from typing import Final
 
 SAFE_PATH: Final = "PYTHONSAFEPATH"
-"""Variable that keeps the working folder out of the paths of a Python, whatever starts that Python."""
+"""Environment variable that makes every Python leave the working folder out of its import paths."""
 _OURS: Final = "kodoctl"  # any text has the effect
 _changes: Final = threading.Lock()
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
-    """Path of a program of PATH; None: there is none. Relative entries of PATH, which lead into the working folder, count
-    for nothing.
+    """Path of the program in the absolute folders of PATH; None if there is none. Relative entries of PATH are ignored.
     """
     return shutil.which(name, path=absolute_path(environ))
 
 
 def absolute_path(environ: Mapping[str, str]) -> str:
-    """PATH without its relative entries, for programs that look for others."""
+    """PATH of `environ` without its relative entries, for programs that look up other programs."""
     return os.pathsep.join(folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute())
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Command that runs a module of ours in a new process of this Python."""
+    """Command line for one of our modules in a new process of this Python, which imports nothing from the working
+    folder.
+    """
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -56,8 +56,8 @@ def _with_variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def imports_nothing_here() -> Iterator[None]:
-    """A Python that is started within the block, by whatever means, imports nothing of the working folder until it has the
-    paths that it is given. It calls `imports_as_before` then.
+    """Sets PYTHONSAFEPATH in this process within the block: a Python started there imports nothing from the working
+    folder. That Python calls `imports_as_before` once it has its paths. Blocks of other threads wait; do not nest.
     """
     with _with_variables({} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
         yield
@@ -65,8 +65,8 @@ def imports_nothing_here() -> Iterator[None]:
 
 @contextmanager
 def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
-    """A program that is started within the block runs no program of the working folder, and its Pythons import nothing from
-    there, as long as it lives. `unless_set`: variables that it has where the user's environment does not say otherwise.
+    """Changes this process's environment within the block: a program started there, and its children, run and import
+    nothing of the working folder. `unless_set`: variables to set if unset or empty. Other threads wait; do not nest.
     """
     more = {name: text for name, text in unless_set.items() if not os.environ.get(name)}
     with _with_variables({SAFE_PATH: _OURS, "PATH": absolute_path(os.environ), **more}):
@@ -74,6 +74,8 @@ def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
 
 
 def imports_as_before() -> None:
-    """Programs that this process starts import as if `imports_nothing_here` had not been there: they are the user's."""
+    """Removes the variable that `imports_nothing_here` of the parent process set, so that programs of the user, which
+    this process starts, import as usual.
+    """
     if os.environ.get(SAFE_PATH) == _OURS:
         del os.environ[SAFE_PATH]

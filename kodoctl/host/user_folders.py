@@ -1,6 +1,5 @@
-"""Folders of the user who runs kodoctl: for configuration, state, data and downloads, by the system's
-conventions (on Linux XDG). None of them is ever in the working folder: if the conventions give a relative path,
-that path counts from the root.
+"""Paths of the folders of the user who runs kodoctl, by the system's conventions (on Linux XDG). Nothing is created
+here. None is ever in the working folder: a relative path in a variable counts from the root.
 """
 
 from __future__ import annotations
@@ -22,19 +21,17 @@ def config_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Folder of files that must outlive a killed command. Raises UsageError (K020) if the user has no home
-    folder.
-    """
+    """Folder of files that must survive a killed command. Raises UsageError (K020) if the user has no home folder."""
     return _folder(platformdirs.user_state_path)
 
 
 def data_folder() -> Path:
-    """Folder of data that are kept. Raises UsageError (K020) where the user has no home folder."""
+    """Folder of data to keep, such as development clusters. Raises UsageError (K020) if the user has no home folder."""
     return _folder(platformdirs.user_data_path)
 
 
 def cache_folder() -> Path:
-    """Folder of files that can be fetched again. Raises UsageError (K020) if the user has no home folder."""
+    """Folder of files that can be downloaded again. Raises UsageError (K020) if the user has no home folder."""
     return _folder(platformdirs.user_cache_path)
 
 

@@ -1,2 +1,4 @@
 # pure: every branch is tested
-"""Plan of changes: declared objects, changes, order, danger, the plan file. Pure but for `live`: no HTTP, no clock."""
+"""Plan of changes: declared objects, their comparison with live ones, order, dangers, the plan file. Only the package
+`live` reads a cluster or a clock.
+"""

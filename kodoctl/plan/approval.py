@@ -23,11 +23,12 @@ _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 
 
 def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
-    """Findings for all changes and risks of `fresh` that `approved` does not have; () if `fresh` may be carried
-    out.
+    """Returns errors (K534, K544) for everything in `fresh` that `approved` does not have: another cluster or
+    environment, changes, dangers, ledger entries; () if `fresh` may be carried out.
 
-    A change is approved if its values before and after are the approved ones. Finished changes may be missing.
-    A Pulsar tenant that had no UUID may have one now: a first apply, cut off, gave it and is run again.
+    A change is approved if its action and its values before and after are the approved ones. Approved changes may be
+    absent from `fresh`, because an earlier apply may have finished them. A Pulsar tenant without a UUID in `approved`
+    may have one in `fresh`: an apply that was cut off gave it, and is run again.
     """
     now = {tenant: uuid for tenant, uuid in fresh.identity.uuids.items() if approved.identity.uuids.get(tenant)}
     known = replace(approved.identity, uuids={tenant: uuid for tenant, uuid in approved.identity.uuids.items() if uuid})
@@ -43,7 +44,9 @@ def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
 
 
 def with_reviewed_evidence(fresh: Plan, approved: Plan) -> Plan:
-    """The plan with the evidence that was reviewed: clients that it does not name may not be cut off."""
+    """Returns `fresh` with the evidence of `approved` at each change; each change must be in both. An apply disconnects
+    clients only if this evidence names some.
+    """
     known = {_key(change): change.about.evidence for change in approved.changes}
     changes = tuple(with_context(change, evidence=known[_key(change)]) for change in fresh.changes)
     return replace(fresh, changes=changes)
@@ -74,7 +77,7 @@ def _changes(fresh: Plan, approved: Plan) -> Iterator[str]:
 
 
 def _owners(fresh: Plan, approved: Plan) -> Iterator[str]:
-    """One line for each ledger entry that is written, begun or ended, and not so in the approved plan."""
+    """Yields a line for each ledger entry that `fresh` writes, replaces or removes otherwise than `approved`."""
     known = {(owner.namespace, owner.name, owner.replaces, owner.ends) for owner in approved.owners}
     for owner in fresh.owners:
         if (owner.namespace, owner.name, owner.replaces, owner.ends) not in known:
@@ -88,7 +91,7 @@ def _effect_of(change: Change) -> dict[str, Any]:
 
 
 def _in_words(change: Change) -> str:
-    """The verb of a change, and the object's description after it."""
+    """The verb of a change, and in brackets the created object, or the changed fields with both values."""
     verb = action_of(change).value
     match change:
         case Create(after=after):

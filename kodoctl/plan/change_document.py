@@ -1,4 +1,4 @@
-"""The JSON of changes and findings: plan files, journals and views have these types."""
+"""JSON of changes and findings, as types: plan files, journals and views of plans contain it."""
 
 from __future__ import annotations
 

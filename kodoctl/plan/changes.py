@@ -1,6 +1,7 @@
 """Changes of a plan, from `Create` to `Forget`: a small closed set of frozen values.
 
-Use `match` with `assert_never` on `Change`; never compare action names as text. A reason explains, it never decides.
+Use `match` with `assert_never` on `Change`; never compare action names as text. A `reason` is text for people: no
+decision depends on it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The value that counts and the level it comes from: topic, namespace, broker, or unknown."""
+    """The value of a policy that applies to an object, and `source`, the level that sets it: `topic`, `namespace` or
+    `broker`; `broker default`: no level is known to set it, and `value` is None.
+    """
 
     value: Any
     source: str
@@ -38,8 +41,9 @@ FieldName = Literal["partitions", "missing_partitions", "missing_on", "actions",
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One changed field of a resource that is no policy. `missing_partitions` of a topic and `missing_on` of a
-    subscription are partitions without it; `delayed_delivery` is a value under which delivery stalls.
+    """One changed field of a resource that is no policy. Values of `missing_partitions` (topic) are the numbers of
+    partitions that do not exist, of `missing_on` (subscription) those of partitions without the subscription;
+    `delayed_delivery` is a value of the topic under which delivery stalls.
     """
 
     name: FieldName
@@ -54,8 +58,8 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """One changed policy of a topic or a namespace; None is "not set". `effective_before` and `effective_after`
-    are the values that apply then; None: unknown.
+    """One changed policy of a topic or a namespace; None is "not set". `effective_before` and `effective_after` are the
+    values that apply before and after the change, whatever level sets them; None: unknown.
     """
 
     policy: str
@@ -66,7 +70,7 @@ class PolicyChange:
 
     @property
     def name(self) -> str:
-        """The field's name in JSON, where policies are members of `policies`."""
+        """The field's name in JSON, `policies.POLICY`."""
         return f"{POLICY_PREFIX}{self.policy}"
 
     @property
@@ -75,7 +79,9 @@ class PolicyChange:
         return self.policy
 
     def counting(self, *, after: bool) -> PolicyValue | None:
-        """The value that counts before or after the change; None is Pulsar's default."""
+        """The value that applies before or after the change: the effective one, else the own one; None is Pulsar's
+        default.
+        """
         effective = self.effective_after if after else self.effective_before
         if effective is not None:
             return effective.value
@@ -87,7 +93,9 @@ FieldUpdate = FieldChange | PolicyChange
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """Common attributes of all changes, besides their values."""
+    """Attributes that all changes have besides their values. `owner`: the topology; `reason`: text for people;
+    `evidence`: the JSON of an `EvidenceRow`, {} if nothing was read.
+    """
 
     owner: str
     reason: str = ""
@@ -100,7 +108,7 @@ class ChangeContext:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """The object is absent and declared."""
+    """The object does not exist, and is declared or restored by an undo."""
 
     after: Resource
     about: ChangeContext
@@ -112,14 +120,16 @@ class Create:
 
     @property
     def policy_changes(self) -> tuple[PolicyChange, ...]:
-        """The policies that a topic or a namespace is created with."""
+        """The policies that a topic or a namespace is created with; () for other objects."""
         policies = self.after.policies if isinstance(self.after, TopicResource | NamespaceResource) else {}
         return tuple(PolicyChange(name, None, value) for name, value in policies.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The object is ours and differs. `unload`: a field only takes effect once the topic is unloaded."""
+    """The object exists and differs in `fields`. `unload`: a field takes effect only after the broker unloads the
+    topic.
+    """
 
     before: Resource
     after: Resource
@@ -140,14 +150,16 @@ class Update:
 
     @property
     def granted_actions(self) -> frozenset[str]:
-        """The actions that a role has after the update of its grant."""
+        """The actions that a role has after the update of its grant. Only for an update of a grant."""
         changed = next(field for field in self.fields if isinstance(field, FieldChange) and field.name == "actions")
         return frozenset(changed.after)
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The object is ours, was created by us (or is named in allow_destroy), and no file declares it."""
+    """The object is ours: created by us, or named in allow_destroy. No file declares it any more, or an undo removes
+    it.
+    """
 
     before: Resource
     about: ChangeContext
@@ -165,7 +177,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A live object without an owner, or one that is taken over, becomes ours: marker and ledger only."""
+    """A live object without an owner, or of the topology `taken_from`, becomes ours: an apply writes only its marker
+    and the ledgers.
+    """
 
     before: Resource
     about: ChangeContext
@@ -179,7 +193,9 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The object leaves our ownership untouched. `before` None: it is not there any more."""
+    """The object is no longer ours, and stays as it is. `before` None: it does not exist any more, or another topology
+    owns it by now.
+    """
 
     address: Address
     before: Resource | None
@@ -190,7 +206,7 @@ Change = Create | Update | Delete | Adopt | Forget
 
 
 def with_context(change: Change, **attributes: Any) -> Change:
-    """The change with other attributes of its context."""
+    """Returns the change with other values of these attributes of its `ChangeContext`."""
     return replace(change, about=replace(change.about, **attributes))
 
 

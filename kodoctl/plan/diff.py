@@ -1,4 +1,4 @@
-"""Desired against live: a pure function. `diff(x, x)` is empty."""
+"""Comparison of the desired inventory with the live one: a pure function. `diff(x, x)` has no changes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def diff(
 
 
 class _Diff:
-    """One comparison of whole inventories. Collects changes and conflicts; ownership decides before fields do."""
+    """One comparison of whole inventories. Collects changes and conflicts; it decides ownership before it compares
+    fields.
+    """
 
     def __init__(self, desired: Desired, live: Live, allowances: Allowances, chosen: TargetedObjects | None) -> None:
         self._desired, self._live, self._allowances, self._chosen = desired, live, allowances, chosen
@@ -132,7 +134,7 @@ class _Diff:
                 self._diff_owned(address, wanted, found)
 
     def _diff_owned(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
-        """A declared object that belongs to one topology: first whose it is, then its fields."""
+        """Compares a declared object that belongs to one topology: first its owner, then its fields."""
         formerly = self._desired.formerly(wanted.owner)
         live = claim(address, found, self._live, asking=wanted.owner) if found else None
         decision = decide_declared(wanted.owner, live, formerly=formerly, take_over=self._allowances.take_over)
@@ -264,7 +266,9 @@ class _Diff:
 
 
 def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Diagnostic:
-    """One refusal for all objects that `ours` declares and `owner` has: they have one cause and one way out."""
+    """One error (K410) for all objects that the topology `ours` declares and the topology `owner` owns: they have one
+    cause and one remedy.
+    """
     first, *others = [wanted.resource.address for wanted in objects]
     subject, them = (f"{first} belongs", "it") if not others else (f"{many(len(objects), 'object')} belong", "them")
     detail = (
@@ -278,8 +282,8 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
 
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
-    """Adds to the changes of a destroy the deletion of each namespace that one of the topologies `names` created, if no
-    other topology uses the namespace and no topic is left. Pulsar tenants are never deleted.
+    """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
+    `names` created, if no other topology uses the namespace and no topic is left. Pulsar tenants are never deleted.
     """
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}

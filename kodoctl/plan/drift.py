@@ -24,9 +24,9 @@ _BEYOND_REPAIR = frozenset({"K411", "K412"})
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """`by_hand`: certainly drift. `not_applied`: the file says something new. `either`: the file was not applied
-    since it changed, so that a differing value can be an edit or drift. `beyond_repair`: differs, and apply
-    cannot help.
+    """Changes of a plan, sorted by their cause. `by_hand`: drift. `not_applied`: edits of a file that no apply has
+    written yet. `either`: an edit or drift, because the file changed since its last apply. `beyond_repair`: drift that
+    no apply can undo.
     """
 
     by_hand: tuple[Change, ...]
@@ -40,19 +40,20 @@ class Drift:
 
     @property
     def drifted(self) -> bool:
-        """True if the exit code is 3."""
+        """True if there is drift, or may be (`either`); unmanaged objects count if `count_unmanaged`."""
         found = self.by_hand or self.either or self.beyond_repair
         return bool(found or (self.count_unmanaged and self.unmanaged))
 
     @property
     def refused(self) -> bool:
-        """True if something could not be compared (exit 4)."""
+        """True if something could not be compared."""
         return any(finding.severity is Severity.ERROR for finding in self.conflicts)
 
 
 def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:
-    """Sorts the changes of a plan into drift and edits. The ledger knows the addresses that were applied, and
-    its digest shows whether the file has changed since.
+    """Sorts the changes of a plan into drift and edits. The ledger entries of `live` list the addresses that were
+    applied, and their digests show whether the file has changed since. `count_unmanaged`: unmanaged objects count as
+    drift.
     """
     applied: set[Address] = set()
     digests: dict[str, str] = {}
@@ -97,7 +98,7 @@ FORMAT_VERSION: Final = 1
 
 
 def to_json(drift: Drift) -> DriftDocument:
-    """The machine form, from which views are drawn."""
+    """The drift as JSON, from which the text is rendered."""
 
     def changes(group: tuple[Change, ...]) -> list[ChangeRow]:
         return [serialization.change_to_json(change) for change in group]

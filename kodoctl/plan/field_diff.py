@@ -1,4 +1,4 @@
-"""Field by field: how a live object differs from the declared one. Pure; knows nothing of ownership."""
+"""Comparison of a live object with the declared one, field by field. Pure; independent of ownership."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_a
 
 
 class FieldDiff:
-    """Compares the fields of live with those of declared objects. `set_by_us`: names of a namespace's policies that an
-    earlier apply of these topologies set; `includes`: true for the addresses that are compared.
+    """Compares the fields of live with those of declared objects. `set_by_us`: returns the names of a namespace's
+    policies that an earlier apply of these topologies set; `includes`: true for the addresses that are compared.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FieldDiff:
         self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
-        """Returns the changed fields of a topic, a namespace or a subscription."""
+        """Returns the changed fields of a topic, a namespace or a subscription; () if it is as declared."""
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)

@@ -1,7 +1,6 @@
-"""Plans of the clusters that a command reaches, one or several: a plan for each, those without one, and differences.
-Pure.
+"""Plans of the one or several clusters (a fleet) that a command reaches, and their differences. Pure.
 
-The file of several holds the whole plan of each cluster, bound to that cluster as ever, under the name of its context.
+The plan file of several clusters contains the whole plan of each, bound to its cluster, under the name of its context.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 ONLY: Final = ""
-"""Stands for a context where there is one cluster, and for the context of a plan file of one, which does not name it."""
+"""Context of the only cluster of a command, and of a plan file of one cluster, which does not name its context."""
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One cluster, by the context that reaches it. `plan` None: it could not be planned, `problems` say why."""
+    """One cluster, by the context that reaches it. `plan` None: the cluster could not be planned, and `problems` are
+    the errors.
+    """
 
     context: str
     plan: Plan | None
@@ -38,18 +39,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """The clusters in the order in which they were named."""
+    """Plans of the clusters, in the order in which the command names them."""
 
     members: tuple[Member, ...]
 
     @property
     def only(self) -> Plan | None:
-        """The plan of the only cluster; None: there are several."""
+        """The plan of the only cluster; None if there are several, or if the only one has no plan."""
         return self.plans.get(ONLY)
 
     @property
     def plans(self) -> Mapping[str, Plan]:
-        """Context -> its plan, of the clusters that have one."""
+        """Context -> plan, for the clusters that have one."""
         return {member.context: member.plan for member in self.members if member.plan is not None}
 
     @property
@@ -59,17 +60,17 @@ class FleetPlan:
 
     @property
     def refused(self) -> bool:
-        """True if one of the plans may not be carried out: then none is."""
+        """True if one of the plans is refused: then none may be carried out."""
         return any(plan.refused for plan in self.plans.values())
 
     @property
     def empty(self) -> bool:
-        """True if no cluster that was reached has anything to write."""
+        """True if no plan has a change. Ledger entries may still have to be written."""
         return all(plan.empty for plan in self.plans.values())
 
 
 def to_json(fleet: FleetPlan) -> FleetDocument:
-    """All plans and where they differ."""
+    """The fleet as JSON: all plans, their differences, and the seal."""
     document: FleetDocument = {
         "format_version": FORMAT_VERSION,
         "kodoctl_version": __version__,
@@ -90,17 +91,17 @@ def to_json(fleet: FleetPlan) -> FleetDocument:
 
 
 def alone(plan: Plan) -> FleetPlan:
-    """The fleet that is one cluster."""
+    """A fleet of one cluster, with the context `ONLY`."""
     return FleetPlan((Member(ONLY, plan),))
 
 
 def dumps(fleet: FleetPlan) -> str:
-    """The plan file's text."""
+    """Text of the plan file: of the only plan, or of the plans of several clusters."""
     return plan_file.dumps(fleet.only) if fleet.only is not None else json.dumps(to_json(fleet), indent=1)
 
 
 def is_fleet(text: str) -> bool:
-    """True for the text of a plan file over several clusters."""
+    """True if the text is JSON of a plan file of several clusters; False for any other text."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -109,7 +110,9 @@ def is_fleet(text: str) -> bool:
 
 
 def loads(text: str, file: str) -> FleetPlan:
-    """A plan file's plans. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    """The plans in the text of a plan file; `file`: its path, for errors. Raises RefusedError for another format,
+    another version of kodoctl or an edited file, InvalidFileError for any other fault.
+    """
     if not is_fleet(text):
         return alone(plan_file.loads(text, file))
     return plan_file.parse_document(plan_file.open_document(text, file), file, _from_json)
@@ -130,7 +133,9 @@ def _from_json(document: Json) -> FleetPlan:
 
 
 def differences(plans: Mapping[str, Plan]) -> Iterator[FleetDifference]:
-    """Objects with which not all clusters do the same: address, and for each context the changes there, none at all too."""
+    """Yields each object that does not have the same changes in all clusters, with its changes by context ([]: none
+    there).
+    """
     found = {context: _by_address(plan) for context, plan in plans.items()}
     addresses = sorted({address for changes in found.values() for address in changes})
     for address in addresses:
@@ -151,7 +156,9 @@ def _by_address(plan: Plan) -> Mapping[str, list[DifferingChange]]:
 
 
 def same_cluster(plans: Mapping[str, Plan]) -> Iterable[Diagnostic]:
-    """Contexts that reach one cluster: it would be planned twice, and wait for itself."""
+    """Yields an error (K548) for each context whose cluster an earlier context reaches: the apply of that cluster would
+    wait for itself. Clusters are the same by name and UUIDs of Pulsar tenants; without UUIDs they are not compared.
+    """
     seen: dict[tuple[str, frozenset[tuple[str, str | None]]], str] = {}
     for context, plan in plans.items():
         known = frozenset((tenant, uuid) for tenant, uuid in plan.identity.uuids.items() if uuid is not None)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:
-    """A plan that forgets single objects, and all of the topologies in `names`. An object without an owner is a finding."""
+    """Returns a plan that forgets the objects `addresses` and all objects of the topologies `names`. An address or name
+    that no ledger entry has is an error of the plan (K419).
+    """
     wanted = frozenset(addresses)
     entries = list(live.entries)
     owners: list[LedgerPlan] = []
@@ -45,8 +47,8 @@ def _forget(owner: str, address: Address, live: Live) -> Forget:
 
 
 def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
-    """The entry that stays after objects are forgotten. Its digest is empty, because the applied objects no
-    longer match the file.
+    """The ledger entry after objects are forgotten. Its digest is empty, because the applied objects no longer match
+    the file.
     """
     if whole:
         return leaving(entry)

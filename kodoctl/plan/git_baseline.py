@@ -44,7 +44,9 @@ class Baseline:
 
 
 def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tuple[Change, ...]:
-    """The changes, each with where it comes from."""
+    """Returns the changes, each with its origin and its drifted fields. `now`, `then`: the declared objects now, and at
+    the git revision.
+    """
     found = []
     for change in changes:
         origin, drifted = _origin(change, now.objects.get(change.address), then.objects.get(change.address))
@@ -53,7 +55,9 @@ def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tupl
 
 
 def unedited_warning(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnostic]:
-    """One warning for all that the edits since the revision do not make."""
+    """Yields one warning (K407) about all changes that the edits since the revision do not explain; nothing if there is
+    none.
+    """
     found = [change for change in changes if change.about.origin is not None and change.about.origin is not Origin.EDIT]
     if not found:
         return

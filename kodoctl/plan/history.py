@@ -1,11 +1,10 @@
-"""Apply history of a namespace, from its journal: entries in, applies out. Pure.
+"""Apply history of a namespace, read from the entries of its journal. Pure.
 
-An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after` each of its writes, `unlock` when
-a lease was broken; others (the heartbeats of the lease) are ignored here. An apply without `end` was cut off.
+An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after` each of its writes, `unlock` when a
+lease was broken; others (the heartbeats of the lease) are ignored here. An apply without `end` was cut off.
 
 The journal keeps everything for ever, and every client that may produce to its topic may write into it. So an invalid
-entry is left out and reported, and the content of the others is shown, confirmed and judged anew before anything is
-done.
+entry is left out and reported, and the content of the others is shown, confirmed and judged anew before it is used.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Applied:
-    """One apply from a journal; times are ms since the epoch. `done` are its changes that were carried out, in
-    the order of their ends; `broken` are changes that failed or have no end in the journal: they may have
-    happened.
+    """One apply from a journal; times are ms since the epoch. `done` are its changes that were carried out, in the
+    order in which they began; `broken` are changes that failed or have no end in the journal, each with the reason:
+    they may have happened.
     """
 
     id: str
@@ -110,8 +109,8 @@ class _After(_Step):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Content of a journal: `applies`, oldest first, and for each entry that is not of
-    kodoctl the reason, in words.
+    """Content of a journal: `applies`, oldest first, and `foreign`, the reason as text for each entry that kodoctl did
+    not write.
     """
 
     applies: tuple[Applied, ...]
@@ -197,7 +196,9 @@ def _build_applied(name: str, one: _Open) -> Applied:
 
 
 def find_apply(found: Iterable[Applied], name: str, namespace: str) -> Applied:
-    """The apply of this id, or beginning with it; `last` is the latest. `namespace`: for the error. Raises UsageError."""
+    """The apply whose id begins with `name`; for `last` the latest. `namespace`: its name, for the error. Raises
+    UsageError (K424) if no apply fits, or several.
+    """
     known = list(found)
     fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
     if len(fitting) == 1:
@@ -215,8 +216,8 @@ _BOUND_TO: Final = ("cluster", "environment", "destroying", "digest", "fingerpri
 
 
 def earlier_apply(found: Iterable[Applied], plan: Mapping[str, Any]) -> Applied | None:
-    """The latest apply of this plan (its JSON), or of one that saw and meant the same;
-    None where the journal knows none.
+    """The latest apply whose plan agrees with `plan` (JSON) in cluster, environment, digest and fingerprints; None if
+    the journal has none.
     """
     return next(
         (one for one in reversed(tuple(found)) if _binding_values(_document(one)) == _binding_values(plan)), None
@@ -235,23 +236,23 @@ def _document(one: Applied) -> Json:
 
 
 def pack(document: str) -> str | None:
-    """A plan's text for an entry; None when it is too large for one."""
+    """The text of a plan, compressed for an entry; None if it is longer than MAX_PLAN."""
     packed = packed_text.pack(document.encode(), 6)
     return packed if len(packed) <= MAX_PLAN else None
 
 
 def unpack(packed: str) -> str:
-    """The inverse of pack. Raises ValueError."""
+    """The inverse of `pack`. Raises ValueError for any other text."""
     return packed_text.unpack(packed).decode()
 
 
 def step_json(change: Change, part: str) -> Json:
-    """Key of a write within its apply, as JSON."""
+    """Key of a write within its apply, as JSON: `address`, `action` and `part`."""
     return {"address": change.address, "action": action_of(change).value, "part": part}
 
 
 def to_json(one: Applied) -> ApplyRow:
-    """An apply for machines."""
+    """An apply as JSON."""
     return {
         "id": one.id,
         "verb": one.verb,

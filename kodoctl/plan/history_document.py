@@ -16,7 +16,9 @@ class BrokenChange(TypedDict):
 
 
 class ApplyRow(TypedDict):
-    """An apply. `began`, `ended`: ms, the latter null where it was cut off; `plan`: its digest; `changes`: how many it had."""
+    """An apply. `began`, `ended`: ms since the epoch, `ended` null if it was cut off; `plan`: the digest of its plan;
+    `state`: `complete`, `incomplete` or `cut off`; `changes`: their number in the plan.
+    """
 
     id: str
     verb: str

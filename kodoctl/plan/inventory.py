@@ -1,4 +1,6 @@
-"""Declared side of a plan: the objects of all files of a command. The live side is `kodoctl.pulsar.values.live_objects`."""
+"""Declared side of a plan: the objects of all files of a command. The live side is in
+`kodoctl.pulsar.values.live_objects`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DesiredObject:
-    """A declared object: the topology that declares it, the place, and its policies that the topology leaves alone."""
+    """A declared object: the topology `owner` that declares it, the place in its file, and `ignore`, the policies that
+    the topology neither compares nor writes.
+    """
 
     resource: Resource
     owner: str
@@ -29,7 +33,7 @@ class DesiredObject:
 
 @dataclass(frozen=True)
 class Desired:
-    """Everything the files of a command declare."""
+    """All declarations of the files of a command: the expansion of each topology, and all objects by address."""
 
     expansions: tuple[Expansion, ...] = field(repr=False)
     environment: str | None
@@ -44,7 +48,7 @@ class Desired:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Names of the topologies this is about."""
+        """Names of the topologies of the files, and of those that are destroyed."""
         return frozenset(expansion.name for expansion in self.expansions) | self.destroyed
 
     @cached_property
@@ -54,11 +58,11 @@ class Desired:
 
     @property
     def ordered(self) -> frozenset[Address]:
-        """Topics that a subscription reads which keeps order."""
+        """Addresses of the topics with a subscription that keeps order."""
         return frozenset(address for address, wanted in self.objects.items() if wanted.ordered)
 
     def by_namespace(self, namespace: NamespaceName) -> tuple[Expansion, ...]:
-        """The topologies that live in a namespace."""
+        """The expansions of the topologies whose namespace this is."""
         return tuple(expansion for expansion in self.expansions if expansion.namespace == namespace)
 
     def formerly(self, name: str) -> frozenset[str]:
@@ -71,7 +75,9 @@ class Desired:
 def desired_inventory(
     expansions: Iterable[Expansion], environment: str | None, sources: Mapping[str, Source] | None = None
 ) -> Desired:
-    """The desired inventory of all expansions together; a namespace that no file owns is needed bare."""
+    """Returns the desired inventory of all expansions together. A namespace whose policies no file declares is added
+    without policies: it only has to exist.
+    """
     all_expansions = tuple(expansions)
     objects: dict[Address, DesiredObject] = {}
     for expansion in all_expansions:

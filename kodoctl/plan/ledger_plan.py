@@ -51,15 +51,17 @@ class LedgerPlan(Ledger):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerChange:
-    """Settings of one subscription that only consumers read: nothing is written, deploying them does it."""
+    """Changed settings of one subscription (`topic/subscription`) that only consumers read: no object changes, and a
+    deployment of the consumers applies them.
+    """
 
     subscription: str
     settings: SettingChanges  # name, before, after; None = default
 
 
 def entries_written(owners: Iterable[LedgerPlan], changes: Iterable[Change]) -> set[tuple[NamespaceName, str]]:
-    """Ledger entries that a plan writes: its topologies', those of their earlier names, those
-    it takes objects from.
+    """(namespace, topology) of each ledger entry that a plan writes: of its topologies, of their earlier names, and of
+    the topologies from which it takes objects.
     """
     found = {(owner.namespace, name) for owner in owners for name in (owner.name, *owner.replaces)}
     for change in changes:
@@ -71,7 +73,9 @@ def entries_written(owners: Iterable[LedgerPlan], changes: Iterable[Change]) -> 
 
 
 def ledger_fingerprints(owners: Iterable[LedgerPlan], changes: Iterable[Change], live: Live) -> dict[str, str]:
-    """`namespace/name` -> digest of the ledger entry that the plan read, for each entry it would write."""
+    """`namespace/name` -> digest of the live ledger entry, for each entry that the plan would write; ABSENT if there is
+    none.
+    """
     found: dict[str, str] = {}
     for namespace, name in entries_written(owners, changes):
         ledger = live.entry(namespace, name)
@@ -122,12 +126,12 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
 
 
 def leaving(entry: Ledger) -> LedgerPlan:
-    """The removal of an entry."""
+    """The plan that removes a ledger entry."""
     return LedgerPlan(entry.name, entry.namespace, entry.source, entry.environment, leaves=True)
 
 
 def with_entry(entry: Ledger) -> LedgerPlan:
-    """A plan after which an entry is as it is here, apart from the objects that it owns."""
+    """The plan that writes a ledger entry as it is, apart from `owned`, which follows from the changes."""
     return LedgerPlan(**{**vars(entry), "owned": {}})
 
 
@@ -149,7 +153,7 @@ def partial_owners(
 
 
 def _addresses_of(owner: LedgerPlan, desired: Desired, live: Live) -> frozenset[Address]:
-    """Everything an entry would name or names by now, under earlier names as well."""
+    """Addresses that a ledger entry lists now or will list, entries of earlier names included."""
     entries = live.ledgers.get(owner.namespace, {})
     of_ledgers = [entries[name].addresses for name in (owner.name, *owner.replaces) if name in entries]
     if owner.leaves:
@@ -160,8 +164,8 @@ def _addresses_of(owner: LedgerPlan, desired: Desired, live: Live) -> frozenset[
 
 
 def _concerns(change: Change, owner: LedgerPlan, entry: Ledger | None, live: Live) -> bool:
-    """True if a change is recorded in this entry: the one that has its object by now, else
-    the one where the owner lives.
+    """True if a change is recorded in the entry of `owner`: a change belongs to the entry that lists its object
+    already, else to the entry in the namespace where the topology is declared.
     """
     if change.about.owner != owner.name:
         return False
@@ -172,7 +176,9 @@ def _concerns(change: Change, owner: LedgerPlan, entry: Ledger | None, live: Liv
 
 
 def _partial(owner: LedgerPlan, entry: Ledger | None, chosen: TargetedObjects) -> LedgerPlan:
-    """The digest stays where the file is the one that was applied, and is empty where only a part of the file is."""
+    """The future entry of a topology that is only in part in the target. It keeps the digest only if the last apply was
+    of the same file; else its digest is empty.
+    """
     known = entry or Ledger(owner.name, owner.namespace)
     grants = {address: actions for address, actions in known.grants.items() if not chosen.includes(address)}
     set_here = not owner.leaves and f"namespace.{owner.namespace}" in chosen.addresses
@@ -190,7 +196,9 @@ def _partial(owner: LedgerPlan, entry: Ledger | None, chosen: TargetedObjects) -
 
 
 def renamed_in_part(owners: Iterable[LedgerPlan], desired: Desired) -> Iterator[Diagnostic]:
-    """Ownership goes over from an earlier name in one step, and not object by object."""
+    """Yields an error (K427) for each renamed topology of which a plan has only a part: ownership moves from the
+    earlier name in one step.
+    """
     places = {expansion.name: expansion.topology.where("name") for expansion in desired.expansions}
     for owner in owners:
         if owner.partial and owner.replaces:
@@ -199,21 +207,21 @@ def renamed_in_part(owners: Iterable[LedgerPlan], desired: Desired) -> Iterator[
 
 
 def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
-    """Source of the file; a copy without git has none, and the known one stays."""
+    """Source of the topology's file. A copy without git has none; the source in the ledger entry then stays."""
     ours = desired.sources.get(name, Source())
     return ledger.source if ours.origin is None and ledger is not None else ours
 
 
 def expansion_digest(expansion: Expansion) -> str:
-    """Digest of one topology's resources. Drift compares it with the ledger's, to separate *not applied yet*
-    from drift.
+    """Digest of one topology's resources. Drift compares it with the one in the ledger entry, to distinguish an edit
+    that is not applied yet from drift.
     """
     return digest({address: resource_to_json(resource) for address, resource in expansion.resources.items()})
 
 
 def ledger_pending(owners: Iterable[LedgerPlan], live: Live) -> bool:
-    """True if an entry differs from the one after this plan, although no object changes: consumer settings, the
-    location of the file, or an apply that was cut off before its last line.
+    """True if a live ledger entry differs from its form after this plan in more than its objects, or contains an
+    intent: because of consumer settings, the location of the file, or an apply that was cut off.
     """
     return any(_differs(owner, live.entry(owner.namespace, owner.name)) for owner in owners)
 
@@ -232,7 +240,7 @@ _DRAINING: Final = "draining"  # lanes, levels included, that consumers still re
 
 
 def consumer_settings(expansion: Expansion) -> dict[str, Any]:
-    """Settings in the file that only consumers read, by `topic/subscription`."""
+    """`topic/subscription` -> the settings in the file that only consumers read, by name."""
     found: dict[str, Any] = {}
     for ground, spec in expansion.topology.spec.topics.items():
         for name, subscription in spec.subscriptions.items():
@@ -248,7 +256,7 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
 
 
 def consumer_changes(desired: Desired, live: Live, owners: Iterable[LedgerPlan]) -> Iterator[ConsumerChange]:
-    """Changes of consumer settings since the last apply, of the topologies whose entry will record them."""
+    """Yields the changes of consumer settings since the last apply, for the topologies whose entry will record them."""
     telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
     for expansion in desired.expansions:
         ledger = live.entry(expansion.namespace, expansion.name)
@@ -289,5 +297,5 @@ def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> I
 
 
 def ledger_after(owner: LedgerPlan, owned: Mapping[Address, OwnershipKind]) -> Ledger:
-    """The entry that a complete apply leaves behind."""
+    """The ledger entry after a complete apply, with these objects."""
     return Ledger(**{**{one.name: getattr(owner, one.name) for one in fields(Ledger)}, "owned": owned})

@@ -1,5 +1,5 @@
-"""Ownership decision: the action on an object, by three answers: who declares it, whether it is live, who owns
-it. Pure; independent of fields.
+"""Ownership decision: the action on an object, by three facts: its declaration, its existence, its owner. Pure;
+independent of fields.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class OwnershipDecision:
 
 
 def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str], take_over: bool) -> OwnershipDecision:
-    """The decision about an object that `owner` declares, formerly by other names; `live` is None where it is absent."""
+    """The decision about an object that the topology `owner` declares. `live`: its present owner, None if the object is
+    absent; `formerly`: earlier names of the topology; `take_over`: it may take objects of other topologies.
+    """
     match live:
         case None:
             return OwnershipDecision(OwnershipAction.CREATE, "declared, not there")
@@ -55,8 +57,8 @@ def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str],
 def decide_undeclared(
     owner: str, holding: OwnershipKind, live: Claim | None, *, forget: bool, destroy: bool
 ) -> OwnershipDecision:
-    """The decision about an object that the ledger of `owner` holds and no file declares. `forget`, `destroy`: whether
-    people named it so; `live` is None where it is absent.
+    """The decision about an object that the ledger entry of `owner` lists as `holding`, and that no file declares.
+    `live`: its present owner, None if the object is absent; `forget`, `destroy`: its address is named for that.
     """
     match live, holding:
         case None, OwnershipKind.INTENT:

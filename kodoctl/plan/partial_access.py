@@ -1,8 +1,8 @@
-"""A plan by a role that may not see all: from markers and topic policies, without namespaces, grants and ledgers.
+"""A reduced plan: a plan by a role that may not read all, from markers and topic policies only.
 
-Whoever has `consume` on a namespace sees topics, partitions, properties, subscriptions, use and topic policies; not
-the namespace's own policies, grants and properties, where the ledgers are (docs/explanation/pulsar.md#rights). What is
-left says what would become of topics and subscriptions, and cannot be applied.
+A role with `consume` on a namespace can read topics, partitions, properties, subscriptions, use and topic policies; not
+the namespace's own policies, grants and properties, which contain the ledgers (docs/explanation/pulsar.md#rights). The
+plan shows changes of topics and subscriptions, and cannot be applied.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _by_markers(namespace: NamespaceName, live: Live, environment: str | None) -
 
 
 def unseen_finding(unseen: Iterable[NamespaceName]) -> Iterator[Diagnostic]:
-    """One warning on the limits of a reduced plan."""
+    """Yields one warning (K429) on the limits of a reduced plan; nothing if `unseen` is empty."""
     if names := ", ".join(map(str, sorted(unseen))):
         detail = (
             f"this role may not read the policies, grants and ownership ledgers of {names}: nothing is said of them, and dangers"
@@ -77,7 +77,7 @@ def unseen_finding(unseen: Iterable[NamespaceName]) -> Iterator[Diagnostic]:
 
 
 def refuse_reduced(plan: Plan, file: str | None = None) -> None:
-    """Raises RefusedError for a plan that not all could be seen for."""
+    """Raises RefusedError (K430) for a reduced plan. `file`: its plan file, for the error."""
     if plan.unseen:
         names = ", ".join(map(str, plan.unseen))
         detail = f"it was made by a role that may not see all of {names}: plan again with one that may"

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan: made once, then shown, stored and carried out as it is."""
+    """A plan: made once, then shown, stored and carried out as it is. `elsewhere`: other topologies in its namespaces
+    -> number of their objects; `fingerprints`, `ledger_fingerprints`: digests of the live objects and ledger entries
+    that it changes.
+    """
 
     identity: ClusterIdentity
     environment: str | None
@@ -152,7 +155,7 @@ def plan_without_files(
     findings: Iterable[Diagnostic],
     allowances: Allowances,
 ) -> Plan:
-    """The plan of changes that follow from no file: of an undo, or of objects that are forgotten."""
+    """Returns a plan that no file declares: an undo, or a plan that forgets objects. Its digest is empty."""
     entries = tuple(owners)
     return Plan(
         identity=live.identity,
@@ -169,7 +172,9 @@ def plan_without_files(
 
 
 def desired_digest(desired: Desired) -> str:
-    """Digest of everything the files mean, their lists of allowances included; comments and order do not matter."""
+    """SHA-256 of the declared objects with their owners and ignored policies, and of the lists of allowances in the
+    files. Comments, order and consumer settings do not matter.
+    """
     return digest(
         {
             "environment": desired.environment,
@@ -186,7 +191,7 @@ def desired_digest(desired: Desired) -> str:
 
 
 def fingerprint(address: Address, live: Live) -> str:
-    """Digest of a live object: changes with everything that a plan depends on, apart from use and data."""
+    """SHA-256 of a live object with its marker, without its use and data; ABSENT if it does not exist."""
     found = live.objects.get(address)
     if found is None:
         return ABSENT
@@ -199,7 +204,7 @@ def fingerprint(address: Address, live: Live) -> str:
 
 
 def _absent_tenants(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """A namespace needs its Pulsar tenant: declared to be created, or there."""
+    """Yields an error (K413) for each Pulsar tenant that neither exists nor is declared to be created."""
     for namespace in desired.namespaces:
         address = f"tenant.{namespace.tenant}"
         if namespace.tenant in live.absent_tenants and address not in desired.objects:
@@ -213,7 +218,7 @@ _RANK = {Action.DELETE: 0, Action.UPDATE: 1, Action.FORGET: 2, Action.ADOPT: 3, 
 
 
 def active_override_notes(live: Live, now: int) -> Iterator[Diagnostic]:
-    """A note for each subscription that is steered; `now` is ms since the epoch."""
+    """Yields a note (K784) for each subscription with live orders to its workers; `now` is ms since the epoch."""
     for _, found in sorted(live.objects.items()):
         facts, resource = found.facts, found.resource
         if not isinstance(facts, SubscriptionFacts) or not isinstance(resource, SubscriptionResource):
@@ -224,5 +229,5 @@ def active_override_notes(live: Live, now: int) -> Iterator[Diagnostic]:
 
 
 def reading_order(change: Change) -> tuple[bool, int, Address]:
-    """Changes as people read them: dangerous first, then by verb and address."""
+    """Sort key of changes for people: changes with dangers first, then by verb and address."""
     return (not change.about.dangers, _RANK[action_of(change)], change.address)

@@ -109,7 +109,9 @@ class PlanDocument(TypedDict):
 
 
 class DriftDocument(TypedDict):
-    """Drift by group. `stale_topologies`: those whose file changed since their last apply."""
+    """The JSON of drift, by the groups of `kodoctl.plan.drift.Drift`. `stale_topologies`: topologies whose file changed
+    since their last apply.
+    """
 
     format_version: Literal[1]
     drifted: bool

@@ -1,7 +1,7 @@
-"""The plan's JSON form (`--out`, `--format json`): every view is drawn from it, and apply carries out exactly it.
+"""The plan's JSON form (`--out`, `--format json`): every view is rendered from it, and an apply carries out exactly it.
 
-The format is public API: `format_version` changes with every incompatible change, and an unknown one is refused, never
-guessed at. The file is data: its own digest shows an edit.
+The format is public API: `format_version` changes with every incompatible change, and a file of an unknown version is
+refused. The file contains its own digest (`seal`), which shows an edit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAME_NAME: Final = (
 
 
 def to_json(plan: Plan) -> PlanDocument:
-    """The whole plan."""
+    """The plan as JSON, with its seal."""
     same = {name: list(value) if isinstance(value := getattr(plan, name), tuple) else value for name in _SAME_NAME}
     values = {
         **same,
@@ -56,23 +56,27 @@ def to_json(plan: Plan) -> PlanDocument:
 
 
 def summary(plan: Plan) -> PlanSummary:
-    """Counts for one line."""
+    """Numbers of changes by action, and of unchanged objects."""
     counts = {action.value: plan.count(action) for action in Action}
     return cast("PlanSummary", counts | {"unchanged": plan.unchanged})
 
 
 def dumps(plan: Plan) -> str:
-    """The plan file's text."""
+    """Text of the plan file of one plan."""
     return json.dumps(to_json(plan), indent=1)
 
 
 def loads(text: str, file: str) -> Plan:
-    """A plan file's plan. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    """The plan in the text of a plan file; `file`: its path, for errors. Raises RefusedError for another format,
+    another version of kodoctl or an edited file, InvalidFileError for any other fault.
+    """
     return parse_document(open_document(text, file), file, from_json)
 
 
 def open_document(text: str, file: str) -> Json:
-    """A plan file's document, of this format, unbroken and written by this kodoctl. Raises as `loads` does."""
+    """The document in the text of a plan file, without its seal, after a check of format, seal and version of kodoctl.
+    Raises as `loads` does.
+    """
     try:
         document: Json = json.loads(text)
         version, seal = document["format_version"], document.pop("seal", None)
@@ -115,8 +119,8 @@ def parse_document(document: Json, file: str, read: Callable[[Json], T]) -> T:
 
 
 def from_json(document: Json) -> Plan:
-    """The inverse of `to_json`. Raises the errors of its parts for anything else, and ValueError for a document
-    with more keys than a plan.
+    """The inverse of `to_json`. Raises the errors of its parts for an invalid document, and ValueError if the JSON of
+    the plan differs from the document, such as in further keys.
     """
     values = form(PlanDocument).validate_python(document)
     same: Json = {name: tuple(found) if isinstance(found := values[name], list) else found for name in _SAME_NAME}

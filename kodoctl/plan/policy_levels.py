@@ -1,4 +1,4 @@
-"""Levels at which a topic's policy may be set: its own, its namespace's, the broker's; before and after a plan. Pure."""
+"""Levels that may set a topic's policy: the topic, its namespace, the broker; before and after a plan. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ NamespaceChanges = Mapping[NamespaceName, tuple[PolicyChange, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PolicyLevels:
-    """Policies that count for topics without a value of their own: of the namespace before and after the plan, of the broker."""
+    """Policies that apply to topics without a value of their own: those of the namespace before and after the plan, and
+    the broker's.
+    """
 
     namespace_before: Policies
     namespace_after: Policies
     broker: Policies
 
     def effective(self, policy: str, own: PolicyValue | None, *, after: bool) -> Effective:
-        """The value that counts, with its level."""
+        """The value of a policy for a topic whose own value is `own` (None: unset), with its level. `after`: after the
+        plan.
+        """
         if own is not None:
             return Effective(own, "topic")
         namespace = (self.namespace_after if after else self.namespace_before).get(policy)
@@ -36,7 +40,7 @@ class PolicyLevels:
 
 
 def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
-    """The policies that a plan sets on namespaces, by namespace."""
+    """Namespace -> the policies that the changes set on it."""
     return {
         change.after.name: change.policy_changes
         for change in changes
@@ -45,12 +49,12 @@ def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
 
 
 def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> PolicyLevels:
-    """The levels under the topics of a namespace, before and after these changes."""
+    """The policies of a namespace's levels above its topics, before and after these changes."""
     before = live.namespace_policies.get(namespace, {})
     return PolicyLevels(before, with_changes(before, changes.get(namespace, ())), live.broker_defaults)
 
 
 def with_changes(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
-    """Policies once these changes are written."""
+    """The policies after these changes are written, without unset ones."""
     changed = {change.policy: change.after for change in changes}
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}

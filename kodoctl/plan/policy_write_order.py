@@ -1,8 +1,9 @@
 """Policy values in an order that the broker accepts at every step, and under which no topic keeps less for a moment
 than before or after.
 
-Pulsar refuses a retention that is not above the backlog quota, on effective values, for the object written only: size
-at both levels, time at topics, each type of quota inherited on its own (docs/explanation/pulsar.md).
+Pulsar refuses a retention that is not above the backlog quota. It compares the values that apply to the written object
+only: sizes for namespaces and topics, times for topics; each type of quota is inherited on its own
+(docs/explanation/pulsar.md).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NO_QUOTA = BacklogQuota(size=UNLIMITED, time=UNLIMITED)
 
 @dataclass(frozen=True, slots=True)
 class PolicyWrite:
-    """One policy from one value to the next; None is unset."""
+    """The write of one policy, from one value to the next; None is unset."""
 
     name: str
     before: PolicyValue | None
@@ -39,9 +40,11 @@ class PolicyWrite:
 
 
 def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, by_time: bool) -> list[PolicyWrite]:
-    """The writes of one object. `beneath`: what counts for retention and backlog_quota where the object says nothing.
+    """Returns the writes of one object, in their order. `beneath`: retention and backlog_quota of the level below, for
+    values that the object does not set; `by_time`: the broker compares their times as well, as it does for topics.
 
-    Raising: retention first; lowering: quota first; past each other: no quota, retention, quota.
+    If both rise, retention comes first; if both fall, the quota; else the quota is first set to unlimited, and last to
+    its value.
     """
     pair = {name: changed[name] for name in ("retention", "backlog_quota") if name in changed}
     writes = [PolicyWrite(name, *values) for name, values in sorted(changed.items()) if name not in pair]
@@ -74,7 +77,9 @@ def _is_accepted(
 
 
 def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> BacklogQuota | None:
-    """The quota that counts: each type that the object does not set comes from below."""
+    """The quota that applies to an object: each type of limit that `own` does not set comes from `beneath`, the level
+    below. None: neither level has a quota.
+    """
     if not isinstance(own, BacklogQuota):
         return beneath if isinstance(beneath, BacklogQuota) else None
     if not isinstance(beneath, BacklogQuota):
@@ -88,8 +93,8 @@ def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> Bac
 
 
 def intermediate_value(change: PolicyChange) -> PolicyValue | None:
-    """The value a namespace has while its topics change: it keeps at least as much as before and after, and its quota is
-    the one that refuses less, so that every topic's own write is accepted as it will be in the end. None is unset.
+    """The value that a namespace has while its topics change: it keeps at least as much as before and after, and its
+    quota is the one that refuses less, so that the broker accepts the writes of each topic. None is unset.
     """
     before, after = counting_value(change, after=False), counting_value(change, after=True)
     match before, after:
@@ -106,19 +111,21 @@ def intermediate_value(change: PolicyChange) -> PolicyValue | None:
 
 
 def counting_value(change: PolicyChange, *, after: bool) -> PolicyValue | None:
-    """The value that counts before or after a change, Pulsar's default where none is set."""
+    """The value that applies before or after a change; Pulsar's default if none is set."""
     value = change.counting(after=after)
     return value if value is not None else PULSAR_DEFAULTS.get(change.policy)
 
 
 def _limit(value: int | Unlimited | None) -> float:
-    """Limits of a merged retention are always both there."""
+    """The limit as a number. A merged retention always has both limits."""
     assert value is not None
     return as_limit(value)
 
 
 def _freer(change: PolicyChange, before: BacklogQuota, after: BacklogQuota) -> PolicyValue | None:
-    """The quota that asks less of every retention, in both limits; where each asks less in one, none at all."""
+    """The quota with the lower demands on a retention, in both limits; an unlimited quota if neither has both limits
+    lower.
+    """
     pairs = list(zip(_quota_limits(before), _quota_limits(after), strict=True))
     if all(new <= old for old, new in pairs):
         return change.after
@@ -132,7 +139,7 @@ def _quota_limits(quota: BacklogQuota) -> tuple[float, float]:
 
 
 def _wider(change: PolicyChange, before: Retention, after: Retention) -> PolicyValue | None:
-    """Both limits at their larger value: one of the two ends where one is larger in both, else a value of its own."""
+    """Both limits at their larger value: the earlier or the later value if it has both, else a new one."""
     times, sizes = (before.time, after.time), (before.size, after.size)
     both = Retention(time=max(times, key=_limit), size=max(sizes, key=_limit))
     return change.after if both == after else change.before if both == before else both

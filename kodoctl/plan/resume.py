@@ -48,8 +48,8 @@ class _ForeignError(Exception):
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """The plan with only the changes that are left to do, bound to the live cluster of now. Objects that were
-    changed from outside are findings.
+    """Returns the plan with only the changes that are left to do, bound to the present live cluster. Objects that were
+    changed from outside become errors of the plan (K533).
     """
     left: list[Change] = []
     foreign: list[Diagnostic] = []
@@ -73,7 +73,7 @@ def rest_of(plan: Plan, live: Live) -> Plan:
 
 
 def _stands(change: Change, live: Live) -> bool:
-    """True if an adoption that writes nothing on its object is in the ledger already."""
+    """True for an adoption that the ledger entry of the owner records already."""
     return isinstance(change, Adopt) and _holding(change.before, change.about.owner, live) in (
         OwnershipKind.ADOPTED,
         OwnershipKind.CREATED,
@@ -109,7 +109,9 @@ def _remaining_changes(change: Change, live: Live) -> Iterator[Change]:
 
 
 def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> Iterator[Change]:
-    """Changes for an object that the apply created: fields that are not set yet, and its place in the ledger."""
+    """Yields the changes that an object still needs after the apply created it: its ledger entry, and fields that are
+    not set yet.
+    """
     owner = change.about.owner
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")

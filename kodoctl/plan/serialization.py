@@ -46,7 +46,7 @@ _FIELDS: Final[Mapping[FieldName, Any]] = {
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
-    """One changed field, values as the file would write them."""
+    """One changed field as JSON; values are as in a topology file."""
     document: FieldRow = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
     if isinstance(field, PolicyChange):
         if field.effective_before is not None:
@@ -67,7 +67,7 @@ def _value(value: Any) -> Any:
 
 
 def field_from_json(document: Json) -> FieldUpdate:
-    """The inverse of field_to_json. Raises ValueError for a field that there is not."""
+    """The inverse of `field_to_json`. Raises ValueError for an unknown field."""
     name = document["name"]
     if name.startswith(POLICY_PREFIX):
         return _policy_change_from_json(name.removeprefix(POLICY_PREFIX), document)
@@ -89,25 +89,25 @@ def _policy_change_from_json(policy: str, document: Json) -> PolicyChange:
 
 
 def finding_values(finding: Diagnostic) -> Json:
-    """Values of the fields of a `FindingRow`."""
+    """Values of the fields of a `FindingRow`, which `dump_values` turns into JSON."""
     values = {name: getattr(finding, name) for name in ("severity", "code", "summary", "detail", "where")}
     return values if finding.remedy is None else {**values, "remedy": asdict(finding.remedy)}
 
 
 def finding_of(values: Json) -> Diagnostic:
-    """The inverse of finding_values."""
+    """The inverse of `finding_values`."""
     remedy = Remedy(**values["remedy"]) if "remedy" in values else None
     return Diagnostic(**{**values, "severity": Severity(values["severity"]), "remedy": remedy})
 
 
 def diagnostic_to_json(finding: Diagnostic) -> FindingRow:
-    """One finding."""
+    """One finding as JSON."""
     document: FindingRow = dump_values(FindingRow, finding_values(finding))
     return document
 
 
 def change_values(change: Change) -> Json:
-    """Values of the fields of a `ChangeRow`."""
+    """Values of the fields of a `ChangeRow`, which `dump_values` turns into JSON."""
     about = change.about
     values = {
         "action": action_of(change),
@@ -133,7 +133,7 @@ def change_values(change: Change) -> Json:
 
 
 def change_of(values: Json) -> Change:
-    """The inverse of change_values."""
+    """The inverse of `change_values`."""
     origin = Origin(values["origin"]) if values["origin"] else None
     about = ChangeContext(
         values["owner"], values["reason"], values["where"], tuple(map(finding_of, values["dangers"])),
@@ -161,12 +161,14 @@ def change_to_json(change: Change) -> ChangeRow:
 
 
 def change_from_json(document: Json) -> Change:
-    """The inverse of change_to_json. Raises pydantic's ValidationError, or ValueError, on anything else."""
+    """The inverse of `change_to_json`. Raises pydantic's ValidationError, or ValueError, for an invalid document."""
     return change_of(form(ChangeRow).validate_python(document))
 
 
 def describe(resource: Resource) -> str:
-    """A resource in a few words, for messages that compare an earlier with a present state."""
+    """The settings of a resource in a few words, for messages that compare an earlier with a present state; "there" if
+    it has none.
+    """
     document = resource_to_json(resource)
     hidden = {"kind", "name", "topic", "target", "role", "start", "managed", "policies"}
     settings = {**{key: value for key, value in document.items() if key not in hidden}, **document.get("policies", {})}

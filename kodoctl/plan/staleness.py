@@ -30,7 +30,9 @@ class Stale:
 
 
 def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
-    """Every touched object that changed since."""
+    """Yields each object that the plan changes and that changed since the plan was made. A Pulsar tenant to be created
+    is not compared.
+    """
     seen: set[Address] = set()
     for change in plan.changes:
         address = change.address
@@ -42,8 +44,9 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """An error for each topology outside of the plan whose objects it changes. The content of the plan does not matter,
-    because its seal has no key, and the owner of an object may change after a plan was made.
+    """Yields an error (K410) for each owner that is not a topology of the plan, or for no owner, whose topics or
+    subscriptions the plan changes. Only the live owner is compared: anybody can seal an edited plan, and the owner of
+    an object may change after a plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
@@ -62,8 +65,8 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
 
 
 def _may_touch(change: Change, owner: str | None) -> bool:
-    """True if a change may touch an object of this owner, whom the plan is not about. An object without an owner may
-    be updated only by its adoption; an object of another owner is taken over only from the owner that was shown.
+    """True if a change may touch an object of this owner, who is no topology of the plan. Only its adoption may update
+    an object without an owner; an object of another owner is taken over only from the owner that the plan shows.
     """
     match change:
         case Create():
@@ -81,7 +84,9 @@ def _may_touch(change: Change, owner: str | None) -> bool:
 
 
 def _was_and_now(change: Change, live: Live) -> tuple[str, str]:
-    """Both sides in words, without the policies that are the same on both; the marker only if it is another's."""
+    """Texts of the object as the plan read it and as it is now, without the policies that are equal in both; with the
+    marker only if it is another topology's.
+    """
     found = live.objects.get(change.address)
     before = None if isinstance(change, Create) else change.before
     now = found.resource if found else None
@@ -98,8 +103,7 @@ def _without(topic: TopicResource, names: set[str]) -> TopicResource:
 
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
-    """Findings for every object and ledger entry that changed since the plan; () if the plan may be carried
-    out.
+    """Returns errors for all objects and ledger entries that changed since the plan; () if the plan may be carried out.
     """
     findings = []
     if objects := list(stale_objects(plan, live)):
@@ -115,7 +119,9 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:
-    """Errors if a cluster of this name, with these UUIDs of its Pulsar tenants, is not the cluster of the plan."""
+    """Yields errors (K534) if the cluster of this name, with these UUIDs of Pulsar tenants, is not the cluster of the
+    plan.
+    """
     if plan.identity.cluster != cluster:
         yield error(
             "K534", "plan for another cluster", f"the plan is for {plan.identity.cluster!r}, this is {cluster!r}"

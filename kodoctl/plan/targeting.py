@@ -37,7 +37,7 @@ _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is check
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """Summary of a targeted plan. `left_out`: kind of object -> number of those that were not compared."""
+    """Summary of a targeted plan. `left_out`: kind of object -> number of objects that were not compared."""
 
     selection: TargetFlags
     along: tuple[tuple[Address, Address], ...]  # taken along, and which object needs it
@@ -102,7 +102,7 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
 
 
 def _known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
-    """Everything a plan of these files could be about."""
+    """Addresses that the files declare, or that ledger entries of their topologies list."""
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     return frozenset(desired.objects).union(*entries)
 
@@ -119,7 +119,9 @@ def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
 
 
 def _must_be_known(addresses: Iterable[Address], live: Live) -> None:
-    """An object on a topic that cannot be read is unknown, and unknown is never absent."""
+    """Raises ClusterError (K580) if a selected object is on a topic that cannot be read: nobody can tell whether it
+    exists.
+    """
     unread = {topic.full: why for topic, why in live.unread.items()}
     wrong = [
         error(

@@ -56,7 +56,7 @@ K423 = "a step that cannot be undone"
 
 @dataclass(slots=True)
 class _Backwards:
-    """The way back while it is looked for."""
+    """Changes and findings of an undo while they are collected."""
 
     live: Live
     reason: str
@@ -142,8 +142,8 @@ _MADE: Final = frozenset({OwnershipKind.CREATED, OwnershipKind.INTENT})
 
 
 def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, how: frozenset[OwnershipKind]) -> str:
-    """Reason why an object is not the one that an apply of this topology made or adopted (`how`), or has no owner by now;
-    "" where marker and ledger agree that it is. An object that was forgotten, replaced or taken over since stays.
+    """Reason for which an object is no longer the one that an apply of the topology `owner` made or adopted (`how`):
+    its marker or the ledger entry differs; "" if both agree. Such an object stays as it is.
     """
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
@@ -155,9 +155,7 @@ def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, h
 
 
 def _differs(after: TopicResource, now: Resource) -> bool:
-    """True if partitions or policies differ. Policies that this broker does not support were never written and
-    are not compared.
-    """
+    """True if partitions or policies differ from those that the apply wrote."""
     assert isinstance(now, TopicResource)
     names = {*after.policies, *now.policies}
     return after.partitions != now.partitions or any(
@@ -223,7 +221,7 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
 def undo_plan(
     applied: Applied, live: Live, *, evidence: Mapping[Address, Evidence], allowances: Allowances, now: int
 ) -> Plan:
-    """The plan backwards with its dangers judged; `now` is ms since the epoch."""
+    """Returns the plan that undoes an apply, with the dangers of its changes; `now` is ms since the epoch."""
     changes, findings = backwards(applied, live)
     judged = DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes)
     ordered = tuple(sorted(judged, key=reading_order))
@@ -231,7 +229,9 @@ def undo_plan(
 
 
 def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:
-    """Ledger entries as before the apply: none, where the apply was the first of a topology."""
+    """Yields the plans of ledger entries that restore the state before the apply: an entry that the apply began is
+    removed.
+    """
     for key, text in sorted(applied.ledgers.items()):
         place, _, name = key.rpartition("/")
         namespace = NamespaceName.parse(place)

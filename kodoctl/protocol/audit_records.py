@@ -1,8 +1,8 @@
 """Audit records: a worker writes one for every message that it acknowledges in a lane; encoded and decoded here.
 
-One form for the consumer that writes them, `kodo-consumer why` and the pipeline that judges by them. Many records are
-one Pulsar message: a JSON object of columns, so that a table engine reads it without code of ours (`arrays_zip`,
-`explode`). The message's properties have the numbers, too, so that a search for holes opens no payload.
+One form for the consumer that writes records, `kodo-consumer why` and the pipeline that judges by them. Many records
+are one Pulsar message: a JSON object of columns, so that a table engine reads it without code of ours (`arrays_zip`,
+`explode`). The message's properties have the records' numbers, so that a search for holes decodes no payload.
 
     {"format": 1, "run": "billing-host-17-a1b2c3", "subscription": "billing", "first": 4711, "at": 1700000000000,
      "topics": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-billing-RETRYING"],
@@ -11,8 +11,8 @@ one Pulsar message: a JSON object of columns, so that a table engine reads it wi
      "reason": [null, "ValueError"], "tenant": ["u1", "(none)"], "age": [15, 20], "error": [null, "invalid literal"],
      "slot_time": [12, 3]}
 
-`error` is there where a record has the text of an error, which a topology asks for. `slot_time` is there where a
-handler ran for half a millisecond or longer.
+`after`: ms after `at`; `topic`, `target`: indices into `topics`, -1: none; `identity` null: it equals `id`. The column
+`error` is there if a record has an error text (a setting of the topology), `slot_time` if one has a time above 0.
 
 Numbers of a run begin at 1 and have no hole. A message whose receipt was lost is sent again, so that a record may be
 stored twice: (run, number) names it. The Pulsar message's key is the run: its records are in one partition, in order.
@@ -38,7 +38,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Event(StrEnum):
-    """Event of a message in the lane it was in. After `moved` and `dead` the message continues at the target."""
+    """How a message ended in the lane it was in. After `moved` and `dead` the message continues in the target topic."""
 
     DONE = "done"
     REPEATED = "repeated"  # its work was done before: the handler was not asked again
@@ -50,19 +50,19 @@ class Event(StrEnum):
 
 
 TERMINAL: Final = frozenset({Event.DONE, Event.REPEATED, Event.DISCARDED, Event.SKIPPED, Event.TRANSFERRED})
-"""Events after which the subscription has nothing more to do for the message."""
+"""Events after which this subscription has nothing more to do for the message."""
 _json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Record(NamedTuple):
-    """One message that a worker acknowledged in one lane. Times are ms since the epoch.
+    """One message that a worker acknowledged in one lane, at `at`. Times are ms since the epoch.
 
-    `topic` and `id` (`ledger:entry:partition:batch index`) say where it was received, `target` and `target_id` where
-    it or its successor is stored now (empty for other events than moved, dead and transferred). `identity` is the
-    same on all its hops. `hop` counts moves before this one. `rule` is what decided, `reason` its words, `error` the
-    redacted text of the error that it failed with, where records are to have it. `age`: ms
-    since it was first stored. `slot_time`: ms that handlers ran for it in this lane, 0 where none did. `number`:
-    consecutive within `run`, one life of one worker.
+    `topic` and `id` (`ledger:entry:partition:batch index`) are the position where the worker received it; `target` and
+    `target_id` are where it or its successor is stored now ("" unless moved, dead or transferred). `identity` is the
+    same on all hops; `hop`: number of moves before this one. `rule`: the rule that decided, `reason` its text, `error`
+    the redacted error text of the failed run if records are to have it. `age`: ms from first storing until `at`;
+    `slot_time`: ms that handlers ran for it in this lane, 0 if none ran. `number`: from 1 without a hole within `run`,
+    which names one life of one worker.
     """
 
     run: str
@@ -85,13 +85,13 @@ class Record(NamedTuple):
 
     @property
     def terminal(self) -> bool:
-        """True if the subscription has nothing more to do for the message."""
+        """True if this subscription has nothing more to do for the message."""
         return self.event in TERMINAL
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A Pulsar message of records."""
+    """A Pulsar message with audit records, ready to be published: payload, properties and message key."""
 
     payload: bytes
     properties: Mapping[str, str]
@@ -99,12 +99,13 @@ class Encoded:
 
 
 class BrokenAuditError(ValueError):
-    """A message on an audit topic is none of a worker's."""
+    """A message on an audit topic has a payload that no worker writes; the text gives the error."""
 
 
 def encode(records: Sequence[tuple[Any, ...]]) -> Encoded:
-    """Records of one run with consecutive numbers, at least one, as one message. Long texts are cut. A record is a
-    Record, or its columns in their order as a plain tuple, which a worker makes in a fraction of the time.
+    """Encodes one record or more of one run, with consecutive numbers, as one message. Identities, reasons and tenants
+    are cut to MAX_TEXT characters. A record may also be a plain tuple of its fields in their order, which a worker
+    makes in a fraction of the time.
     """
     first = Record(*records[0])
     of: dict[str, Sequence[Any]] = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
@@ -147,7 +148,7 @@ def encode(records: Sequence[tuple[Any, ...]]) -> Encoded:
 
 
 def _array(values: Sequence[Any], convert: Callable[[Any], Any] | None = None) -> str:
-    """JSON of a column. A value that many records share, as in most columns, is converted and written once."""
+    """JSON list of a column. A value that many records share is converted and encoded once."""
     first = values[0]
     if first == values[-1] and values.count(first) == len(values):
         return f"[{','.join([_json(convert(first) if convert else first)] * len(values))}]"
@@ -163,8 +164,8 @@ _COLUMNS: Final = (
 
 
 def decode(payload: bytes) -> list[Record]:
-    """The records of a message. Raises BrokenAuditError with the fault: anyone who may produce to the topic can
-    write any content, and readers of records do not check the types of values again.
+    """The records in a payload. Raises BrokenAuditError if it is invalid or of another format: anyone who may produce
+    to the topic can write any content, and readers of records do not check types again.
     """
     try:
         found = json.loads(payload)

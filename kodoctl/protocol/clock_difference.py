@@ -1,14 +1,14 @@
-"""Difference between this machine's clock and a server's, by the `Date` header of one HTTP answer, which is cut to whole
-seconds. For workers, whose waits depend on it, and for the pipeline, which judges by the cluster's clock.
+"""Difference between this machine's clock and a server's, from the `Date` header of one HTTP response, which has whole
+seconds. Workers need it for due times, and the pipeline because it judges by the cluster's clock.
 """
 
 from __future__ import annotations
 
 
 def clock_ahead(wall: int, server_time: int, took: float) -> float:
-    """Ms by which this machine's clock is ahead of the server's for certain; negative: behind; 0: they may agree.
-    `wall`: ms since the epoch by this machine's clock, right after the answer; `server_time`: the same by the server's;
-    `took`: seconds from question to answer.
+    """Ms by which this machine's clock is certainly ahead of the server's; negative: certainly behind; 0: the two may
+    agree. `wall`: this machine's clock right after the response, `server_time`: the server's in the response, both ms
+    since the epoch; `took`: seconds from request to response.
     """
     most = wall - server_time
     least = most - 1000 * took - 1000  # its second may have been nearly over

@@ -1,8 +1,9 @@
-"""Causes of failures: a reason and an error's text with everything that differs between two messages replaced.
+"""Causes of failures: a reason and an error text, in which everything that differs between two messages is replaced by
+`#`.
 
 Letters with one cause failed in the same way. Python and Spark SQL (kodo_pipeline.spark.spark_columns) apply one list
-of replacements, whose expressions mean the same to both engines: ASCII classes only. A match begins where a word does,
-so that a long word is not searched from each of its letters.
+of replacements; its expressions mean the same to both engines, because they use ASCII classes only. A match begins at
+the start of a word, so that a long word is not searched from each of its letters.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _COMPILED: Final = tuple((re.compile(pattern), instead) for pattern, instead in 
 
 
 def cause_of(reason: str | None, error: str | None) -> str | None:
-    """`ConnectionError: bank # answered # for order #`; None without a reason and a text."""
+    """Joins reason and error text, replaces the differing parts, and cuts to MAX_CAUSE characters: `ConnectionError:
+    bank # answered # for order #`. None if both are missing or empty.
+    """
     text = ": ".join(part for part in (reason, error) if part)
     for pattern, instead in _COMPILED:
         text = pattern.sub(instead, text)

@@ -13,19 +13,20 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MAX_DEPTH: Final = 200
-"""Levels of arrays and objects: pydantic's own limit, and well within the stack of a thread that validates."""
+"""Levels of arrays and objects that a payload may have: pydantic's own limit, and well within a thread's stack."""
 _NESTED: Final = frozenset({dict, list})
 _SHAPES: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 
 
 class JsonPayloadError(ValueError):
-    """The payload is no JSON. The text is the rule that it breaks; empty: it cannot be parsed."""
+    """The payload is not acceptable JSON. The text is the rule that it breaks, or "" if the payload cannot be parsed.
+    """
 
 
 def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
-    """The payload as plain values. Raises JsonPayloadError. `real` converts numbers with a fraction or an exponent, and may
-    raise errors of its own.
+    """Parses a payload into plain Python values. Raises JsonPayloadError. `real` converts the text of a number with a
+    fraction or an exponent, None: to float; it may raise errors of its own.
     """
     decoder = _decoder(real or _finite) if real or _may_be_huge(data) else _DECODER
     try:
@@ -40,7 +41,9 @@ def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
 
 
 def _may_be_huge(data: bytes) -> bool:
-    """True if there may be a number that no double holds: an exponent of three digits, or 300 digits. A text may look so."""
+    """True if the payload may contain a number too large for a double: an exponent of three digits or a run of 300
+    digits, even if these are inside a text.
+    """
     shape = data.translate(_SHAPES, b"+")
     return b"e000" in shape or b"0" * 300 in shape
 
@@ -69,7 +72,7 @@ def _whole(text: str) -> int:
 
 
 def _too_deep(value: Any) -> bool:
-    """Level by level, without recursion."""
+    """True if a value has more than MAX_DEPTH levels. It goes level by level, without recursion."""
     level = [value] if type(value) in _NESTED else []
     for _ in range(MAX_DEPTH):
         inner = (one.values() if type(one) is dict else one for one in level)

@@ -1,4 +1,6 @@
-"""History of overrides: the last orders that people gave and took back, as JSON in a property beside those in force."""
+"""History of live orders (overrides): the last ones that people gave or took back, as JSON in a subscription property
+beside that of the orders in force.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _LATEST: Final = 10**15  # ms since the epoch
 
 @dataclass(frozen=True, slots=True)
 class OverrideChange:
-    """An order given at `at` (ms since the epoch), or (`back`) taken back. `who`: "" where that is not known."""
+    """An order that was given or, if `back`, taken back. `at`: ms since the epoch; `who`: the person, "" if unknown."""
 
     at: int
     who: str
@@ -32,8 +34,8 @@ class OverrideChange:
 
 
 def changes(before: Iterable[Override], after: Iterable[Override], who: str, now: int) -> tuple[OverrideChange, ...]:
-    """Changes that lead from some orders to others. One that takes the place of another is given, and nothing is taken
-    back. `who` takes back.
+    """Changes from the orders `before` to the orders `after`, at the time `now` (ms since the epoch). A replaced order
+    counts as the new one given, not as the old one taken back. `who`: person who takes back; a given order has its own.
     """
     old, new = tuple(before), tuple(after)
     subjects = {order.concerns for order in new}
@@ -42,7 +44,7 @@ def changes(before: Iterable[Override], after: Iterable[Override], who: str, now
 
 
 def parse_history(text: str) -> tuple[OverrideChange, ...]:
-    """The changes in a property's value, oldest first. Raises InvalidOverridesError."""
+    """Parses the property's value into changes, oldest first. Raises InvalidOverridesError."""
     try:
         found = json.loads(text)
         rows, orders = found["changes"], parse(json.dumps({"format": found["format"], "orders": found["orders"]}))
@@ -62,7 +64,7 @@ def _change(row: object, order: Override) -> OverrideChange:
 
 
 def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
-    """The value of the property that holds the history: the last `MAX_CHANGES` changes."""
+    """JSON value of the property for `known` and then `more` changes, of which the last MAX_CHANGES are kept."""
     kept = [*known, *more][-MAX_CHANGES:]
     orders = json.loads(overrides_text(change.order for change in kept))["orders"]
     rows = [[change.at, change.who, change.back] for change in kept]

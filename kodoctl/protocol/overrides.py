@@ -1,8 +1,8 @@
-"""Live orders to the workers of a subscription: changes that an on-call engineer makes for a while without
-touching the file.
+"""Live orders to the workers of a subscription (overrides): changes that an on-call engineer makes for a limited time
+without touching the file.
 
-They are JSON in the property `kodo-steer` of the subscription on the ground topic, each with its author and its
-end. Workers read them with the stats; apply keeps them; plan and status show them.
+They are JSON in the property `kodo-steer` of the subscription on the ground topic, each with its author and its end.
+Workers read them together with the topic's statistics; apply leaves them unchanged; plan and status show them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STAY: Final = "stay"  # of a move: what waits already stays on its level
 
 
 class OverrideKind(StrEnum):
-    """Kinds of orders."""
+    """Kinds of live orders."""
 
     PAUSE = "pause"
     WEIGHT = "weight"
@@ -37,18 +37,20 @@ class OverrideKind(StrEnum):
 
 
 class InvalidOverridesError(ValueError):
-    """The property does not hold valid orders; the message gives the fault."""
+    """The property's value is not a list of valid orders; the text gives the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A live order. `since` and `until` are ms since the epoch.
+    """A live order, in force from `since` to `until` (ms since the epoch). `who` gave it because of `why`. Unused
+    fields are "".
 
-    pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one.
-    limit: the limit of this kind (`limit`: rate, concurrency, quota), property (`by`, "": one limit for all) and lanes
-    (`within`, such as `L2/retrying`; "": of all lanes) is `to` for one `value`, or ("") for all that have no other.
-    slots: the bulkhead of the lanes `within` (`retrying`, `L2` or `L2/retrying`) is `to`, such as `max 8 min 2`.
-    move: messages of a `tenant` go to the level `to`; those that wait already do (`waiting` "") or stay (STAY).
+    pause: no messages of a `lane` such as `L1/retrying`, or of a `tenant`. weight: a `tenant` gets `to` turns while
+    others get one. limit: the file's limit of kind `limit` (rate, concurrency, quota), property `by` ("": one limit for
+    all) and lanes `within` (such as `L2/retrying`; "": all) becomes `to`, for one `value` of the property or ("") for
+    all without a limit of their own. slots: the bulkhead of the lanes `within` (`retrying`, `L2` or `L2/retrying`)
+    becomes `to`, such as `max 8 min 2`. move: messages of a `tenant` go to the level `to`; those that wait already go
+    too (`waiting` "") or stay (STAY).
     """
 
     what: OverrideKind
@@ -67,7 +69,7 @@ class Override:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """Subject of the override: a later override with the same subject takes its place."""
+        """Subject of the order. A later order with the same subject replaces it."""
         return (self.what, self.lane, self.tenant, self.limit, self.by, self.within, self.value)
 
     def __str__(self) -> str:
@@ -89,7 +91,8 @@ class Override:
 
 
 def parse(text: str) -> tuple[Override, ...]:
-    """The orders in a property's value, expired ones too. Raises InvalidOverridesError."""
+    """Parses the property's value into at most MAX_OVERRIDES orders, also expired ones. Raises InvalidOverridesError.
+    """
     try:
         found = json.loads(text)
         form, given = found["format"], found["orders"]
@@ -104,36 +107,38 @@ def parse(text: str) -> tuple[Override, ...]:
 
 
 def overrides_text(orders: Iterable[Override]) -> str:
-    """The value of the property that holds these orders."""
+    """JSON value of the property for these orders."""
     unsaid = {field.name: field.default for field in fields(Override)}
     kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]
     return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
 
 
 def active_overrides(orders: Iterable[Override], now: int) -> tuple[Override, ...]:
-    """The orders that have not ended. `now`: ms since the epoch. An order that begins later than clocks can
-    differ is left out: it would last longer than any order may.
+    """The orders whose end is after `now` (ms since the epoch), without those for which `begins_late` is true: they
+    would last longer than an order may.
     """
     return tuple(order for order in orders if order.until > now and not begins_late(order, now))
 
 
 def begins_late(order: Override, now: int) -> bool:
-    """True if an order begins so far ahead of `now` (ms since the epoch) that no clock can be the reason."""
+    """True if an order begins over an hour after `now` (ms since the epoch), which no difference of clocks explains."""
     return order.since - now > MAX_AHEAD
 
 
 def with_override(orders: Iterable[Override], new: Override) -> tuple[Override, ...]:
-    """The orders with a new one, which replaces an order with the same subject (`concerns`)."""
+    """The orders with `new` at the end, without the one of the same subject (`concerns`) that it replaces."""
     return (*(order for order in orders if order.concerns != new.concerns), new)
 
 
 def until_text(orders: Iterable[Override]) -> str:
-    """`2026-11-21 20:00 UTC`: when the last of them ends."""
+    """Latest end of the orders, of which there is at least one, for people: `2026-11-21 20:00 UTC`."""
     return time_text(max(order.until for order in orders))
 
 
 def steered_text(value: str, now: int) -> str | None:
-    """Text for users about the value of a property, in one line; None if no override is in force."""
+    """One line for people about the property's value: the orders in force at `now` (ms since the epoch), and those that
+    begin too late to be followed, or that the value is invalid. None if there is nothing to report.
+    """
     try:
         given = parse(value)
     except InvalidOverridesError as problem:
@@ -161,7 +166,7 @@ def _order(found: dict[str, Any]) -> Override:
 
 
 def why_invalid(order: Override) -> str:
-    """Reason that prevents an override from being followed, for any topology; "" if there is none."""
+    """Reason why no worker may follow an order, whatever the topology; "" if there is none."""
     if not (0 <= order.since <= LATEST and 0 <= order.until <= LATEST):
         return "it begins or ends at a time that no calendar has"
     if order.until - order.since > MAX_SPAN:

@@ -1,6 +1,6 @@
 """Names of the properties that kodoctl, the consumer, recall and the pipeline put on messages and Pulsar objects.
 
-One list for all of them. Unknown `kodo-` properties are carried untouched.
+One list for all of them. Workers and recalls pass unknown `kodo-` properties of a message on unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ENCRYPTION: Final = (
 ENCRYPTED: Final = "its payload is encrypted for somebody else"  # all that is wrong with it: it goes on as it is
 SIGNATURE: Final = "kodo-signature"  # of all other headers, topic and payload: kodoctl.protocol.signing
 TRACE_NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
-"""Properties by which W3C passes traces on: any message may have them, declared or not."""
+"""Properties that pass W3C trace contexts on. Any message may have them, also if the file does not declare them."""
 
 
 def identity(given: str | None, origin: str | None, position: str) -> str:

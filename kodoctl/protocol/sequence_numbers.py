@@ -1,18 +1,18 @@
 """Numbers that producers put on messages so that a hole shows: the property `kodo-seq`, written and read in one
 place.
 
-A *run* is the life of one producer of one ready topic; each partition counts from 1. The producer chooses the
-partition itself, so that the count is its own. A message carries
+A *run* is the life of one producer of one ready topic; it numbers the messages of each partition from 1, and chooses
+the partition of a message itself. A message has the property's value
 
     RUN:PARTITION:NUMBER                         7f3a9c2e41b00a12:3:1841
 
-A *mark* is a message without payload and recipient (`kodo-for`) that says how far the count has come and which
-numbers were given up: sends without a receipt, whose messages may be stored or not. `end`: the run is over.
+A *mark* is a message without payload that no subscription handles (`kodo-for` is NOBODY). It has the highest number
+so far, and the void numbers: sends without a receipt, whose messages may be stored or not. `end`: the run is over.
 
     RUN:PARTITION:high=NUMBER[:void=RANGES][:end]   7f3a9c2e41b00a12:3:high=1841:void=17,40-52:end
 
-Of a run and partition every number up to the highest one seen or marked is due, once, but for the void ones. Only the
-first hop counts: what a worker moved or a recall sent again keeps its number, and is no second message.
+A reader expects every number of a run and partition once, up to the highest one seen or marked, except void ones. Only
+the first hop counts: a message that a worker moved or a recall sent again keeps its number, and is no second message.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _VALUE: Final = re.compile(
 _RANGE: Final = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
 
 Ranges = tuple[tuple[int, int], ...]
-"""First and last number of each range, ascending, apart from each other."""
+"""(first, last) number of each range, both included; ascending and without overlap."""
 
 
 class BrokenNumberError(ValueError):
-    """The property `kodo-seq` has a value that no producer writes."""
+    """The property `kodo-seq` has a value that no producer writes; the text is that value."""
 
 
 class Number(NamedTuple):
-    """The number of a message. As a text: the property's value."""
+    """The number of a message of one producer run on one partition. `str` gives the value of the property."""
 
     run: str
     partition: int
@@ -49,7 +49,9 @@ class Number(NamedTuple):
 
 
 class ProducerWatermark(NamedTuple):
-    """Progress of the count of a run on a partition. As a text: the value of the property."""
+    """A mark: highest number given so far by a run on a partition, the void numbers, and whether the run is over. `str`
+    gives the value of the property.
+    """
 
     run: str
     partition: int
@@ -63,17 +65,17 @@ class ProducerWatermark(NamedTuple):
 
 
 def new_run(now: int, token: str) -> str:
-    """A run that begins now (ms since the epoch). `token`: unique hex digits."""
+    """Id of a run that begins at `now` (ms since the epoch). `token`: 4 to 32 unique lower-case hexadecimal digits."""
     return f"{now:011x}{token}"
 
 
 def run_start(run: str) -> int:
-    """Start time of a run by the clock of its producer, ms since the epoch."""
+    """Start of a run by its producer's clock, in ms since the epoch."""
     return int(run[:11], 16)
 
 
 def read_number(text: str) -> Number | ProducerWatermark:
-    """A value of `kodo-seq`. Raises BrokenNumberError."""
+    """Parses a value of `kodo-seq`. Raises BrokenNumberError."""
     match = _VALUE.fullmatch(text)
     if match is None:
         raise BrokenNumberError(text[:100])

@@ -1,9 +1,9 @@
-"""Signed headers: attempts, due time and identity of a message that only holders of a key can write.
+"""Signatures over the headers of a message (attempts, due time, identity), so that only those who have a key can write
+headers.
 
-Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox,
-recalls) signs its properties, and a worker ignores unsigned headers. The signature covers the topic, the
-payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another topic
-or payload.
+Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox, recalls)
+signs its properties, and a worker ignores unsigned headers. The signature covers the topic, the payload and every
+`kodo-` property, so that none of them can be changed, left out, or carried to another topic or payload.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _FORM: Final = "1."  # names the way a signature is made
 
 
 class Signer:
-    """The keys of a platform: the first signs, all verify. Prints without them."""
+    """The keys of a platform: the first one signs, each of them verifies. `repr` does not show the keys."""
 
     __slots__ = ("_keys",)
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Raises ValueError for no key, or one that could be guessed; never with the key in its words."""
+        """Raises ValueError if there is no key, or one shorter than MIN_KEY characters; its text never contains a key.
+        """
         if not keys:
             raise ValueError("no key: name at least one")
         if short := [number for number, key in enumerate(keys, 1) if len(key) < MIN_KEY]:
@@ -36,7 +37,7 @@ class Signer:
 
     @classmethod
     def parse(cls, value: Any) -> Signer:
-        """Parses a list of texts, or one text with commas between keys. Raises ValueError."""
+        """Makes a signer from a list of texts, or from one text with commas between the keys. Raises ValueError."""
         keys = [key.strip() for key in value.split(",")] if isinstance(value, str) else value
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise ValueError("write a list of texts; as a variable, keys with commas between them")
@@ -46,11 +47,11 @@ class Signer:
         return f"Signer({len(self._keys)} keys)"
 
     def signed(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties with a signature, an old one replaced. `topic`: the full name they are published to."""
+        """A copy of the properties with a new signature. `topic`: full name of the topic to publish to."""
         return {**properties, SIGNATURE: self._mac(self._keys[0], _text(topic, payload, properties))}
 
     def genuine(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bool:
-        """True if the headers were signed with one of the keys for this topic and payload."""
+        """True if the properties have a signature by one of the keys that fits them, this topic and this payload."""
         given = properties.get(SIGNATURE)
         if given is None or not given.isascii():
             return False
@@ -65,25 +66,25 @@ class Signer:
 
 
 def is_unmarked(properties: Mapping[str, str]) -> bool:
-    """True if a message carries no property of the platform that could be believed."""
+    """True if a message has no `kodo-` property, other than that of encryption."""
     return not any(map(_claims, properties))
 
 
 def strip_platform_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties without those of the platform that a reader could believe."""
+    """A copy of the properties without those that begin with `kodo-`, except that of encryption."""
     return {name: value for name, value in properties.items() if not _claims(name)}
 
 
 def _claims(name: str) -> bool:
-    """True if a property makes a claim that a reader could believe. The encryption property is none: nothing is
-    decided by it, and without it the owner could no longer read an encrypted payload.
+    """True if a reader could believe a property. The encryption property is excluded: nothing is decided by it, and
+    without it the owner of an encrypted payload could no longer read that payload.
     """
     return name.startswith(PREFIX) and name != ENCRYPTION
 
 
 def _text(topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bytes:
-    """Signed text: fields with their lengths, so that no two messages have one text. A
-    partition counts as its topic.
+    """The bytes that are signed: topic, digest of the payload and headers, each with its length, so that no two
+    messages have the same bytes. A partition counts as its topic.
     """
     headers = sorted((k, v) for k, v in properties.items() if k.startswith(PREFIX) and k != SIGNATURE)
     digest = "none" if payload is None else sha256(payload).hexdigest()

@@ -10,8 +10,8 @@ _FORM: Final = re.compile(r"(?:max (\d{1,6}))?(?: ?min (\d{1,6}))?", re.ASCII)
 
 
 class SlotBounds(NamedTuple):
-    """Bounds of the slots of some lanes: at most `most` slots run their messages, and `least` slots are kept
-    for them. None: the value in the file applies.
+    """Bounds of the handler slots of some lanes: at most `most` slots run their messages, `least` slots are kept for
+    them. None: the bound in the file applies.
     """
 
     most: int | None
@@ -19,7 +19,9 @@ class SlotBounds(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> SlotBounds | None:
-        """None: it is nothing of the kind, or a bound is out of range. A maximum is at least 1."""
+        """Bounds of a text such as `max 8 min 2`. None for another form, or a bound out of range (a maximum is at least
+        1).
+        """
         found = _FORM.fullmatch(text)
         if found is None or text.startswith(" ") or not text:
             return None

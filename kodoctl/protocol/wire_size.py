@@ -9,8 +9,8 @@ _FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 
 
 def on_the_way(payload: bytes | None, properties: Mapping[str, str], *texts: str) -> int:
-    """Bytes that the broker counts: payload, properties, and at most the bytes that the client adds. `texts`:
-    the message's keys, and a producer's name if one was set.
+    """Bytes that the broker counts for a message, as an upper bound: payload, properties, and the metadata that the
+    client adds. `texts`: the message's keys, and the producer's name if one was set.
     """
     strings = [*properties, *properties.values(), *texts]
     return len(payload or b"") + sum(len(text.encode()) + _FRAME for text in strings) + _FRAME * 16

@@ -1,4 +1,4 @@
-"""One command's clients of one cluster, opened when needed and closed together."""
+"""One command's clients of one cluster (admin API and binary port): opened when first needed, closed together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Admin API and binary port of one connection. `on_wait` hears of waits that are long; both clients may use `waits`."""
+    """Admin API and binary port of one connection; the end of the `with` block closes both. `on_wait` receives reports
+    of waits that are long (None: no reports); both clients use the monitor `waits`.
+    """
 
     def __init__(self, connection: Connection, on_wait: OnWait | None = None) -> None:
         self.connection = connection

@@ -1,5 +1,7 @@
 # adapter: reads the broker and sends to it
-"""The cluster as a recall needs it: read, hold, send. The only module of the package that reaches the binary port."""
+"""Access of a recall to its cluster: it reads, holds subscriptions, and sends. The only module of the package that
+reaches the binary port.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class LetterSource(Protocol):
     """Source of dead letters for a RecallSender: a DeadLetterConsumer, or ReadOnlyLetters beside it."""
 
     def letters(self, until: Place, only: Collection[Position]) -> Iterator[ReadMessage]:
-        """Messages that the subscription still has, in order, up to the entry `until`, which it must have; others than
-        `only` these may come as well. Further calls name positions behind those of the one before. Raises ClusterError.
+        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged; messages that
+        are not in `only` may come as well. Later calls must name later positions. Raises ClusterError.
         """
 
     def acknowledge(self, token: Any) -> None:
@@ -49,15 +51,17 @@ class LetterSource(Protocol):
 
 
 class ReadOnlyLetters:
-    """Reads the letters of entries that a subscription still has, where another process holds it: of a batch all of
-    them, even those that were acknowledged. Acknowledges nothing.
+    """Reads the unacknowledged letters of a subscription that another process holds. Of a batch it reads all letters,
+    even acknowledged ones. Acknowledges nothing.
     """
 
     def __init__(self, cluster: RecallCluster, part: str, subscription: str) -> None:
         self._cluster, self._part, self._subscription = cluster, part, subscription
 
     def letters(self, until: Place, only: Collection[Position]) -> Iterator[ReadMessage]:
-        """`only` these, in order, up to the entry `until`."""
+        """Yields the letters at the positions `only` (at least one), in order, up to the entry `until`, without those
+        of acknowledged entries. Raises ClusterError.
+        """
         cursor = self._cluster.facts(self._part).cursors.get(self._subscription)
         first = min(only)
         after: Place = (first.ledger, first.entry - 1)
@@ -68,7 +72,7 @@ class ReadOnlyLetters:
                 yield stored
 
     def acknowledge(self, token: Any) -> None:
-        """Nothing: that is the holder's."""
+        """Does nothing: the process that holds the subscription acknowledges."""
 
     def close(self) -> None:
         """Does nothing: each read closes its own reader."""
@@ -88,49 +92,51 @@ class RecallCluster:
         return self._session.waits
 
     def identity(self, tenant: str) -> str | None:
-        """The UUID that kodoctl's first apply left in a Pulsar tenant; None: none, or not for this role to see."""
+        """Reads the UUID that the first apply stored in a Pulsar tenant; None: there is none, or it cannot be read."""
         try:
             return read_control_namespace(self._session.admin, tenant).uuid
         except KodoctlError:
             return None
 
     def facts(self, part: str) -> PartitionFacts:
-        """State of a partition and its cursors on the broker now. Raises ClusterError."""
+        """Reads the present state of a partition and its cursors. Raises UsageError (no such topic), ClusterError."""
         return read_facts(self._session.admin, part)
 
     def read_all(
         self, facts: PartitionFacts, after: Place | None, unread: Unread | None = None
     ) -> Iterator[ReadMessage]:
-        """See read_all. Without `unread`: entries that are not proved to have no message raise ClusterError."""
+        """Yields the messages of a partition after the entry `after` (None: all), as `message_reader.read_all` does.
+        `unread` None: an entry that is not proved to have no message raises ClusterError.
+        """
         sure = Unread(self._session.admin, self._session.client, sure=True)
         return read_all(self._session.client, facts, unread or sure, after=after)
 
     def read(self, part: str, until: Place, after: Place | None, only: Container[Position]) -> Iterator[ReadMessage]:
-        """Messages of a partition at the positions `only`, in order, behind the entry `after` (None: from the first one)
-        up to the entry `until`. Raises ClusterError.
+        """Yields the messages of a partition at the positions `only`, in order, after the entry `after` (None: from the
+        first one) up to the entry `until`. Raises ClusterError.
         """
         return read_stored(self._session.client, part, until, after=after, only=only)
 
     def hold(self, part: str, subscription: str, stop: threading.Event | None = None) -> DeadLetterConsumer:
-        """Holds the subscription exclusively; no letter is waited for once `stop` is set. Raises LockedError while another
-        recall, or a consumer, holds it.
+        """Subscribes exclusively; once `stop` is set, the consumer does not wait for letters. Raises LockedError while
+        another recall, or a consumer, has the subscription.
         """
         return DeadLetterConsumer(self._session.client, part, subscription, stop)
 
     def look(self, part: str, subscription: str) -> ReadOnlyLetters:
-        """Reads beside the process that holds the subscription, and acknowledges nothing."""
+        """Returns a source for letters of a subscription that another process holds; it acknowledges nothing."""
         return ReadOnlyLetters(self, part, subscription)
 
     def token(self, position: Position) -> Any:
-        """Acknowledges a message that is alone in its entry, on who holds its partition."""
+        """Token of a message that is alone in its entry, with which the holder of its partition acknowledges it."""
         return token_of(*position[:3])
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic."""
+        """Number of partitions of a topic, 1 for one without partitions. Raises UsageError: no such topic."""
         return len(partitions_of(self._session.admin, TopicName.parse(topic)))
 
     def lane(self, part: str, name: str) -> DedupProducer:
-        """A producer with the name `name` on a partition. If this role may not read the topic's limit, the
+        """Opens a producer with the name `name` on a partition. If this role may not read the topic's limit, the
         declared limit applies alone. Raises LockedError while another process has the name.
         """
         topic = whole_topic(part)
@@ -141,8 +147,8 @@ class RecallCluster:
 
 
 def letter_of(stored: ReadMessage, topic: str, fair_by: str | None) -> DeadLetter:
-    """A stored message as conditions see it; `topic` without partition. A publish time beyond LATEST is that, as in
-    tables.
+    """Converts a stored message. `topic`: without partition; `fair_by`: the property of its tenant, or `key`. A publish
+    time beyond LATEST becomes LATEST, as in tables.
     """
     return DeadLetter(
         topic,

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest(SelectionRequest):
-    """Request for a recall plan: the input of its selection, and how the family was found (`path` and `environment`),
-    for apply to find it again. `table`: where the letters are written if they are too many for memory; None: a plan of
-    so many is refused.
+    """Request for a recall plan: the input of its selection, and the file of the topology (`path`, `environment`),
+    which apply reads again. `table`: file for the letters if they are too many for memory; None: such a plan is
+    refused.
     """
 
     path: str
@@ -40,14 +40,15 @@ class RecallRequest(SelectionRequest):
 
 
 Fill = Callable[[SelectionRequest, LetterSelection], None]
-"""Tells a selection of every letter that the holder still has, oldest first in each partition."""
+"""Offers every unacknowledged letter to a selection, oldest first in each partition."""
 
 
 def prepare(
     request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
 ) -> RecallPlan:
-    """The plan; `fill` reads the letters, unless they are read here. Raises UsageError where letters have nowhere to
-    go, RefusedError for lanes without deduplication, or without the subscription.
+    """Makes the plan, and sends nothing. `fill`: offers the letters; None: they are read from the cluster. Raises
+    UsageError for an impossible limit, patch or target, RefusedError for target lanes without deduplication or without
+    the subscription, ClusterError.
     """
     family = request.family
     if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):
@@ -103,8 +104,9 @@ def prepare(
 def held_letters(
     family: RecallSource, cluster: RecallCluster, pass_over: Callable[[Position], None] | None = None
 ) -> Generator[DeadLetter]:
-    """Messages that the holder has not acknowledged, oldest first in each partition; entries without a message go to
-    `unread`, messages of a waiting lane that are for another subscription to `pass_over`.
+    """Yields the messages that the holder has not acknowledged, oldest first in each partition. Adds entries without a
+    message to the cluster's `unread`, and calls `pass_over` for messages of a waiting lane that are for another
+    subscription. Raises ClusterError.
     """
     for number in range(family.source_partitions):
         part = f"{family.source_topic}-partition-{number}"
@@ -123,6 +125,6 @@ def held_letters(
 
 
 def no_holder(part: str, holder: str) -> ClusterError:
-    """Nothing keeps a partition's dead letters."""
+    """Returns the error for a partition without the subscription that retains its messages."""
     detail = f"{part} has no subscription {holder}, so nothing keeps its messages: `kodoctl apply FILE` creates it"
     return ClusterError(error("K566", "no holder of dead letters", detail))

@@ -1,1 +1,1 @@
-"""Views for people and machines, drawn from JSON forms."""
+"""Views for people and programs, rendered from JSON forms."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:
-    """All groups that are not empty, then one verdict."""
+    """Lines of all groups that are not empty, then the verdict. `target`: text that says how the cluster was reached.
+    """
     yield Line(target, "bold")
     yield Line()
     yield from _changes("Changed by hand (the next apply puts it back):", document["by_hand"], "bold red", by_hand=True)
@@ -51,7 +52,7 @@ def _changes(title: str, changes: list[ChangeRow], style: str, *, by_hand: bool 
 
 
 def _created_again(resource: dict[str, Any]) -> str:
-    """Consequence of an object that somebody deleted, and that the next apply makes."""
+    """Consequence for an object that somebody deleted and that the next apply creates again."""
     match resource:
         case {"kind": "subscription", "start": "earliest"}:
             return "deleted by hand; created again from earliest: every stored message comes to it again"

@@ -34,13 +34,15 @@ class _Topic:
 
 
 def as_json(document: Json, width: int = WIDTH) -> str:
-    """The machine form itself."""
+    """The document as JSON text; `width` has no effect."""
     del width  # a machine reads lines of any length
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def tree(document: Json, width: int = WIDTH) -> str:
-    """Families as a tree: their topics, and below them partitions, policies, subscriptions and roles."""
+    """Topic families as a tree: their topics, and below them partitions, policies, subscriptions and roles. `width`:
+    columns at which facts are folded.
+    """
     lines: list[str] = []
     for topology in document["topologies"]:
         lines += [*_head(document, topology), *_branches(_families(document, topology, width)), ""]
@@ -48,7 +50,7 @@ def tree(document: Json, width: int = WIDTH) -> str:
 
 
 def totals(document: Json) -> str:
-    """Number of objects of each kind, in one line."""
+    """Text with the number of objects of each kind, on one line."""
     entries = list(document["resources"].values())
     parts = []
     for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema"):
@@ -74,7 +76,7 @@ Branch = tuple[str, list[str]]  # a heading and the lines below it
 
 
 def _branches(branches: Iterable[tuple[str, list[Branch]]]) -> Iterator[str]:
-    """Two levels of headings with lines below them, joined as a tree."""
+    """Lines of a tree of two levels of headings with lines below them."""
     outer = list(branches)
     for number, (heading, inner) in enumerate(outer, 1):
         last = number == len(outer)
@@ -183,7 +185,7 @@ def _source(source: Json | None) -> str:
 
 
 def origin(source: Json) -> str:
-    """`file:line`, or the reason for a value that no file has."""
+    """Text of the source of a value: `file:line`, or the reason if no file has the value."""
     return f"derived: {source['derived']}" if "derived" in source else f"{source['file']}:{source['line']}"
 
 
@@ -202,7 +204,7 @@ def _facts(facts: list[Fact], width: int) -> list[str]:
 
 
 def table(document: Json, width: int = WIDTH) -> str:
-    """One row a topic; with explanations, one row a value."""
+    """A table with one row for each topic; with explanations, one for each value. `width` has no effect."""
     topics = [entry for entry in document["resources"].values() if entry["kind"] == "topic"]
     several = len({entry["namespace"] for entry in topics}) > 1
     rows = [_policy_rows(document), _topic_rows(document, several=several)][

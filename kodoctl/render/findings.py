@@ -1,4 +1,4 @@
-"""Lint findings for people, machines and pull requests."""
+"""Lint findings as text, JSON, SARIF and annotations of pull requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT_VERSION = 1
 
 
 def as_json(finding: Diagnostic) -> dict[str, Any]:
-    """The machine form of one finding."""
+    """One finding as a JSON object; file, line and column are None for a finding about no file."""
     where = finding.where
     return {
         "code": finding.code,
@@ -35,7 +35,7 @@ def as_json(finding: Diagnostic) -> dict[str, Any]:
 
 
 def text(report: LintReport) -> str:
-    """`file:line:column code severity text`, then one line that counts."""
+    """One line for each finding, `file:line:column code severity text`, then the summary."""
     lines = []
     for f in report.findings:
         severity = f"allowed ({f.allowed_because})" if f.allowed_because else f.severity.value
@@ -45,7 +45,7 @@ def text(report: LintReport) -> str:
 
 
 def summary(report: LintReport) -> str:
-    """Counts in one sentence."""
+    """Numbers of files, ground topics and findings, in one sentence."""
     open_findings = [f for f in report.findings if f.allowed_because is None]
     counts = {severity: sum(f.severity is severity for f in open_findings) for severity in Severity}
     parts = [many(n, severity.value) for severity, n in counts.items() if n]
@@ -56,7 +56,7 @@ def summary(report: LintReport) -> str:
 
 
 def as_json_text(report: LintReport) -> str:
-    """All findings as one JSON document."""
+    """All findings as the text of one JSON document."""
     document = {
         "format_version": FORMAT_VERSION,
         "files": report.files,
@@ -68,7 +68,7 @@ def as_json_text(report: LintReport) -> str:
 
 
 def github(report: LintReport) -> str:
-    """Annotations on the lines of a pull request."""
+    """Annotations of findings that no comment allows, for the lines of a pull request; then the summary."""
     lines = [
         annotation(
             f.severity.value,
@@ -83,7 +83,7 @@ def github(report: LintReport) -> str:
 
 
 def sarif(report: LintReport) -> str:
-    """SARIF 2.1.0, for code scanning."""
+    """All findings as text in SARIF 2.1.0, for code scanning."""
     used = {f.code for f in report.findings}
     rules = [
         {"id": number, "shortDescription": {"text": code.title}, "help": {"text": code.todo}}

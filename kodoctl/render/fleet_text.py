@@ -39,7 +39,7 @@ _SAME = (
 
 
 def fleet_lines(document: FleetDocument, targets: Mapping[str, str]) -> Iterator[Line]:
-    """The whole plan; `targets`: context -> how its cluster was reached."""
+    """Lines of the plan of several clusters; `targets`: context -> text that says how its cluster was reached."""
     yield Line(_head(document), "bold")
     yield Line()
     for plans in _groups(document):
@@ -72,7 +72,8 @@ def _context_names(contexts: Iterable[str]) -> str:
 
 
 def _groups(document: FleetDocument) -> list[dict[str, PlanDocument]]:
-    """Plans that read the same, by context, in the order in which clusters were named."""
+    """Plans by context, grouped: plans of one group have the same text. The order is that in which clusters were named.
+    """
     groups: dict[str, dict[str, PlanDocument]] = {}
     for member in document["clusters"]:
         if (plan := member["plan"]) is not None:
@@ -81,7 +82,7 @@ def _groups(document: FleetDocument) -> list[dict[str, PlanDocument]]:
 
 
 def _common(plans: Mapping[str, PlanDocument]) -> PlanDocument:
-    """The plan shown for all of a group."""
+    """The plan that is shown for all of a group: its first one."""
     return next(iter(plans.values()))
 
 
@@ -111,7 +112,7 @@ def _differences(document: FleetDocument) -> Iterator[Line]:
 
 
 def _doing(changes: list[DifferingChange]) -> str:
-    """Changes that one cluster makes to an object, on one line."""
+    """Text of the changes that one cluster makes to an object, on one line."""
     return "; ".join(_did(change) for change in changes) or "as it is"
 
 
@@ -136,7 +137,7 @@ def _verdict(document: FleetDocument) -> Iterator[Line]:
 
 
 def summary(member: FleetMember) -> str:
-    """One cluster's outcome in a line."""
+    """Text of one cluster's plan on one line: refused or not, and its counts."""
     if member["plan"] is None:
         return "not planned"
     return f"{'refused. ' if member['plan']['refused'] else ''}{words.summary_line(member['plan'])}"
@@ -149,7 +150,9 @@ def _without(document: FleetDocument) -> str:
 
 
 def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """Markdown of all groups, each cut to its share of a comment."""
+    """Markdown of all groups for one comment; each group gets an equal share of LIMIT and is cut to it. `targets`: see
+    `fleet_lines`.
+    """
     groups = _groups(document)
     rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]
     parts = [f"## {markdown(_head(document))}", "\n".join(rows), *_markdown_rest(document)]
@@ -184,7 +187,9 @@ def _markdown_rest(document: FleetDocument) -> Iterator[str]:
 
 
 def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """One page: each cluster's outcome, where they differ, then every group's whole plan."""
+    """An HTML page: each cluster's result, the differences, then the whole plan of each group. `targets`: see
+    `fleet_lines`.
+    """
     groups = _groups(document)
     counts: Counter[str] = Counter()
     for plans in groups:
@@ -221,7 +226,8 @@ def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str], a
 
 
 def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """The annotations of each group of clusters, followed by the summary of each cluster."""
+    """The annotations of each group of clusters, followed by the summary of each cluster. `targets`: see `fleet_lines`.
+    """
     groups = [plan_github(_common(plans), _target_names(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
     return "\n".join([*groups, *rows])

@@ -8,7 +8,7 @@ _KINDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def annotation(severity: str, title: str, text: str, where: tuple[str, int, int] | None = None) -> str:
-    """One line. `severity`: error, warning or note; `where`: file, line and column, 0 where not known.
+    """Returns one line. `severity`: error, warning or note; `where`: file, line and column, 0 if unknown.
 
     Nothing in a name can end the command or begin another: %, line breaks, and in properties : and , are escaped.
     """

@@ -21,7 +21,7 @@ FILLS: Final = {
     State.BLOCKING: ("#eee7fb", "#6a3fb0"),
     State.DEAD: ("#fde4e2", "#b3261e"),
 }
-"""State -> (fill, line): dark enough on light to be told apart without the colour, too."""
+"""State -> (fill, line): colours that also differ in brightness, for readers who cannot tell colours apart."""
 
 ARROW_COLOURS: Final = {
     MoveReason.FAILED: "#a86a00",
@@ -46,7 +46,9 @@ _LABEL_WIDTH: Final = 32  # letters on a line beside an arrow
 
 
 def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[GraphEdge]]]:
-    """One arrow for all moves between two lanes that look alike."""
+    """(source, target, moves) of each arrow: one arrow for all moves between two lanes, and another for recalls. Moves
+    with the same label are listed once.
+    """
     together: dict[tuple[GraphNode, GraphNode, bool], list[GraphEdge]] = {}
     edges: Iterable[tuple[GraphNode, GraphNode, GraphEdge]] = graph.edges(data="move")
     for source, target, move in edges:
@@ -57,7 +59,9 @@ def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[Gra
 
 
 def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNode]]]]:
-    """Lanes by ground topic and level, in the order of the file. Lanes without a level have the level ""."""
+    """(ground topic, level -> lanes) for each ground topic, in the order of the file. Lanes without a level have the
+    level "".
+    """
     found: dict[str, dict[str, list[GraphNode]]] = {}
     for lane in lanes:
         ground = lane.ground if lane.declared else f"{lane.ground} (declared elsewhere)"
@@ -98,7 +102,9 @@ def _name(lane: GraphNode) -> str:
 
 
 def dot(graph: Graph[GraphNode]) -> str:
-    """A DOT digraph: a frame for each ground topic and level, boxes coloured by state, arrows by the reason of a move."""
+    """Text of a DOT digraph: a frame for each ground topic and level, boxes coloured by state, arrows by the reason of
+    a move.
+    """
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["digraph topology {", *_DOT_DEFAULTS]
     for number, (ground, levels) in enumerate(groups(graph)):
@@ -127,5 +133,7 @@ def _dot_node(lane: GraphNode) -> str:
 
 
 def _escape_dot(text: str) -> str:
-    """Text for a quoted DOT string, shown as it is: it ends no string and holds no escape, entity or control character."""
+    """Text for a quoted DOT string, shown as it is: it does not end the string and contains no escape, entity or
+    control character.
+    """
     return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

@@ -18,7 +18,7 @@ _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
 
 def history_lines(applies: list[ApplyRow], namespace: str) -> Iterator[Line]:
-    """Two lines for each apply, oldest first: its content, its time and its result; its user."""
+    """Two lines for each apply, in the given order: id, time, result and number of changes; then user and commit."""
     if not applies:
         yield Line(f"Nothing was applied in {one_line(namespace)} yet.")
     for one in applies:
@@ -34,7 +34,7 @@ def _head(one: ApplyRow) -> Iterator[Line]:
 
 
 def apply_lines(one: ApplyRow) -> Iterator[Line]:
-    """One apply with its changes, and with changes that failed or whose result is unknown."""
+    """Lines of one apply with its changes, and with changes that failed or whose result is unknown."""
     yield from _head(one)
     yield Line()
     for change in one["done"]:

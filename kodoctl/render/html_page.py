@@ -1,5 +1,5 @@
-"""Pages that need nothing from elsewhere: a template of a package, its style and script inside, and a policy that
-forbids every request.
+"""HTML pages that load nothing: a template of a package, with style and script in the page, and a content security
+policy that forbids every request.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ PACKAGE: Final = "kodoctl.render"
 
 
 def page(template: str, *more: str, package: str = PACKAGE, **values: Any) -> str:
-    """A template with its values, every one of them escaped. `more`: styles beside the common one. `package`: has them in its
-    folder `templates`, and may use those of this package.
+    """The text of a page: a template with `values`, which are all escaped. `more`: style files besides the common one.
+    `package`: has template and styles in its folder `templates`, and may use those of this package.
     """
     loaded = _environment(package)
     read = [loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)]  # type: ignore[union-attr]
@@ -43,7 +43,7 @@ def _environment(package: str) -> Environment:
 
 
 def _code(text: str) -> str:
-    """Text whose commands and settings stand between backticks, as they do on a page."""
+    """Text as HTML, in which parts between backticks are code."""
     from jinja2.filters import do_mark_safe
 
     parts = escape(text).split("`")

@@ -25,12 +25,14 @@ _Group = list["ChangeRow"]
 
 
 def loses(change: ChangeRow) -> bool:
-    """True if something is at stake: the change is refused, or was allowed to lose data."""
+    """True if a danger of the change is an error, or is of a code for lost messages, even if a flag allows the loss."""
     return any(danger["severity"] == "error" or danger["code"] in _LOSSES for danger in change["dangers"])
 
 
 def gather_warnings(document: PlanDocument) -> PlanDocument:
-    """The plan with each warning that several changes have alike moved from them to the findings."""
+    """The plan, in which a warning that several changes have in the same words is moved from these changes to the
+    findings, with a list of their addresses.
+    """
     shared: dict[tuple[str, str, str], list[ChangeRow]] = {}
     for change, danger in _warnings(document):
         shared.setdefault(_cause(change, danger), []).append(change)
@@ -64,8 +66,8 @@ def _shared_finding(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> Fin
 
 
 def alike(groups: list[_Group]) -> list[list[_Group]]:
-    """Groups whose changes are the same but for the name of the topic, together from FOLDED_FROM on, at the place of the
-    first.
+    """Lists of groups: FOLDED_FROM or more groups whose changes differ only in the name of the topic are one list, at
+    the place of the first; every other group is a list of its own.
     """
     keys = [_key(group, number) for number, group in enumerate(groups)]
     bundles: dict[str, list[_Group]] = {}
@@ -82,7 +84,7 @@ def alike(groups: list[_Group]) -> list[list[_Group]]:
 
 
 def _key(group: _Group, number: int) -> str:
-    """Equal for groups that read the same; the number of a group that is to stand alone."""
+    """Equal for groups with the same text; the number of the group if a view never folds it."""
     if any(_stands_alone(change) for change in group):
         return str(number)
     return json.dumps([_visible_parts(change) for change in group], sort_keys=True, default=str)

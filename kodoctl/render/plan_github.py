@@ -22,7 +22,9 @@ _SEVEREST: Final = ("error", "warning", "note")  # forges show the first ten of 
 
 
 def plan_github(document: PlanDocument, target: str) -> str:
-    """One command a danger or finding, the severest first; then the cluster and the summary, which are in the log."""
+    """One annotation for each danger or finding, the severest first; then lines for the log: the cluster and the
+    summary. `target`: text that says how the cluster was reached.
+    """
     found = sorted(_annotations(gather_warnings(document)), key=lambda item: _SEVEREST.index(item[0]))
     verdict = "refused: settle the errors, or allow what is meant. " if document["refused"] else ""
     return "\n".join(

@@ -1,4 +1,4 @@
-"""A plan as one page that needs nothing from elsewhere: to read, search, fold and print, for who approves it."""
+"""A plan as one HTML page that loads nothing: reviewers read, search, fold and print it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ Json = dict[str, Any]
 
 
 def plan_html(document: PlanDocument, target: str) -> str:
-    """The whole plan, nothing cut. Changes with data at risk come first."""
+    """The page of the whole plan, nothing cut. Changes with data at risk come first. `target`: text that says how the
+    cluster was reached.
+    """
     plan = plan_parts(document, target)
     return page("plan.html.j2", plan=plan, version=document["kodoctl_version"], seal=document["seal"])
 
 
 def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") -> Json:
-    """Contents of a page about one plan; `anchor` begins the names of its places, where a page has several plans."""
+    """Values of one plan for the template of a page; `anchor`: prefix of the names of its HTML anchors, if a page has
+    several plans.
+    """
     document = gather_warnings(document)
     number = count(1)
     sections = [
@@ -64,7 +68,8 @@ def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") ->
 
 
 def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
-    """A topic with its objects, or one object alone, and the names of the topics that change alike."""
+    """Values of one topic with its objects, or of one other object, and the names of the topics with the same changes.
+    """
     first, *others = groups
     found = [_change(change) for change in first]
     topic = words.topic_of(first[0]["address"])
@@ -100,7 +105,7 @@ def _change(change: ChangeRow) -> Json:
 
 
 def page_finding(finding: FindingRow) -> Json:
-    """A finding as a page shows it."""
+    """Values of a finding for the template of a page."""
     lines = [one_line(line, 2_000) for line in words.detail_lines(finding)]
     where = f"{finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
     return {**finding, "summary": one_line(finding["summary"]), "lines": lines, "where": where}

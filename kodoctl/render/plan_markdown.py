@@ -1,4 +1,6 @@
-"""A plan for a pull request: fits one comment (65,536), destructive items first and the last thing to be cut."""
+"""A plan as Markdown for a pull request: fits one comment (65,536 bytes); destructive changes come first and are cut
+last.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ _DETAIL: Final = 2_000
 
 
 def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) -> str:
-    """The plan as Markdown: head, destructive changes, findings, then details folded by namespace. As much as
-    fits is shown, and the number of omitted parts.
+    """The plan as Markdown of at most `limit` bytes: head, destructive changes, findings, then details folded by
+    namespace. Parts that do not fit are counted. `target`: text that says how the cluster was reached.
     """
     document = gather_warnings(document)
     page = _Page(limit - _ROOM)
@@ -59,7 +61,7 @@ class _Page:
         self._warning = text
 
     def add_while_it_fits(self, blocks: Iterable[str], noun: str) -> None:
-        """Blocks in their order; the rest is counted."""
+        """Adds blocks in their order until one does not fit, then the number of the others."""
         rest = 0
         for block in blocks:
             if rest or not self.fits(block):
@@ -71,7 +73,7 @@ class _Page:
             self._cut += rest
 
     def fold(self, title: str, rows: list[str], *, fence: str = "") -> None:
-        """A section to unfold, with as many rows as fit."""
+        """Adds a section that readers unfold, with as many rows as fit; no section if none fits."""
         opened, closed = (f"```{fence}\n", "\n```") if fence else ("", "")
         frame = f"<details>\n<summary>{_title(title)}</summary>\n\n{opened}{closed}\n\n</details>"
         room = self._room - _size(frame) - 40

@@ -1,4 +1,4 @@
-"""A plan for people: as Terraform users read it, dangerous changes first, unchanged objects only counted."""
+"""A plan as text for people, in the style of Terraform: dangerous changes first, unchanged objects only counted."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cya
 
 
 def plan_lines(document: PlanDocument, target: str) -> Iterator[Line]:
-    """The whole plan, from its JSON form; `target` says how the cluster was reached."""
+    """Lines of the whole plan, from its JSON form; `target`: text that says how the cluster was reached."""
     yield Line(words.cluster_line(document, target), "bold")
     yield from body_lines(document)
 
 
 def body_lines(document: PlanDocument) -> Iterator[Line]:
-    """All below the line that says which cluster."""
+    """Lines of the plan below the line that names the cluster."""
     document = gather_warnings(document)
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
@@ -71,7 +71,7 @@ def _urgency(group: list[ChangeRow]) -> tuple[bool, bool]:
 
 
 def also_lines(others: list[list[ChangeRow]]) -> Iterator[Line]:
-    """Topics whose changes are the same as those of the topic above."""
+    """One line with the names of the topics that have the same changes as the topic above."""
     if others:
         names = [one_line(name) for name in names_of(others)]
         rest = f" and {len(names) - MAX_LISTED} more (--format json lists all)" if len(names) > MAX_LISTED else ""
@@ -109,7 +109,7 @@ def _hangs(change: ChangeRow, own: list[ChangeRow]) -> bool:
 
 
 def change_lines(change: ChangeRow) -> Iterator[Line]:
-    """One change with its fields and dangers."""
+    """Lines of one change with its fields and dangers."""
     style = _STYLES[change["action"]]
     where = f"  ({change['where'][0]}:{change['where'][1]})" if change["where"] and change["where"][1] else ""
     address = one_line(change["address"])
@@ -213,7 +213,7 @@ def _verdict(document: PlanDocument) -> Iterator[Line]:
 
 
 def finding_lines(finding: FindingRow) -> Iterator[Line]:
-    """A finding with its place, and below it the action to take."""
+    """Lines of a finding with its place and details."""
     style = {"error": "bold red", "warning": "yellow"}.get(finding["severity"], "dim")
     yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]", style)
     if finding["where"]:

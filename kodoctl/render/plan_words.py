@@ -1,4 +1,4 @@
-"""The words every view of a plan uses, from the plan's JSON."""
+"""Texts that all views of a plan have in common, made from the plan's JSON."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _ONE_WAY_OF_SEVERAL = frozenset({"--adopt", "--take-over"})  # within the senten
 
 
 def symbol(change: ChangeRow) -> str:
-    """`+ ~ - ○ .`"""
+    """Symbol of the change's action: `+` create, `~` update, `-` delete, `○` adopt, `.` forget."""
     return Action(change["action"]).symbol
 
 
 def fields_of(change: ChangeRow) -> list[FieldRow]:
-    """The changed fields of an update; none of another change."""
+    """The changed fields of an update; [] for any other change."""
     return change["fields"] if change["action"] == "update" else []
 
 
@@ -53,7 +53,7 @@ def with_dangers(change: ChangeRow, dangers: list[FindingRow]) -> ChangeRow:
 
 
 def cluster_line(document: PlanDocument, target: str) -> str:
-    """Name of the cluster, for the head of every plan and apply."""
+    """Text with address, name and identity of the cluster, for the head of every plan and apply."""
     uuids = sorted({uuid for uuid in document["cluster"]["uuids"].values() if uuid})
     none = ", first apply" if document["complete"] else ""
     identity = f", {', '.join(uuid[:8] for uuid in uuids)}" if uuids else none
@@ -62,7 +62,7 @@ def cluster_line(document: PlanDocument, target: str) -> str:
 
 
 def summary_line(document: PlanDocument) -> str:
-    """`Plan: 3 to create, 1 to update, 0 to delete, 2 to adopt, 212 unchanged.`"""
+    """Counts on one line: `Plan: 3 to create, 1 to update, 0 to delete, 2 to adopt, 212 unchanged.`"""
     counts = document["summary"]
     numbers = (counts["create"], counts["update"], counts["delete"], counts["adopt"])
     words = [
@@ -89,8 +89,8 @@ def part_line(document: PlanDocument) -> str:
 
 
 def part_lists(document: PlanDocument) -> list[tuple[str, list[str]]]:
-    """Titles and objects of two lists: objects that were taken along and objects that were held back, although
-    no flag names them.
+    """(title, texts) of two lists of objects that no flag names: objects that were taken along, and objects that were
+    held back. Empty lists are left out; [] for a whole plan.
     """
     part = document["part"]
     if part is None:
@@ -105,7 +105,7 @@ def part_lists(document: PlanDocument) -> list[tuple[str, list[str]]]:
 
 
 def not_compared(document: PlanDocument) -> str:
-    """Objects that a part of a plan does not compare; "" for a whole plan."""
+    """Text about the objects that a part of a plan does not compare; "" for a whole plan."""
     if document["part"] is None:
         return ""
     kinds = ", ".join(many(count, kind) for kind, count in document["part"]["left_out"].items())
@@ -115,8 +115,8 @@ def not_compared(document: PlanDocument) -> str:
 
 
 def by_origin(document: PlanDocument) -> list[tuple[str, list[ChangeRow]]]:
-    """(heading, changes): edited changes and drift apart, if the plan was compared with a revision; otherwise
-    all changes without a heading.
+    """(heading, changes) of edited changes and of drift, if the plan was compared with a revision; else all changes
+    under the heading "". Empty groups are left out.
     """
     changes, against = document["changes"], document["against"]
     if against is None:
@@ -129,12 +129,14 @@ def by_origin(document: PlanDocument) -> list[tuple[str, list[ChangeRow]]]:
 
 
 def drift_mark(change: ChangeRow, field: FieldRow) -> str:
-    """Said of a field that an edit does not account for, in a change that has edited ones as well."""
+    """The mark `(drift)`, after two spaces, for a field that the edits do not explain in a change that also has edited
+    fields; else "".
+    """
     return "  (drift)" if change["origin"] == "both" and field["name"] in change["drifted"] else ""
 
 
 def field_name(name: str) -> str:
-    """`policies.ttl` -> `ttl`, and words for the rest."""
+    """Name of a field for people: `ttl` for `policies.ttl`, words for fields that are no policies."""
     words = {
         "missing_on": "missing on partitions",
         "missing_partitions": "missing partitions",
@@ -145,13 +147,15 @@ def field_name(name: str) -> str:
 
 
 def field_text(field: FieldRow) -> str:
-    """`7d → 3d`, and where an unset value comes from."""
+    """Both values of a field: `7d → 3d`; an unset value is followed by the level and value that applies."""
     before = _side(field["name"], field["before"], field.get("effective_before"))
     return f"{before} → {_side(field['name'], field['after'], field.get('effective_after'))}"
 
 
 def setting_text(before: Any, after: Any) -> str:
-    """A consumer's setting: `1m → 5m`; of a list of maps only the members that come (+) and go (-)."""
+    """Both values of a consumer's setting: `1m → 5m`; for lists of maps only the members that are added (+) and removed
+    (-).
+    """
     if _maps(before) and _maps(after):
         gone = [f"- {value_text(_in_order_of(member, after))}" for member in before if member not in after]
         come = [f"+ {value_text(member)}" for member in after if member not in before]
@@ -164,7 +168,7 @@ def _maps(value: Any) -> bool:
 
 
 def _in_order_of(member: Json, others: list[Json]) -> Json:
-    """A map with its keys in the order in which the file has them: the ledger keeps none."""
+    """A map with its keys in the order of the file, because the ledger does not keep it."""
     order = [key for other in others for key in other]
     return dict(sorted(member.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
 
@@ -181,13 +185,14 @@ def _side(name: str, value: Any, effective: EffectiveValue | None) -> str:
 
 
 def topic_of(address: str) -> str:
-    """The full name of the topic an address is about, "" for tenants, namespaces and their grants."""
+    """The full name of the topic to which an address belongs; "" for tenants, namespaces and their grants."""
     name = address.partition(".")[2]
     return "/".join(name.split("/")[:5]) if name.startswith("persistent://") else ""
 
 
 def short_address(change: ChangeRow) -> str:
-    """Object that belongs to a topic, without the name of the topic: `subscription billing, from earliest`."""
+    """Text of an object that belongs to a topic, without the name of the topic: `subscription billing: from earliest`.
+    """
     kind, _, name = change["address"].partition(".")
     rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
     text = created_text(change["after"])
@@ -195,7 +200,7 @@ def short_address(change: ChangeRow) -> str:
 
 
 def created_text(resource: Json | None) -> str:
-    """Settings of a new object, on one line; empty without one."""
+    """Settings of a new object, on one line; "" for None."""
     if resource is None:
         return ""
     match resource["kind"]:
@@ -253,8 +258,8 @@ def _begins_to_deduplicate(change: ChangeRow) -> bool:
 
 
 def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:
-    """Remedies for a refused plan: a sentence for each obstacle that can be allowed, and the flags ready to be
-    pasted.
+    """Remedies for a refused plan: (sentence, flags) for each obstacle that a flag can allow; the flags have their
+    values, ready to be pasted.
     """
     refused = [danger for change in document["changes"] for danger in change["dangers"]] + document["findings"]
     found: dict[str, list[str]] = {}
@@ -267,18 +272,22 @@ def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:
 
 
 def stake_lines(danger: FindingRow, address: str) -> list[str]:
-    """Data loss of a change, below the address it is about; the remedy stands once, at the end of the plan."""
+    """Lines of a danger's detail without its address; the remedy is left out, because the plan lists it once at its
+    end.
+    """
     lines = detail_lines(danger) if danger["severity"] == "error" else [danger["detail"]]
     return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines]
 
 
 def detail_lines(finding: FindingRow) -> list[str]:
-    """The lines of a finding's detail, without the last one if that is the remedy."""
+    """The lines of a finding's detail, without the last one if that is the remedy; renderers show the remedy elsewhere.
+    """
     lines: list[str] = finding["detail"].split("\n")
     return lines[:-1] if _own_remedy(finding) else lines
 
 
 def _own_remedy(finding: FindingRow) -> RemedyRow | None:
-    """The remedy that stands in a line of its own; None where the sentence names it."""
+    """The remedy that has a line of its own in the detail; None if there is none, or if the sentence itself names it.
+    """
     remedy = finding.get("remedy")
     return remedy if remedy and remedy["flag"] not in _ONE_WAY_OF_SEVERAL else None

@@ -1,6 +1,4 @@
-"""Recall plans, reports and looked-at messages for people, drawn from their JSON forms. Texts of messages are
-escaped.
-"""
+"""Recall plans, reports and peeked messages as text, from their JSON forms. Texts of messages are escaped."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ _SHOWN: Final = 100  # characters of a text in a list
 
 
 def recall_plan_lines(document: AnyRecallPlan, target: str) -> Iterator[Line]:
-    """A recall plan; `target` says how the cluster was reached."""
+    """Lines of a recall plan; `target`: text that says how the cluster was reached."""
     summary = document["summary"]
     lane = document.get("lane", "")
     lost = document["action"] == "resend"
@@ -108,7 +106,7 @@ def _json(value: Any) -> str:
 
 
 def _causes(summary: RecallSummary) -> Iterator[Line]:
-    """Letters by cause; by reason where that is the same, and in a plan of a kodoctl that knew no causes."""
+    """Lines of counts by cause; by reason if both are the same, or if the kodoctl that made the plan had no causes."""
     causes = summary.get("by_cause")
     if causes is None or causes == summary["by_reason"]:
         yield from _counts("reason", summary["by_reason"])
@@ -171,7 +169,7 @@ def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
 
 
 def recall_report_lines(document: RecallReportDocument, noun: str = "letter") -> Iterator[Line]:
-    """Result of an attempt as text; `noun`: the name of its messages."""
+    """Lines of the report of a recall plan; `noun`: the word for its messages."""
     for letters, title in (
         (document["refused"], "never taken, still where it was"),
         (document["unclear"], "nobody can tell whether it was stored; neither sent again nor acknowledged"),
@@ -215,7 +213,7 @@ def recall_report_lines(document: RecallReportDocument, noun: str = "letter") ->
 
 
 def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
-    """Messages, one block each, then the count."""
+    """Lines of messages, one block each, then the counts. `now`: ms since the epoch."""
     for message in document["messages"]:
         yield Line(f"{message['position']}  {message['topic']}", "bold")
         when = (

@@ -1,5 +1,5 @@
-"""Waiting messages for people, drawn from the JSON form: lanes, then groups, within 80 columns; and the result of their
-release, for each lane the released messages and those that stay with the reason.
+"""Waiting messages as text of at most 80 columns, from the JSON form: lanes, then groups; and the result of their
+release: for each lane the released messages, and those that stay, by reason.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _WHY: Final = {
 
 
 def waiting_lines(document: WaitingListDocument, target: str, most: int) -> Iterator[Line]:
-    """A table of lanes and one of at most `most` groups for each subscription; `target` says how the cluster was
-    reached.
+    """Lines of two tables for each subscription: its lanes, and at most `most` groups. `target`: text that says how the
+    cluster was reached.
     """
     yield Line(target, "bold")
     lanes: dict[tuple[str, str], list[WaitingLaneRow]] = {}
@@ -102,7 +102,9 @@ def _row(cells: Sequence[str], widths: Sequence[int], right: set[int]) -> str:
 
 
 def release_lines(document: WaitingReleaseDocument, target: str) -> Iterator[Line]:
-    """A line for each lane and each reason; `target` says how the cluster was reached."""
+    """Lines of the result: one for each lane, each reason to stay and each problem. `target`: text that says how the
+    cluster was reached.
+    """
     yield Line(target, "bold")
     yield Line(f"Release of {one_line(document['topic'])} / {one_line(document['subscription'])}", "bold")
     yield Line(f"  where  {one_line(document['where'], 400)}", hang=9)

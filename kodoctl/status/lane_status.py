@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Lane status of a topology, as values: read by kodoctl.status.status_reader, drawn by kodoctl.status.status_text. Their
-fields are those of the JSON of `kodoctl status`.
+"""Lane status of a topology, as values: kodoctl.status.status_reader reads them, kodoctl.status.status_text renders
+them. Their fields are those of the JSON of `kodoctl status`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) the
-    messages in them; `oldest` is the publish time of the oldest unacknowledged message, in ms since the epoch;
-    rates are per second. `blocked`: consumers that the broker sends nothing because too much is unacknowledged.
-    `steered`: the live orders to its workers, as the subscription's property has them.
+    """One (level, state) of one subscription. `there`: topic and subscription exist. `entries` counts batches,
+    `messages` (None without --exact) the messages in them; `delayed` and `unacknowledged` count messages; `oldest` is
+    the publish time of the oldest unacknowledged message, in ms since the epoch; rates are messages per second.
+    `blocked`: number of consumers to which the broker sends nothing because too much is unacknowledged. `steered`: the
+    live orders to its workers, as the subscription's property has them.
     """
 
     ground: str
@@ -40,13 +41,13 @@ class LaneStatus:
 
     @property
     def is_read(self) -> bool:
-        """True if workers read such a lane; nobody but people and a recall reads dead letters."""
+        """True if workers read such a lane; only people and recalls read dead letters."""
         return self.state != "dead"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherReaders:
-    """Subscriptions on a family's topics that no file declares."""
+    """Subscriptions on a family's topics that no file declares, with the sum of their backlogs in entries."""
 
     ground: str
     names: tuple[str, ...]
@@ -55,8 +56,8 @@ class OtherReaders:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Replication lag of another cluster in the topics of a family: entries that it does not have yet; `connected`:
-    the replication of every partition runs.
+    """Replication lag of another cluster in the topics of a family: entries that it does not have yet. `connected`:
+    replication of every partition runs.
     """
 
     ground: str
@@ -67,7 +68,7 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatus:
-    """All lanes of one topology, and who else reads them."""
+    """All lanes of one topology, other subscriptions on its topics, and their replication."""
 
     name: str
     namespace: str
@@ -77,11 +78,11 @@ class TopologyStatus:
 
     @property
     def missing(self) -> int:
-        """Lanes without their topic or subscription."""
+        """Number of lanes without their topic or subscription."""
         return sum(not lane.there for lane in self.lanes)
 
     def is_unread(self, lane: LaneStatus) -> bool:
-        """True for a lane that no live worker reads although workers of its subscription live: they read other lanes."""
+        """True for a lane without consumers, while other lanes of the same subscription have some."""
         alive = any(other.consumers for other in self.lanes if other.is_read and other.reader == lane.reader)
         return lane.is_read and lane.there and not lane.consumers and alive
 

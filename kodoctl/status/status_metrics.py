@@ -24,7 +24,7 @@ _KEPT: Final = 3  # intervals after which a reading says nothing of the present
 
 @dataclass(frozen=True, slots=True)
 class StatusMetric:
-    """One metric. `read` gives its value for a lane, at a time in ms since the epoch, or None where that is not known."""
+    """One metric. `read` returns its value for a lane at a time in ms since the epoch, None if it is unknown."""
 
     name: str
     help: str
@@ -34,12 +34,14 @@ class StatusMetric:
 
 
 def _of_present(read: Callable[[LaneStatus], float]) -> Callable[[LaneStatus, int], float | None]:
-    """Reader of a lane that is there: one that is not holds nothing, which is another matter than none."""
+    """Returns a reader that gives None for a lane that does not exist: its value is unknown, not zero."""
     return lambda lane, _now: read(lane) if lane.there else None
 
 
 def _unacknowledged_count(lane: LaneStatus, _now: int) -> float | None:
-    """The broker loses count of it where consumers die (kodo_consumer.adapters.pulsar.cluster_admin)."""
+    """Number of unacknowledged messages; None if the broker's count is negative, after consumers died
+    (kodo_consumer.adapters.pulsar.cluster_admin).
+    """
     return lane.unacknowledged if lane.there and lane.unacknowledged >= 0 else None
 
 
@@ -73,8 +75,8 @@ STATUS_METRICS: Final = (*LANE_METRICS, FAILURES, LAST_READ)
 
 
 class StatusCollector(Collector):
-    """The last reading, for a registry. Scrapes read nothing from the cluster. `every`: seconds between two readings;
-    `now`: ms since the epoch. `update` may be called from one thread while others collect.
+    """Collector of the last reading, for a registry. Scrapes read nothing from the cluster. `every`: seconds between
+    two readings; `now`: returns ms since the epoch. One thread may call `update` while others collect.
     """
 
     def __init__(self, every: float, now: Callable[[], int]) -> None:
@@ -83,7 +85,7 @@ class StatusCollector(Collector):
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
-        """Takes the place of the last one."""
+        """Replaces the last reading, and counts its unread topics as failures."""
         failures = Counter(self._state[1])
         for topology in reading.topologies:
             failures.update({(topology.namespace, lane.ground): 0 for lane in topology.lanes})
@@ -92,15 +94,17 @@ class StatusCollector(Collector):
         self._state = (reading, dict(failures))
 
     def health(self) -> tuple[bool, object]:
-        """True and a document if readings go on, for /healthz: otherwise the process should be restarted."""
+        """(True, document) for /healthz if a reading ended in the last three intervals; else False, and the process
+        should be restarted. The document has `ok` and `problems`.
+        """
         reading = self._state[0]
         silent = self._now() - (reading.at if reading else self._start)
         problems = [f"no reading ended for {silent // 1000} s"] if silent > self._kept else []
         return not problems, {"ok": not problems, "problems": problems}
 
     def readiness(self) -> tuple[bool, object]:
-        """True and a document if there are present values to show, for /readyz. The document always lists
-        topics that could not be read.
+        """(True, document) for /readyz if the last reading is fresh and could read topics; else False. The document has
+        `ok` and `problems`, with the topics that a fresh reading could not read.
         """
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
@@ -117,8 +121,8 @@ class StatusCollector(Collector):
         return (_family(metric) for metric in STATUS_METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """Metrics of the last reading for the registry; none of a reading that is too old. Ages are computed at
-        this moment.
+        """Yields the metrics of the last reading for the registry; no samples of lanes if the reading is older than
+        three intervals. Ages are computed at this moment.
         """
         (reading, failures), now, fresh = self._state, self._now(), self._fresh()
         for metric in LANE_METRICS:

@@ -1,4 +1,4 @@
-"""Status reader of a topology: where its messages are now, one row per lane. Needs only the right to consume."""
+"""Status reader of a topology: counts of its messages, one row per lane. Needs only the right to consume."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> TopologyStatus:
-    """One GET a topic, and some a partition with a backlog, for the marks of producers in it; `exact` counts messages by
-    reading the backlog.
+    """Reads the lanes of a topology, other subscriptions and replication: one GET for each topic, and some for each
+    partition with a backlog, to find the marks of producers. `exact` also counts messages by reading the backlog.
+    Blocks; raises KodoctlError if a topic cannot be read.
     """
     names = [topic.name for topic in expansion.topics]
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
@@ -45,8 +46,9 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> T
 def read_lanes(
     admin: Admin, expansion: Expansion, over: Callable[[], bool]
 ) -> tuple[TopologyStatus, list[UnreadTopic]]:
-    """Reads the lanes of a topology as `read_status` does. A topic that cannot be read, or whose turn comes
-    after `over`, has no lanes and is returned with the reason. Never raises because of the cluster.
+    """Reads the lanes of a topology, without exact counts, other subscriptions and replication. A topic that cannot be
+    read, or whose turn comes after `over` returns True, has no lanes and is returned with the reason. Never raises
+    because of the cluster.
     """
 
     def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:
@@ -101,7 +103,7 @@ def _is_blocked(consumer: Stats) -> bool:
 
 
 def _readers(expansion: Expansion, topic: FamilyTopic) -> Iterable[tuple[str, str]]:
-    """(subscription on Pulsar, subscription of the topology) for each lane that a topic is."""
+    """(subscription on Pulsar, subscription of the topology) for each lane of a topic."""
     match topic.state:
         case State.READY:
             return [(name, name) for name in expansion.topology.spec.topics[topic.ground].subscriptions]
@@ -128,7 +130,7 @@ def _add_counts(
 
 
 def _backlogs(admin: Admin, topic: FamilyTopic, reader: str, stats: Stats | None) -> list[Backlog]:
-    """One a partition that has the subscription."""
+    """The backlog of each partition that has the subscription."""
     parts = (stats or {}).get("partitions") or {}
     subs = {name: sub for name, part in parts.items() if (sub := (part.get("subscriptions") or {}).get(reader))}
     return [read_backlog(admin, topic.name, number_of(name), reader, sub) for name, sub in subs.items()]

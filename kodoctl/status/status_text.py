@@ -1,4 +1,4 @@
-"""Status for people and machines: levels and states and their waiting messages, from one reading."""
+"""Status as text and as JSON: levels and states and their waiting messages, from one reading."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "c
 
 
 def status_json(reading: StatusReading) -> dict[str, Any]:
-    """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, with `missing` of each topology and `unread`
-    of each lane.
+    """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, with `missing` of each topology and
+    `unread` of each lane.
     """
     topologies = [
         {
@@ -34,7 +34,7 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
 
 
 def status_lines(reading: StatusReading) -> Iterator[Line]:
-    """A table a subscription; backlog counts entries (batches) unless messages were counted."""
+    """Lines with a table for each subscription; the backlog counts entries (batches) unless messages were counted."""
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
         yield Line(f"{one_line(topology.name)} in {topology.namespace}", "bold")
@@ -83,7 +83,7 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
 
 
 def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Iterator[Line]:
-    """Facts that a number does not show: lanes without workers, consumers held back, and overrides in force."""
+    """Lines of facts that a number does not show: lanes without workers, blocked consumers, and live orders."""
     for lane in lanes:
         if topology.is_unread(lane):
             yield Line(f"  {_name(lane)}: NO LIVE WORKER READS IT, only other lanes", "bold red", hang=4)

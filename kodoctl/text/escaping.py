@@ -1,5 +1,5 @@
-"""Text from files and clusters made harmless: a topic property cannot forge output, on terminals, in Markdown or in
-the log of a CI job.
+"""Escaping of text from files and clusters, so that it cannot forge output: on terminals, in Markdown, in the log of a
+CI job.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ import re
 from typing import Final
 
 _COMMAND: Final = re.compile(r"(?<!\S)::(?=[A-Za-z].*?::)|##(?=\[)")
-"""Command to the runner of a forge, which reads the log of a job: `::name::text` at the start of a line, which any word
-may become where lines are folded; `##[name]text` anywhere.
+"""Command to the runner of a CI job, which reads the job's log: `::name::text` at the start of a line (where any word
+may be after folding), or `##[name]text` anywhere.
 """
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 MAX_SHOWN: Final = 500
@@ -33,7 +33,7 @@ def _escape(character: str) -> str:
 
 
 def one_line(value: object, limit: int = MAX_SHOWN) -> str:
-    """A value on one line, of at most `limit` of its characters."""
+    """A value as escaped text on one line; more than `limit` characters, counted before escaping, end with `…`."""
     text = str(value)
     return printable(text) if len(text) <= limit else f"{printable(text[: limit - 1])}…"
 
@@ -48,5 +48,5 @@ def markdown(value: object, limit: int = MAX_SHOWN) -> str:
 
 
 def code(value: object) -> str:
-    """A value as inline code; backticks cannot end it."""
+    """A value as inline code of Markdown; its backticks become `'`."""
     return "`" + one_line(value).replace("`", "'") + "`"

@@ -14,7 +14,7 @@ _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_0
 
 
 def size_text(number: int) -> str:
-    """Bytes: `1.6KiB`. Exact sizes are in the evidence."""
+    """A number of bytes for people, rounded to one decimal: `1.6KiB`, `512B`."""
     amount, unit = float(number), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if round(amount, 1) < 1024:
@@ -32,7 +32,7 @@ def age_text(ms: int, *, short: bool = False) -> str:
 
 
 def duration_text(ms: float) -> str:
-    """Milliseconds, measured: `0.8 ms`, `84 ms`, `1.2 s`, `3.4 min`, `5 h`."""
+    """A measured duration, given in milliseconds, for people: `0.8 ms`, `84 ms`, `1.2 s`, `3.4 min`, `5 h`."""
     for (unit, _, size), smaller in zip(_AGES, (*(size for _, _, size in _AGES[1:]), 1), strict=True):
         if ms >= size - smaller / 2:  # the smaller unit would be rounded up to this one
             return f"{_digits(ms / size)} {unit}"
@@ -44,7 +44,7 @@ def _digits(number: float) -> str:
 
 
 def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:
-    """Time in ms since the epoch: `2026-01-31 14:00 UTC`; a number that no calendar has stands as it is."""
+    """A moment in ms since the epoch as text in UTC: `2026-01-31 14:00 UTC`; beyond the calendar the number itself."""
     try:
         moment = datetime.fromtimestamp(ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -53,19 +53,19 @@ def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:
 
 
 def window_text(ms: int, width: int) -> str:
-    """Beginning of a window of `width` ms: with seconds where several of them begin in one minute."""
+    """Beginning of a window, `ms` since the epoch, as text; with seconds unless `width` (ms) is of whole minutes."""
     return time_text(ms, seconds=width % 60_000 != 0)
 
 
 def lane_text(level: str | None, state: str | None) -> str:
-    """Name of a lane for people: `L1 pending`, `dead letters`. Without level and state: "not in the file"."""
+    """Name of a lane for people: `L1 pending`; `dead letters` (state `dead`); "not in the file" without both."""
     if state == "dead":
         return "dead letters"
     return " ".join(part for part in (level, state) if part) or "not in the file"
 
 
 def shorten_lines(lines: Sequence[str]) -> list[str]:
-    """The first MAX_LISTED lines, and the number of the others."""
+    """The first MAX_LISTED lines, and then `and N more` if there are others."""
     rest = len(lines) - MAX_LISTED
     return [*lines[:MAX_LISTED], *([f"and {rest} more"] if rest > 0 else [])]
 
@@ -76,7 +76,7 @@ def many(number: int, noun: str, plural: str = "") -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of the JSON form as people write it."""
+    """A value of a plan's JSON for people: None is `unset`, lists are joined by commas, `foreign` texts are printed."""
     match value:
         case None:
             return "unset"

@@ -1,4 +1,4 @@
-"""A line of text that a view prints: harmless on every terminal, styled on those that can."""
+"""A line of text that a view prints: safe on every terminal, and styled on those that can."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LONGEST: Final = 4_000  # characters of a line; a change's fields take a line e
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of text; the style is used on terminals only. Folded, it goes on at column `hang` (None: where it
-    begins).
+    """One line of text. `style`: style of the rich library, used on terminals only; `hang`: column of the continuation
+    lines if the line is folded, None: that of its first character.
     """
 
     text: str = ""
@@ -21,5 +21,6 @@ class Line:
     hang: int | None = None
 
     def __post_init__(self) -> None:
-        """Escaping of the text: for any input one readable line that no terminal takes for a command."""
+        """Escapes and shortens the text, so that whatever it contains is one readable line without terminal commands.
+        """
         object.__setattr__(self, "text", one_line(self.text, _LONGEST))

@@ -12,10 +12,10 @@ _SHORT: Final = 44  # characters of a quoted command that stays on one line
 
 
 def fold(text: str, width: int, hang: int | None = None) -> list[str]:
-    """One line as the lines a screen shows; those after the first begin at column `hang` (None: where the text
-    begins).
+    """Folds one line for a screen of `width` columns. Continuation lines begin at column `hang`; None: below the first
+    character.
 
-    A word longer than a line stands alone on one: addresses are there to be copied.
+    A word that is longer than a line gets a line of its own and is not cut, so that addresses can be copied.
     """
     width = max(width, NARROWEST)
     if len(text) <= width:
@@ -35,7 +35,9 @@ def fold(text: str, width: int, hang: int | None = None) -> list[str]:
 
 
 def _pieces(text: str, room: int) -> Iterator[str]:
-    """Pieces that stay together: words, `name {values: in braces}` and quoted commands that fit on a line."""
+    """Parts of a text that are not broken at the end of a line: words, and, if they fit into `room` columns, `name
+    {values: in braces}` and quoted commands.
+    """
     piece: list[str] = []
     words = text.split(" ")
     for word, after in zip(words, [*words[1:], ""], strict=True):
@@ -48,7 +50,8 @@ def _pieces(text: str, room: int) -> Iterator[str]:
 
 
 def _fitting(piece: list[str], room: int) -> list[str]:
-    """A piece whole if it fits; else a value whole, its name before it; else word by word."""
+    """The words of a piece joined if they fit into `room`; else all but the first joined, if they fit; else each word.
+    """
     for split in (0, 1):
         whole = " ".join(piece[split:])
         if len(whole) <= min(room, _SHORT if "`" in whole else room):

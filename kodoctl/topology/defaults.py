@@ -1,6 +1,6 @@
-"""Defaults of a topology file: levels, states, waits, weights, budgets, horizons of one subscription.
+"""Defaults of a topology file: levels, states, waits, weights, budgets and horizons of one subscription.
 
-Used by expand, lint, the consumer and the drawings, so that a default exists once.
+Expand, lint, the consumer and the drawings use them, so that each default is defined once.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ BROKER_UNACKED_PER_SUBSCRIPTION: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ResolvedWaits:
-    """Delays and attempts of one state with defaults filled in."""
+    """Delays and number of attempts of one state, with defaults filled in."""
 
     delays: tuple[Duration, ...]
     attempts: int
 
     def delay(self, attempt: int) -> Duration:
-        """Delay before attempt number `attempt` (from 1); the last delay repeats."""
+        """Delay before attempt number `attempt`, from 1. The last delay repeats."""
         return self.delays[min(attempt, len(self.delays)) - 1]
 
     @property
     def total(self) -> Duration:
-        """The longest a message can wait here: every delay, the last one repeated up to `attempts`."""
+        """Longest time that a message can wait in the state: the sum of the delays before all its attempts."""
         return Duration(sum(self.delay(attempt) for attempt in range(1, self.attempts + 1)))
 
 
 def waits(subscription: Subscription, state: State | None) -> ResolvedWaits:
-    """Waits of a waiting state, or (None) of backup levels."""
+    """Waits of a waiting state; `state` None: those of the backup levels."""
     declared: Waits = getattr(subscription, state.value if state else "backup")
     delays, attempts = _DEFAULT_WAITS[state]
     return ResolvedWaits(
@@ -62,7 +62,7 @@ def waits(subscription: Subscription, state: State | None) -> ResolvedWaits:
 
 
 def active_levels(ground: GroundTopic) -> tuple[Level, ...]:
-    """Levels messages are written to, highest first."""
+    """Levels that messages are written to, highest first."""
     match ground.levels:
         case "single":
             named: tuple[Level, ...] = (Level.L1,)
@@ -74,7 +74,7 @@ def active_levels(ground: GroundTopic) -> tuple[Level, ...]:
 
 
 def read_levels(ground: GroundTopic) -> tuple[Level, ...]:
-    """Levels that exist: active ones and those on their way out, highest first."""
+    """Levels that have topics: the active ones, and the draining ones, which are only read. Highest first."""
     return _sort_levels((*active_levels(ground), *ground.draining))
 
 
@@ -84,17 +84,18 @@ def _sort_levels(levels: tuple[Level, ...]) -> tuple[Level, ...]:
 
 
 def read_states(subscription: Subscription) -> tuple[State, ...]:
-    """Waiting states that have topics: declared ones and those on their way out."""
+    """Waiting states that have topics: the declared ones, and the draining ones, which are only read."""
     return tuple(s for s in WAITING_STATES if s in subscription.states or s in subscription.draining)
 
 
 def partitions(topology: Topology, ground: GroundTopic) -> int:
-    """Partitions of a ground topic's family, dead letters apart."""
+    """Number of partitions of every topic of a family, except dead letter topics, which have their own number."""
     return ground.partitions or topology.defaults.partitions
 
 
 def number_of_topics(topology: Topology) -> int:
-    """Number of topics of the file, without expanding it."""
+    """Number of topics that the file stands for, a partitioned topic counted once; computed without expanding the file.
+    """
     total = 0
     for ground in topology.topics.values():
         levels = read_levels(ground)
@@ -107,14 +108,14 @@ def number_of_topics(topology: Topology) -> int:
 
 
 def dead_letter(subscription: Subscription) -> DeadLetter | None:
-    """The dead letter settings, None where there is no such topic."""
+    """Settings of the dead letter topic; None if the subscription has no such topic."""
     if isinstance(subscription.dead_letter, bool):
         return DeadLetter.model_construct() if subscription.dead_letter else None
     return subscription.dead_letter
 
 
 def audit(subscription: Subscription) -> Audit | None:
-    """The audit settings, None where there is no such topic."""
+    """Settings of the audit topic; None if the subscription has no such topic."""
     match subscription.audit:
         case False:
             return None
@@ -127,14 +128,16 @@ def audit(subscription: Subscription) -> Audit | None:
 
 
 def error_text(subscription: Subscription) -> ErrorText | None:
-    """The part of error texts that travels with failed messages; None if error texts do not travel."""
+    """Settings of error texts that travel with failed messages; None if they do not travel."""
     if isinstance(subscription.error_text, bool):
         return ErrorText.model_construct() if subscription.error_text else None
     return subscription.error_text
 
 
 def isolation(ground: GroundTopic, subscription: Subscription) -> Isolate | None:
-    """Isolation of a tenant, None if it is never isolated (no fair_by, off, or no lane to move to)."""
+    """Settings of the isolation of tenants, with `to` filled in; None if no tenant is ever isolated: no `fair_by`,
+    isolation `off`, or no lane to move messages to.
+    """
     if ground.fair_by is None or isinstance(subscription.isolate, str):
         return None
     target = isolation_target(ground, subscription, subscription.isolate)
@@ -142,7 +145,9 @@ def isolation(ground: GroundTopic, subscription: Subscription) -> Isolate | None
 
 
 def isolation_target(ground: GroundTopic, subscription: Subscription, isolate: Isolate) -> str | None:
-    """B1 if there is one, else pending, unless the file says which; None when that lane does not exist."""
+    """Lane that messages of an isolated tenant go to: as the file says, else `B1` if that level is active, else
+    `pending`. None if that lane does not exist or is draining.
+    """
     there = [
         *(["B1"] if Level.B1 in active_levels(ground) else []),
         *(["pending"] if State.PENDING in subscription.states and State.PENDING not in subscription.draining else []),
@@ -153,22 +158,22 @@ def isolation_target(ground: GroundTopic, subscription: Subscription, isolate: I
 
 
 def level_weight(subscription: Subscription, level: Level) -> int:
-    """Share of a level: as declared, else by class (S 30, L 20 with L1 10, B 5, D 2)."""
+    """Weight of a level: as declared, else by its class (S 30, L 20, but L1 10, B 5, D 2)."""
     if level in subscription.level_weights:
         return subscription.level_weights[level]
     return 10 if level is Level.L1 else _CLASS_WEIGHTS[level.value[0]]
 
 
 def state_weight(subscription: Subscription, level: Level, state: State) -> int:
-    """Share of a state within its level; a backup level has only its ready lane, with all of the level's share."""
+    """Weight of a state within its level. It is 1 for a backup level, which has only its ready lane."""
     if level.is_backup:
         return 1
     return int(getattr(subscription.weights, state.value))
 
 
 def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
-    """The latest a message can be due from now: the largest declared delay, 1 h with a rate limit or isolation, and the
-    window of the longest quota (docs/explanation/consumer.md#delays).
+    """Longest time from now until a message can be due: the maximum of all declared delays, of 1 h with a rate limit or
+    isolation, and of the windows of quotas (docs/explanation/consumer.md#delays).
     """
     spans: list[int] = [0]
     for state in (*read_states(subscription), None):
@@ -183,7 +188,9 @@ def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
 
 
 def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
-    """The longest a message can stay undecided (K212): all waits of all states and backup levels, limits counted."""
+    """Longest time until a message is done or dead (K212): the sum of all waits of all states and of a backup level. In
+    pending an attempt counts 1 h with a rate limit, in blocking the longest window of a quota.
+    """
     total = 0
     for state in read_states(subscription):
         resolved = waits(subscription, state)
@@ -201,8 +208,8 @@ def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
 
 
 def unacked_budget(subscriptions: Collection[Subscription]) -> tuple[int, int]:
-    """(per consumer, per subscription) unacknowledged messages that these subscriptions'
-    look-ahead needs on a topic.
+    """(per consumer, per subscription): limits of unacknowledged messages that a topic with these subscriptions needs
+    for their look-ahead, never below the broker's defaults.
     """
     consumer = max((s.lookahead.messages for s in subscriptions), default=0)
     together = max((s.lookahead.messages * 2 * s.expected_workers for s in subscriptions), default=0)

@@ -1,4 +1,4 @@
-"""Environments: a JSON merge patch (RFC 7396) over the file's nodes, so that every value keeps the place it came from."""
+"""Environments: a JSON merge patch (RFC 7396) over the nodes of a file; every value keeps its place in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIXED = ("name", "version", "formerly", "environments")
 
 
 def apply_overlay(root: Node | None, patch: Node) -> Node:
-    """`root` with `patch` merged in: null deletes, maps merge, everything else replaces. Neither argument is changed."""
+    """`root` with `patch` merged in: null deletes, maps merge, anything else replaces. Neither argument is changed."""
     if not isinstance(patch.value, dict):
         return patch
     base = root if root is not None and isinstance(root.value, dict) else _with_children(patch, {})
@@ -28,8 +28,8 @@ def apply_overlay(root: Node | None, patch: Node) -> Node:
 
 
 def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, list[Diagnostic]]:
-    """The file's root in `environment` (None: base), whether the environment is a production one, and its
-    findings.
+    """(root node of the file with the overlay of `environment` merged in, True if the environment is a production one,
+    errors in the overlay). `environment` None, or one that the file does not have: the file without `environments`.
     """
     if not isinstance(root.value, dict):
         return root, False, []
@@ -55,7 +55,7 @@ def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, lis
 
 
 def changes_nothing(root: Node | None, environment: str) -> bool:
-    """True if the environment exists and its overlay is empty: findings of the base are its findings."""
+    """True if the file has the environment and its overlay is empty, so that it has the same findings as the base."""
     patch = root.members("environments").get(environment) if root else None
     return patch is not None and patch.value == {}
 

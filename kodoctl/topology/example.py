@@ -1,4 +1,4 @@
-"""Commented examples to begin with: one for each of the five shapes. Every one lints clean."""
+"""Commented example files to begin with, one for each of five shapes. Lint finds nothing in any of them."""
 
 from __future__ import annotations
 
@@ -91,9 +91,10 @@ _TAIL: Final = """\
 
 
 def example(name: str, shape: str, schema: str = "") -> str:
-    """A topology called `name` of one shape: simplest, simple, single, backup or double; `schema`: the line for editors.
+    """Text of a topology file with the name `name`. `shape`: simplest, simple, single, backup or double; `schema`:
+    comment line that names the schema to editors, with its line end, "" for none.
 
-    Raises InvalidNameError.
+    Raises InvalidNameError for a name that Pulsar refuses.
     """
     if reason := why_not_pulsar_name(name):
         raise InvalidNameError(f"{name!r} is no name: {reason}")

@@ -1,4 +1,4 @@
-"""A topology -> every Pulsar object it stands for. A pure function: the same file gives the same resources."""
+"""Expansion of a topology into the Pulsar objects that it stands for. Pure: the same file gives the same resources."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FamilyTopic:
-    """A declared topic with its place in the family. `state` is None for audit; `level` is None for dead and audit."""
+    """A topic that a file stands for. `level` is None for dead letters and audit, `state` for audit, `subscription` for
+    ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone.
+    """
 
     resource: TopicResource
     ground: str
@@ -69,7 +71,7 @@ class FamilyTopic:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expansion of one topology: its topics with their roles, and (made on demand) all its resources."""
+    """Pulsar objects that one topology stands for: its topics, and all resources, which are computed on first use."""
 
     topology: LoadedTopology = field(repr=False)
     namespace: NamespaceName
@@ -77,11 +79,11 @@ class Expansion:
 
     @property
     def name(self) -> str:
-        """Name of the topology, which owns these resources."""
+        """Name of the topology, which is the owner of these resources."""
         return self.topology.spec.name
 
     def by_ground(self) -> dict[str, list[FamilyTopic]]:
-        """Topics of each family."""
+        """Ground topic -> topics of its family; a ground topic without topics has []."""
         families: dict[str, list[FamilyTopic]] = {ground: [] for ground in self.topology.spec.topics}
         for topic in self.topics:
             families[topic.ground].append(topic)
@@ -89,12 +91,12 @@ class Expansion:
 
     @property
     def frame(self) -> Iterator[TenantResource | NamespaceResource]:
-        """The tenant and the namespace object of the topics, where the file declares them."""
+        """The Pulsar tenant and the namespace object, each only if the file declares it."""
         return _tenant_and_namespace(self.topology, self.namespace)
 
     @cached_property
     def resources(self) -> Mapping[Address, Resource]:
-        """Every object by address."""
+        """All resources by address."""
         resources: Iterator[Resource] = chain(
             self.frame,
             (topic.resource for topic in self.topics),
@@ -106,23 +108,24 @@ class Expansion:
 
     @cached_property
     def places(self) -> Mapping[Address, Where]:
-        """The place in the file that stands for each address."""
+        """Address of each resource -> the entry of the file that declares it."""
         return dict(_find_places(self))
 
     def readers(self, topic: FamilyTopic) -> list[Subscription]:
-        """The subscriptions that read a topic: all of its ground's on ready topics, its own on the others."""
+        """Subscriptions that read a topic: all of its ground topic if it is a ready topic, else its own."""
         subscriptions = self.topology.spec.topics[topic.ground].subscriptions
         return [*subscriptions.values()] if topic.subscription is None else [subscriptions[topic.subscription]]
 
     def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
-        """Path of a topic's number of partitions in the file, whether the file gives one or not."""
+        """Path in the file of the number of partitions of a topic; there may be no value at it, if the default applies.
+        """
         if topic.state is State.DEAD and topic.subscription is not None:
             return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
         own = self.topology.spec.topics[topic.ground].partitions is not None
         return ("topics", topic.ground, "partitions") if own else ("defaults", "partitions")
 
     def is_draining(self, topic: FamilyTopic) -> bool:
-        """True for a lane on its way out: still read, no longer written."""
+        """True if the topic belongs to a draining state or level: workers read it and nobody writes to it."""
         ground = self.topology.spec.topics[topic.ground]
         if topic.subscription is not None and topic.state in ground.subscriptions[topic.subscription].draining:
             return True
@@ -130,12 +133,13 @@ class Expansion:
 
     @cached_property
     def distinct(self) -> tuple[FamilyTopic, ...]:
-        """One topic for each group of topics that share their policies: enough to judge policies by."""
+        """The first topic of each group of topics that share one object of policies: enough to check policies of all.
+        """
         return tuple({id(topic.resource.policies): topic for topic in reversed(self.topics)}.values())[::-1]
 
 
 def expand(topology: LoadedTopology) -> Expansion:
-    """Every object of the topology. Names and merged policies are as the file gives them: lint judges them, not expand."""
+    """Expands a topology into its topics and resources. It checks neither names nor policies, which lint does."""
     spec = topology.spec
     namespace = NamespaceName(spec.tenant, spec.namespace)
     base = policy_layer(spec.defaults.policies, "defaults", "policies")
@@ -151,7 +155,7 @@ def expand(topology: LoadedTopology) -> Expansion:
 def _family(
     group: _TopicGroup, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
 ) -> Iterator[FamilyTopic]:
-    """Ready topics by level, then each subscription's states, dead letters and audit."""
+    """Yields ready topics by level, then, for each subscription, topics of its states, dead letters and audit."""
     name = group.ground
     replication = {"replication": ground.replication} if ground.replication else {}
     common = (base, policy_layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
@@ -178,7 +182,7 @@ def _family(
 
 
 class _TopicGroup:
-    """Builds topics that differ only in level: they share their layers and merged policies."""
+    """Builds topics that differ only in level, with common layers and merged policies, after `start`."""
 
     def __init__(self, namespace: NamespaceName, ground: str, ignore: frozenset[str]) -> None:
         self.namespace, self.ground, self.ignore = namespace, ground, ignore
@@ -195,7 +199,7 @@ class _TopicGroup:
 
 @cache
 def _unacked_limits(consumer: int, together: int) -> Layer:
-    """Unacknowledged limits that the look-ahead needs, where the broker's defaults are too small."""
+    """Layer with the unacknowledged limits that the look-ahead needs, as far as they exceed the broker's defaults."""
     values: dict[str, PolicyValue] = {}
     if consumer > defaults.BROKER_UNACKED_PER_CONSUMER:
         values["max_unacked_per_consumer"] = consumer
@@ -206,8 +210,8 @@ def _unacked_limits(consumer: int, together: int) -> Layer:
 
 @cache
 def derived_state(consumer: int, together: int) -> Layer:
-    """Derived policies of waiting topics. They take messages of any schema version. Recalls and releases send
-    to them exactly once by deduplication: without it nobody could release waiting messages in an emergency.
+    """Layer with the derived policies of waiting topics: messages of any schema version, and deduplication, so that
+    recalls and releases, which may send twice, store once. Arguments: limits as of `unacked_budget`.
     """
     unacked = _unacked_limits(consumer, together)
     values = {**unacked.values, "schema_validation": False, "deduplication": True}
@@ -266,7 +270,7 @@ def _subscriptions(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> I
 def _grants(
     topology: LoadedTopology, namespace: NamespaceName, topics: Iterable[FamilyTopic]
 ) -> Iterator[GrantResource]:
-    """The least grants that the roles need: one per (target, role), with the union of the needed actions."""
+    """Yields the least grants that the roles need: one for each topic or namespace and role, with all its actions."""
     needed: dict[tuple[TopicName | NamespaceName, str], set[str]] = defaultdict(set)
     for role, actions in topology.spec.namespace_grants.items():
         needed[namespace, role].update(actions)
@@ -300,13 +304,15 @@ def _topic_grants(topic: FamilyTopic, ground: GroundTopic) -> Iterator[tuple[str
 
 
 def declared_limits(topology: LoadedTopology) -> dict[str, int]:
-    """Bytes that a message may have, by full topic, where declared."""
+    """Full topic name -> `max_message_size` in bytes, for the topics that declare one."""
     sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
     return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
 
 
 def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
-    """Topics and subscriptions point at the entry that declares them, everything else at its topic or the file's head."""
+    """Yields (address, place) for each resource: topics and subscriptions have the entry that declares them, others the
+    entry of their topic or a key at the top of the file.
+    """
     topology = expansion.topology
     of_topic: dict[TopicName, Where] = {}
     for topic in expansion.topics:

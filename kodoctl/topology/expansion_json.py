@@ -1,4 +1,5 @@
-"""Expansion of files as one JSON document: every resource by address. Source of the views of `kodoctl expand`."""
+"""Expansion of files as one JSON document, with all resources by address. The views of `kodoctl expand` are made of it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ Json = dict[str, Any]
 
 
 def expansion_document(expansions: Iterable[Expansion], environment: str | None, *, explain: bool = False) -> Json:
-    """The machine form: format_version, environment, topologies, resources by address.
+    """The JSON of `kodoctl expand`: `format_version`, `environment`, `topologies` (list), `resources` (by address).
 
     `explain` adds to every resource with policies where each value comes from: a place, or why it is derived.
     """
@@ -73,7 +74,7 @@ def _resource(resource: Resource) -> Json:
 
 
 def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
-    """Role of a topic: its place in the family."""
+    """Keys of a topic's JSON that describe its place in the family."""
     return {
         "ground": topic.ground,
         "level": topic.level.value if topic.level else None,
@@ -87,7 +88,7 @@ def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
 def _explain(
     expansion: Expansion, resource: TopicResource | NamespaceResource, topic: FamilyTopic | None
 ) -> dict[str, Json]:
-    """`policy` or `policy.member` -> {file, line, column} or {derived: why}."""
+    """`partitions`, `policy` or `policy.member` -> {file, line, column}, or {derived: reason}."""
     found: dict[str, Json] = {}
     if topic is not None:
         found["partitions"] = _origin_json(expansion, expansion.partitions_path(topic), "the default")
@@ -103,7 +104,7 @@ def _explain(
 
 
 def _members(value: PolicyValue) -> list[str]:
-    """Names of the members a policy map has a value for; [""] for a policy that is one value."""
+    """Names of the members that a policy with members has a value for; [""] for a policy that is one value."""
     return list(to_json(value)) if isinstance(value, PolicyMap) else [""]
 
 

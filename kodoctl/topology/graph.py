@@ -1,7 +1,7 @@
-"""Levels, states and flows as networkx graphs: which lane a message can go to from where, and why.
+"""Graph of lanes and moves (networkx): from which lane a message can go to which, and why.
 
-The static half of the consumer's state machine (docs/explanation/consumer.md): it says where messages *may* go, not
-which will.
+It is the static half of the consumer's state machine (docs/explanation/consumer.md): moves that are possible, not moves
+that happen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMED = 3  # tenants of an exclusive level that an arrow names
 
 
 class MoveReason(StrEnum):
-    """Reason for the move of a message from one lane to another."""
+    """Reason for a move of a message from one lane to another."""
 
     FAILED = "failed"
     OVER_RATE = "over rate"
@@ -46,7 +46,9 @@ class MoveReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node: one topic that messages wait in. `level` is None for dead letters and for topics no file declares."""
+    """A lane: one topic that messages wait in. `level` is None for dead letters and for topics that no file declares;
+    `subscription` is None for ready topics; `draining`: nobody writes to it; `declared` False: no file declares it.
+    """
 
     topic: TopicName
     ground: str
@@ -59,7 +61,7 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """An edge: why, for which subscription, and the words on the arrow."""
+    """A possible move: its reason, the subscription whose workers make it, and the text on the arrow."""
 
     reason: MoveReason
     subscription: str
@@ -70,9 +72,10 @@ Edge = tuple[GraphNode, GraphNode, GraphEdge]
 
 
 def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[GraphNode]:
-    """All lanes and moves, or those of one ground topic (and the topics its handlers send to).
+    """All lanes and moves, or, if `ground` is given, those of one ground topic and the topics that its handlers send
+    to.
 
-    Nodes are Lanes, each edge has its Move under "move".
+    Nodes are `GraphNode`s; each edge has its `GraphEdge` as the attribute `move`.
     """
     graph: nx.MultiDiGraph[GraphNode] = nx.MultiDiGraph()
     everything = tuple(expansions)
@@ -108,7 +111,7 @@ def _lanes(expansion: Expansion) -> Iterator[GraphNode]:
 
 
 class _Family:
-    """One subscription's view of a family: where it sends messages."""
+    """A topic family as one subscription sees it, and the moves of its messages."""
 
     def __init__(self, ground: GroundTopic, name: str, subscription: Subscription, lanes: list[GraphNode]) -> None:
         self.ground, self.name, self.subscription = ground, name, subscription
@@ -117,14 +120,14 @@ class _Family:
         self.dead = self.lanes.get((None, State.DEAD))
 
     def open(self, level: Level, state: State) -> GraphNode | None:
-        """The lane, if messages may still be sent there. A level on its way out uses L1's waiting states."""
+        """The lane, if messages may be sent there, else None. A draining level uses the waiting states of L1."""
         if state is not State.READY and level in self.ground.draining:
             level = Level.L1
         lane = self.lanes.get((level, state))
         return None if lane is None or lane.draining else lane
 
     def moves(self) -> Iterator[Edge]:
-        """Every move between lanes of this family."""
+        """Yields every move between lanes of this family."""
         keeps_order = self.subscription.type != "shared"
         if keeps_order and self.subscription.on_failure != "leave":
             for level in self.levels:
@@ -154,7 +157,9 @@ class _Family:
             yield from self.move(ready, self.open(level, State.RETRYING) or self.last_stop(level), MoveReason.FAILED)
 
     def last_stop(self, level: Level) -> GraphNode | None:
-        """The lane after all others were tried: B1 if it is below, else the dead letters."""
+        """Lane for messages that have used up their attempts: B1 if it is active and below `level`, else the dead
+        letters; None without both.
+        """
         backup = self.open(Level.B1, State.READY)
         return backup if backup is not None and level.rank < Level.B1.rank else self.dead
 
@@ -177,7 +182,9 @@ class _Family:
     def limits_that_move(
         self, ready: GraphNode, pending: GraphNode | None, blocking: GraphNode | None
     ) -> Iterator[type[Limit]]:
-        """Kinds of limits over which messages of a ready lane wait elsewhere. One that does not hold there keeps them."""
+        """Yields the kinds of limits over which messages of a ready lane move to a waiting one. A limit that does not
+        apply in that waiting lane too does not move them.
+        """
         for limit in self.subscription.limits:
             lanes = limited_lanes(self.ground, self.subscription, limit.in_)
             met = (ready, pending) if isinstance(limit, RateLimit) else (ready, pending, blocking)
@@ -185,7 +192,7 @@ class _Family:
                 yield type(limit)
 
     def exhausted(self, level: Level) -> Iterator[Edge]:
-        """Edges out of the waiting states, draining ones included, for messages that used up their attempts."""
+        """Yields moves of messages that have used up the attempts of a waiting state, draining states included."""
         retrying = self.open(level, State.RETRYING)
         for state in WAITING_STATES:
             if (lane := self.lanes.get((level, state))) is not None:
@@ -193,8 +200,8 @@ class _Family:
                 yield from self.move(lane, onward or self.last_stop(level), MoveReason.EXHAUSTED)
 
     def routes(self) -> Iterator[Edge]:
-        """Edges of routes: from L1, to which producers send, and from the waiting states and backup levels
-        whose messages a route takes. Messages that already wait in a target are not moved.
+        """Yields moves by routes: from L1, to which producers send, and from the waiting states and backup levels at
+        which a route is evaluated. Messages that already wait in a target are not moved.
         """
         for route in self.subscription.routes:
             target, label = self.open(route.to, State.READY), in_words(route.when)
@@ -206,7 +213,7 @@ class _Family:
                         yield from self.move(self.lanes[point.level, point.state], target, MoveReason.ROUTE, label)
 
     def exclusive_levels(self) -> Iterator[Edge]:
-        """Edges from L1, to which producers send, to the levels that are reserved for some tenants."""
+        """Yields moves from L1, to which producers send, to the levels that are reserved for some tenants."""
         for level, tenants in self.ground.exclusive_levels.items():
             more = f" and {many(len(tenants) - _NAMED, 'tenant')} more" if len(tenants) > _NAMED else ""
             label = f"only {', '.join(tenants[:_NAMED])}{more}"
@@ -215,7 +222,7 @@ class _Family:
             )
 
     def recalls(self) -> Iterator[Edge]:
-        """Back to RETRYING of the level a message died in; without RETRYING the lane must be named."""
+        """Yields moves by recalls: to retrying of the level a message died in; without any retrying, to L1 (`--to`)."""
         if self.dead is None:
             return
         lanes = (self.open(level, State.RETRYING) for level in self.levels)
@@ -235,7 +242,9 @@ def _produced_edges(expansion: Expansion, family: _Family, lanes: Mapping[TopicN
 
 
 def find_rings(flows: Mapping[TopicName, Iterable[TopicName]]) -> list[list[TopicName]]:
-    """Every ring in the flow of messages, each once, beginning at its smallest topic."""
+    """One ring for each group of topics that can reach each other (a strongly connected component of `flows`, source ->
+    targets), beginning at its smallest topic; [] if there is none. A group may contain further rings.
+    """
     graph = nx.DiGraph([(source, target) for source, targets in flows.items() for target in targets])
     rings = []
     for component in nx.strongly_connected_components(graph):

@@ -1,4 +1,4 @@
-"""Types of fields with their JSON form: pydantic reads and writes values of a class by the types of its fields."""
+"""Field types with their JSON form, for classes whose values pydantic reads and writes by the types of the fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kodoctl.topology.names import NamespaceName, TopicName
 
 
 class FormOf:
-    """Annotates a JSON value with the class whose form the value is: reading makes the class's value, writing takes one."""
+    """Annotation of a field: its JSON is that of the class `cls`. Reading makes a value of it; writing takes one."""
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
@@ -32,7 +32,7 @@ class FormOf:
 
 
 class DescribedBy:
-    """Annotates a JSON value with a type whose JSON Schema describes the value; reading and writing leave the value as is."""
+    """Annotation of a field: the type `cls` describes its JSON in a schema; reading and writing leave it unchanged."""
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
@@ -42,7 +42,7 @@ class DescribedBy:
 
 
 class Listed:
-    """Annotates a class whose JSON form is the list of its fields' values."""
+    """Annotation of a class: its JSON form is the list of its fields' values, in their order."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -54,7 +54,7 @@ class Listed:
 
 
 def _policies_to_json(policies: Mapping[str, Any]) -> dict[str, Any]:
-    """Policies as the file would write them."""
+    """Policies as a file would have them, sorted by name."""
     from kodoctl.topology.model.policies import to_json
 
     return {name: to_json(policies[name]) for name in sorted(policies)}

@@ -19,13 +19,13 @@ _EXAMPLE: Final = "write $.customer.email, $.lines[*].iban, $['odd name'][0] or 
 
 @dataclass(frozen=True, slots=True)
 class JsonPathStep:
-    """`key` None: every member or element; `deep`: at any depth."""
+    """One step. `key`: name of a member or index of an element, None: each of them; `deep`: at any depth."""
 
     key: str | int | None
     deep: bool = False
 
     def replace(self, document: Any, change: Callable[[Any], Any]) -> bool:
-        """Changes the values that it leads to, in place; False where there is none."""
+        """Sets each value at this step to `change(value)`, in place, unless that is _KEPT. True if any was set."""
         found = False
         for holder in _holders(document) if self.deep else (document,):
             for key in self._keys(holder):
@@ -48,13 +48,13 @@ _KEPT: Final = object()  # nothing was replaced in it
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """Steps from the document to the values."""
+    """A path: one step or more from the document to values in it."""
 
     steps: tuple[JsonPathStep, ...]
 
     @classmethod
     def parse(cls, text: str) -> JsonPath:
-        """Parses a path. Raises ValueError; its text shows a correct path."""
+        """Parses a path. Raises ValueError, whose text shows correct paths."""
         steps, at = [], 1
         while at < len(text) and text[0] == "$" and (found := _STEP.match(text, at)):
             names = [found[name] for name in ("name", "single", "double") if found[name] is not None]
@@ -66,7 +66,7 @@ class JsonPath:
         return cls(tuple(steps))
 
     def replace(self, document: Any, value: Any) -> bool:
-        """Puts the value wherever the path leads to, in place; False where it leads nowhere."""
+        """Sets every value that the path leads to to `value`, in place. False if it leads to none."""
         return _replace(self.steps, document, value)
 
 
@@ -78,7 +78,7 @@ def _replace(steps: tuple[JsonPathStep, ...], document: Any, value: Any) -> bool
 
 
 def _holders(document: Any) -> Iterator[Any]:
-    """Objects and lists in a document, the innermost first."""
+    """Yields all objects and lists in a document, the innermost first, the document last."""
     if isinstance(document, dict | list):
         for one in list(document.values() if isinstance(document, dict) else document):
             yield from _holders(one)

@@ -1,4 +1,4 @@
-"""Files -> topologies: read, check, overlay with an environment, validate. All findings at once, each with its place."""
+"""Loading of topology files: read, check, overlay with an environment, validate. All findings at once, with places."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _ANY_HEAD: Final = {"version": VERSION, "name": "n", "tenant": "t", "namespace":
 
 
 def read_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Every file named, and every topology file below every folder named, each once and in a stable order. Raises
-    UsageError for paths that name nothing, and for folders that cannot be read.
+    """Reads every file named, and every topology file below every folder named, each once and in a stable order. Faults
+    of a file's content are in its `findings`. Raises UsageError for missing paths, folders without topology files, and
+    folders that cannot be read.
     """
     found: dict[str, FilePath] = {}
     problems: list[Diagnostic] = []
@@ -56,7 +57,7 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
 
 
 def _why_missing(text: str, path: FilePath) -> str:
-    """Reason and remedy for a path that names nothing: the likely correct path, if the folder has one."""
+    """Reason why a path names nothing, with the most similar path in its folder, if there is one."""
     if text == "-":
         return "standard input is not read: name a file or a folder"
     folder = path.parent
@@ -69,7 +70,7 @@ def _why_missing(text: str, path: FilePath) -> str:
 
 
 def is_topology_file(name: str) -> bool:
-    """True for the names of files that a folder stands for: here and at an earlier commit alike."""
+    """True for a file name that a folder stands for (`*.yaml`, `*.yml`), on disk and in a commit alike."""
     return name.lower().endswith((".yaml", ".yml"))
 
 
@@ -127,14 +128,15 @@ def source_of(data: bytes, name: str) -> SourceFile:
 
 
 def environments_of(files: Iterable[SourceFile]) -> tuple[str, ...]:
-    """Names of all environments of the set, in the order of their first mention."""
+    """Names of all environments of the files, without duplicates, in the order of their first mention."""
     return tuple(dict.fromkeys(name for file in files for name in file.environments))
 
 
 def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | None:
-    """The environment a command that reads a cluster works in: None = base. Raises UsageError when it must be named.
+    """The environment for a command that reads a cluster: `asked`, or None for the base. Raises UsageError if the files
+    have environments and `asked` is None, or if they do not have `asked`.
 
-    Raises InvalidFileError instead where a file that shows no environments is broken: its own may be behind the fault.
+    Raises InvalidFileError instead if a file without environments is broken, which may be why they are missing.
     """
     names = environments_of(files)
     if asked in (*names, BASE) or (asked is None and not names):
@@ -149,9 +151,9 @@ def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | 
 
 
 def load_set(files: Sequence[SourceFile], environment: str | None, base: TopologySet | None = None) -> TopologySet:
-    """The topologies of `files` in `environment`. A file with errors is left out, and its findings are in the
-    set. `base`: the same files without environment, if available: parts that the overlay does not change are
-    not validated again.
+    """The topologies of `files` in `environment`, None: the base; also reads the payload schema files. A file with
+    errors is left out, and its findings are in the set. `base`: the same files loaded without environment, if
+    available: parts that the overlay does not change are not validated again.
     """
     topologies: list[LoadedTopology] = []
     findings: list[Diagnostic] = []
@@ -165,7 +167,9 @@ def load_set(files: Sequence[SourceFile], environment: str | None, base: Topolog
 
 
 def load_topology(path: str, environment: str | None = None) -> LoadedTopology:
-    """One file in one environment (None = base). Raises InvalidFileError with all findings; rules are not run."""
+    """Reads and loads one file in one environment, None: the base. Runs no lint rules. Raises UsageError for a missing
+    path, InvalidFileError with all findings for an invalid file.
+    """
     files = read_files([path])
     loaded = load_set(files, environment)
     if loaded.findings or len(loaded.topologies) != 1:
@@ -227,7 +231,7 @@ def _unknown_version(root: Node) -> Diagnostic | None:
 
 
 def _bad_environments(root: Node) -> list[Diagnostic]:
-    """Shape of the overlays, checked once with the base; their values are checked in each environment."""
+    """Errors in shape and names of the overlays, checked once with the base; values are checked in each environment."""
     assert isinstance(root.value, dict)
     node = root.value.get("environments")
     if node is None:
@@ -246,9 +250,10 @@ def _bad_environments(root: Node) -> list[Diagnostic]:
 
 
 def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology | None, list[ErrorDetails]]:
-    """The model of `merged`, ground topic by ground topic, so that a hopeless file is given up early.
+    """(model of `merged`, validation errors): the model is None if there are errors. Ground topics are validated one by
+    one, until there are MAX_FINDINGS errors.
 
-    Ground topics that are the very nodes of `root` are taken from its model, `base`.
+    A ground topic whose node in `merged` is the same object as in `root` is taken from `base`, the model of `root`.
     """
     assert isinstance(merged.value, dict)
     plain: dict[str, object] = {key: node.plain() for key, node in merged.value.items() if key != "topics"}

@@ -1,4 +1,4 @@
-"""A loaded topology, the file that it comes from, and the set of those that one command reads."""
+"""A file as it was read, a topology as it was loaded, and the set of topologies that one command works on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as read: its nodes, its allow-comments, and the findings about its text."""
+    """One file as read: its nodes (None: it cannot be parsed), its allow-comments, and the findings about its text."""
 
     path: FilePath
     name: str
@@ -30,13 +30,15 @@ class SourceFile:
 
     @property
     def environments(self) -> tuple[str, ...]:
-        """Names of the environments the file declares, in its order (too many are a finding, and not looked at)."""
+        """Names of the environments in the file, in its order, at most MAX_ENVIRONMENTS; more are a finding."""
         return tuple(self.root.members("environments") if self.root else ())[:MAX_ENVIRONMENTS]
 
 
 @dataclass(frozen=True)
 class LoadedTopology:
-    """One topology as one environment sees it. `environment` is None for the base."""
+    """One topology in one environment, None: the base. `payloads`: ground topic -> its schema file; `root`: nodes with
+    the overlay merged in; `production`: the environment is a production one.
+    """
 
     spec: Topology
     payloads: Mapping[str, PayloadFile] = field(repr=False)
@@ -46,22 +48,22 @@ class LoadedTopology:
     production: bool
 
     def where(self, *path: str | int) -> Where:
-        """The place of the value at `path`, or of the nearest entry around it (a value that expand derived has none)."""
+        """Place of the value at `path`; of a map, a list or a missing value the key of the nearest entry."""
         node, walked = node_at(self.root, path)
         return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
 
     def says(self, *path: str | int) -> bool:
-        """True if the file (overlay included) has a value at `path`."""
+        """True if the file, with the overlay merged in, has a value at `path`."""
         return node_at(self.root, path)[1] == path
 
     def where_key(self, *path: str | int) -> Where:
-        """The place of the key at `path`, or of the nearest entry around it."""
+        """Place of the key at `path`, or of the nearest entry around it if there is none."""
         return node_at(self.root, path)[0].key_where
 
 
 @dataclass(frozen=True)
 class TopologySet:
-    """All topologies of one command in one environment, and the findings of loading them."""
+    """The topologies of one command in one environment (None: the base), and the findings of loading them."""
 
     topologies: tuple[LoadedTopology, ...]
     environment: str | None

@@ -1,7 +1,7 @@
-"""Names of Pulsar objects and of a topology's parts: parse them, print them, order them.
+"""Names of Pulsar objects and of the parts of a topology: parsing, printing, order.
 
-A family's topic is `ground + level suffix + "-" + subscription + state suffix` (one naming rule, no exceptions).
-Nothing here may be used to *guess* level or state back from a name: ask the topology, which knows.
+A family's topic is `ground + level suffix + "-" + subscription + state suffix` (one naming rule, no exceptions). No
+code may *guess* level or state from a name: the topology has them.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Level(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """Suffix of the ground topic's name for the level."""
+        """Suffix of topic names for the level: `-L2`; "" for L1."""
         return "" if self is Level.L1 else f"-{self.value}"
 
     @property
     def is_backup(self) -> bool:
-        """Backup levels have no state topics: their waits happen in place."""
+        """True for B1 to B3. They have no state topics: their messages wait in the ready topic."""
         return self[0] == "B"
 
     @property
     def rank(self) -> int:
-        """Position in the order S3 … D1; a smaller rank is a higher level."""
+        """Position in the order S3 … D1, from 0; a smaller rank is a higher level."""
         return _RANKS[self]
 
 
@@ -62,7 +62,8 @@ _RANKS: Final = {level: rank for rank, level in enumerate(Level)}
 
 
 class State(StrEnum):
-    """State of a message for one subscription, as far as a topic shows it (done and discarded end it)."""
+    """State of a message for one subscription, as far as a topic shows it; a done or discarded message is in no topic.
+    """
 
     READY = "ready"
     RETRYING = "retrying"
@@ -72,7 +73,7 @@ class State(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """Suffix of a topic's name for the state."""
+        """Suffix of topic names for the state: `-RETRYING`, for dead `-DLQ`; "" for ready."""
         return _STATE_SUFFIXES[self]
 
 
@@ -104,7 +105,7 @@ RESERVED_SUFFIXES: Final = (
 
 
 class InvalidNameError(ValueError):
-    """A text is no valid name. The message gives the reason and the form of a valid name."""
+    """A text is not a valid name. The message gives the reason, and mostly the form of a valid name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -119,7 +120,7 @@ class NamespaceName:
 
     @classmethod
     def parse(cls, text: str) -> NamespaceName:
-        """Raises InvalidNameError when the text is not `tenant/namespace`."""
+        """Parses `tenant/namespace`. Raises InvalidNameError."""
         tenant, slash, namespace = text.partition("/")
         if not slash or not _IN_PATH.fullmatch(tenant) or not _IN_PATH.fullmatch(namespace):
             raise InvalidNameError(f"{text!r} is not a namespace: write TENANT/NAMESPACE, for example kodo/trade")
@@ -131,14 +132,15 @@ class NamespaceName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicName:
-    """A persistent topic without its partition part."""
+    """A persistent topic, by namespace and local name; without a partition number."""
 
     namespace: NamespaceName
     local: str
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """`persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError."""
+        """Parses `persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError.
+        """
         parts = text.removeprefix("persistent://").split("/")
         if len(parts) != 3 or not all(map(_IN_PATH.fullmatch, parts[:2])) or parts[2] in ("", ".", ".."):
             raise InvalidNameError(f"{text!r} is not a topic: write persistent://TENANT/NAMESPACE/TOPIC")
@@ -148,7 +150,9 @@ class TopicName:
 
     @classmethod
     def listed(cls, text: str) -> TopicName:
-        """A topic as a broker lists it. Clients choose its local name, which may be anything, `..` included."""
+        """Parses a name of a broker's list without checks: clients choose local names, which may be anything, even
+        `..`.
+        """
         tenant, namespace, local = text.removeprefix("persistent://").split("/", 2)
         return cls(NamespaceName(tenant, namespace), local)
 
@@ -164,7 +168,7 @@ class TopicName:
         return hash(self.full)
 
     def partition(self, index: int) -> str:
-        """The full name of one partition."""
+        """Full name of partition number `index`, from 0."""
         return f"{self.full}-partition-{index}"
 
     def __str__(self) -> str:
@@ -172,12 +176,12 @@ class TopicName:
 
 
 def whole_topic(name: str) -> str:
-    """The topic that `name` is, or is a partition of: without `-partition-<number>` at its end."""
+    """The name without `-partition-<number>` at its end: the topic of a partition, or the topic itself."""
     return _LAST_PARTITION.sub("", name)
 
 
 def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
-    """The topic that an entry of `produces` names: a ground topic of the same namespace, or a full name."""
+    """The topic of an entry of `produces`: the full name in it, else a ground topic in `namespace` with this name."""
     if "/" in target:
         try:
             return TopicName.parse(target)
@@ -192,7 +196,9 @@ def ready_name(ground: str, level: Level) -> str:
 
 
 def state_name(ground: str, level: Level, subscription: str, state: State) -> str:
-    """Local name of the topic for a (level, state) of one subscription; dead letters have no level part."""
+    """Local name of the topic for a level and state of one subscription. For ready it is that of all subscriptions; for
+    dead it has no level.
+    """
     if state is State.READY:
         return ready_name(ground, level)
     if state is State.DEAD:
@@ -201,12 +207,13 @@ def state_name(ground: str, level: Level, subscription: str, state: State) -> st
 
 
 def audit_name(ground: str, subscription: str) -> str:
-    """Local name of the topic with one subscription's transition records."""
+    """Local name of the topic with one subscription's audit records."""
     return f"{ground}-{subscription}{AUDIT_SUFFIX}"
 
 
 def why_not_pulsar_name(name: str) -> str | None:
-    """Reason why Pulsar, or partition naming, refuses `name` as tenant, namespace or local topic name; None if it does not."""
+    """Reason why Pulsar, or its naming of partitions, refuses `name` as tenant, namespace or local topic name, or None.
+    """
     if not _NAME.fullmatch(name):
         bad = sorted({c for c in name if not _NAME.fullmatch(c)})
         shown = " ".join(repr(c) for c in bad)
@@ -221,5 +228,7 @@ def why_not_pulsar_name(name: str) -> str | None:
 
 
 def reserved_suffix(name: str) -> str | None:
-    """The level or state suffix that `name` ends in: as a ground topic or subscription it would be ambiguous."""
+    """Suffix of a level, a state or audit that `name` ends in, which would be ambiguous in a ground topic or
+    subscription; None if it ends in none.
+    """
     return next((suffix for suffix in RESERVED_SUFFIXES if name.endswith(suffix)), None)

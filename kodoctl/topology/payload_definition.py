@@ -1,4 +1,6 @@
-"""Check of the definition in a payload schema file: lint reports it, and whoever loads the topology refuses by it."""
+"""Check of the definition in a payload schema file. Lint reports its result; commands that load topologies refuse by
+it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from kodoctl.topology.payload_validator import PayloadValidator, UnusableSchemaE
 
 
 def why_unusable(kind: str, definition: Any) -> str:
-    """Reason why a definition is not usable JSON Schema (`json`) or Avro (`avro`), in one sentence; empty: it is."""
+    """Reason, in one sentence, why a definition is not usable JSON Schema (kind `json`) or Avro (`avro`); "" if it is.
+    """
     if kind == "json":
         try:
             PayloadValidator(definition)
@@ -19,8 +22,8 @@ def why_unusable(kind: str, definition: Any) -> str:
 
 
 def is_schema(kind: str, definition: Any) -> bool:
-    """True if a definition is JSON Schema or Avro, whether or not it can be used here: an earlier version of kodoctl may
-    have used it.
+    """True if a definition is valid JSON Schema or Avro, even if `why_unusable` refuses it: an earlier version of
+    kodoctl may have accepted it.
     """
     if kind == "avro":
         return not _why_no_avro(definition)

@@ -1,4 +1,4 @@
-"""The payload schema files that a topology names: found, read within limits, not judged (rules do that)."""
+"""Payload schema files that a topology names: found and read within limits. Lint rules judge them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PayloadFile:
-    """The schema file a ground topic's payload names. `definition` is None when `problem` says why it cannot be read."""
+    """The schema file of a ground topic. `type`: `json` or `avro`; `definition`: parsed JSON, None if `problem` says
+    why it cannot be read.
+    """
 
     type: str
     path: FilePath
@@ -27,7 +29,7 @@ class PayloadFile:
 
 
 def read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
-    """Ground topic -> its schema file (paths are relative to `folder`), each file read once."""
+    """Ground topic -> its schema file, each file read once. Paths are relative to `folder`. Faults are in `problem`."""
     read: dict[tuple[str, str], PayloadFile] = {}
     found: dict[str, PayloadFile] = {}
     for name, ground in spec.topics.items():
@@ -51,7 +53,7 @@ def _read_payload(kind: str, path: FilePath, folder: FilePath) -> PayloadFile:
 
 
 def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
-    """A payload schema file's bytes as read, within the same limits as a topology file."""
+    """Parses a payload schema file's bytes within the limits of a topology file; a fault is in its `problem`."""
     if len(data) > MAX_BYTES:
         return PayloadFile(kind, path, None, "it is larger than 8 MiB")
     try:
@@ -66,7 +68,7 @@ def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
 
 
 def _deeper_than(value: Any, depth: int) -> bool:
-    """True if a JSON value is nested deeper; found without recursion."""
+    """True if a JSON value has more than `depth` levels of lists and objects; it does not recurse."""
     level = [value]
     for _ in range(depth + 1):
         level = [child for one in level if isinstance(one, dict | list) for child in _members(one)]
@@ -80,7 +82,7 @@ def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def declared_payloads(root: Node | None) -> dict[str, tuple[str, str]]:
-    """Ground topic -> (type, schema path as written) of the base, read without judging the rest of the file."""
+    """Ground topic -> (type, schema path as written) in the base of a file; entries that are not valid are left out."""
     plain = root.plain() if root else None
     topics = plain.get("topics") if isinstance(plain, dict) else None
     found: dict[str, tuple[str, str]] = {}

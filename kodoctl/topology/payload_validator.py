@@ -1,7 +1,7 @@
-"""Payload schemas of type json: compiled once, then held against payloads of any sender.
+"""Validator of JSON payloads: a schema is compiled once, and payloads of any sender are validated against it.
 
-Whatever schema and payload are, validation is bounded: patterns run in linear time, nothing is fetched, and a verdict
-is remembered where a schema contains itself. Numbers are compared as decimals.
+The cost of a validation is bounded for any schema and payload: patterns run in linear time, nothing is fetched, and
+verdicts are cached where a schema contains itself. Numbers are compared as decimals.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
 MAX_CHAIN: Final = 100
-"""Schemas that may lead to one another for one value: a chain takes of the stack at each level of a payload."""
+"""Schemas that may lead to one another for one value: each takes stack, at every level of a payload."""
 MAX_CHECKS: Final = 10_000
-"""Schemas that one value may be held against, counted with all repetitions."""
+"""Schemas that one value may be validated against, all repetitions counted."""
 _LARGEST_PLACE_SEARCH: Final = 100_000  # schemas of a file, references written out, in which a place is looked for
 _MAX_PLACE: Final = 80  # characters of a place in a payload: keys are the sender's
 _TOO_LARGE: Final = 2**26  # bytes of a compiled pattern; the engine takes up to 10 MiB
@@ -41,15 +41,13 @@ _NOT_LINEAR: Final = (
 
 
 class UnusableSchemaError(ValueError):
-    """A schema that payloads cannot be validated against. The text gives the place, the reason and the
-    correction.
-    """
+    """Payloads cannot be validated against a schema. The text has the place, the reason and mostly the correction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The first rule that a payload breaks, and its place; both empty where they cannot be looked for in bounded time.
-    No value of the payload: reasons travel with dead letters.
+    """First rule (keyword) that a payload breaks, and its place (`$.items[0]`); both "" if finding them could take too
+    long. It has no value of the payload, because reasons travel with dead letters.
     """
 
     place: str = ""
@@ -60,10 +58,10 @@ class Misfit:
 
 
 class PayloadValidator:
-    """A compiled schema. Formats and encodings are notes for people, as the newer drafts have it."""
+    """A compiled schema. It does not check formats and encodings, which are annotations in the newer drafts."""
 
     def __init__(self, schema: Any) -> None:
-        """Raises UnusableSchemaError."""
+        """Compiles the schema. Raises UnusableSchemaError."""
         self._schema = schema
         if not isinstance(schema, Mapping | bool):
             raise UnusableSchemaError("not valid JSON Schema: it should be an object")
@@ -75,8 +73,8 @@ class PayloadValidator:
         return PayloadValidator, (self._schema,)  # in another process it is compiled again
 
     def misfit(self, value: Any) -> Misfit | None:
-        """Validates a payload that `kodoctl.protocol.json_payload` parsed, and returns the first error; None:
-        the payload is valid.
+        """Validates a payload that `kodoctl.protocol.json_payload` parsed. Returns the first error; None: the payload
+        is valid.
         """
         from jsonschema_rs import ValidationError
 
@@ -95,12 +93,12 @@ class PayloadValidator:
 
     @cached_property
     def _is_searchable(self) -> bool:
-        """True if the first error is found in bounded time: unlike a verdict, it is not remembered for each value."""
+        """True if finding the first error takes bounded time: unlike verdicts, errors are not cached for each value."""
         return _Shape(self._schema).is_small or _is_one_way(self._schema)
 
 
 def is_json_schema(schema: Any) -> bool:
-    """True if a schema is one, even with patterns that payloads could not be held against."""
+    """True if `schema` is valid JSON Schema, even if payloads cannot be validated against its patterns."""
     import jsonschema_rs
 
     try:
@@ -143,7 +141,7 @@ def _place(path: list[int | str]) -> str:
 
 
 def _rule(problem: ValidationError) -> str:
-    """The keyword, as its schema has it."""
+    """Name of the broken keyword, as the schema writes it."""
     return next((step for step in reversed(problem.schema_path) if isinstance(step, str)), problem.kind.name)
 
 
@@ -192,7 +190,7 @@ def _why_not_followed(schema: Any, message: str) -> str:
 
 
 def _references(value: Any, path: tuple[int | str, ...]) -> Iterator[tuple[tuple[int | str, ...], str, str]]:
-    """Place, keyword and target of each reference."""
+    """Yields (path of the schema, keyword, target) of each reference."""
     for step, child in _members(value):
         if step in _REFERENCES and isinstance(child, str):
             yield path, str(step), child
@@ -216,7 +214,7 @@ def _at(value: Any, path: list[int | str]) -> Any:
 
 
 class _Shape:
-    """Counts of the schemas in a schema. References are followed within the file."""
+    """Costs of a schema and its subschemas. References are followed within the file."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -229,7 +227,7 @@ class _Shape:
                     self._named.setdefault(f"#{one[name]}", one)
 
     def why_unbounded(self) -> str:
-        """Reason why a value could be held against too much; empty: none."""
+        """Reason why the validation of one value could take too long; "" if there is none."""
         for path, one in self._schemas(self._root, ()):
             place = _place(list(path))
             try:
@@ -246,7 +244,7 @@ class _Shape:
 
     @property
     def is_small(self) -> bool:
-        """True if no schema contains itself, and all of them with their references written out are few."""
+        """True if no schema contains itself, and there are few schemas even with all references written out."""
         try:
             return self._size(self._root, frozenset()) <= _LARGEST_PLACE_SEARCH
         except (_EndlessError, RecursionError):
@@ -291,9 +289,7 @@ class _Shape:
         return self._sizes[id(value)]
 
     def _target(self, reference: Any) -> Any:
-        """The schema at a `$ref`. None: there is none, or the reference leads to another document within this
-        file.
-        """
+        """The schema that a `$ref` names; None if there is none, or it is in another document."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         if reference in self._named:
@@ -310,7 +306,7 @@ class _Shape:
     def _schemas(
         self, value: Any, path: tuple[int | str, ...]
     ) -> Iterator[tuple[tuple[int | str, ...], Mapping[str, Any]]]:
-        """All maps in a schema, those that are none of its schemas among them."""
+        """Yields (path, map) for all maps in a schema, also for maps that are no schemas."""
         if isinstance(value, Mapping):
             yield path, value
         for step, child in _members(value):
@@ -318,12 +314,12 @@ class _Shape:
 
 
 class _EndlessError(Exception):
-    """A schema that is found within itself."""
+    """A schema contains itself."""
 
 
 def _is_one_way(schema: Any) -> bool:
-    """True if each value in a payload is reached in one way, so that it is looked at once even where a schema contains
-    itself.
+    """True if the schema leads to each value of a payload in only one way, so that each value is validated once even if
+    the schema contains itself.
     """
     if isinstance(schema, list):
         return all(map(_is_one_way, schema))

@@ -1,7 +1,7 @@
-"""Policies from several places of a file, merged in a fixed order, with the place each value came from.
+"""Policies from several places of a file, merged in a fixed order; each value keeps the place that it came from.
 
-Order: ready = derived < defaults < topic; state = defaults < topic < derived <
-defaults.state_policies < topic.state_policies; dead letters and audit = defaults < topic < derived < their own map.
+Order: ready = derived < defaults < topic; state = defaults < topic < derived < defaults.state_policies <
+topic.state_policies; dead letters and audit = defaults < topic < derived < their own map.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ DERIVED: Origin = ()  # no place in the file: expand set it
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Values of one place. `origin`: the path of its map in the file, () for values that `expand` derives;
-    `why` then has the reasons.
+    """Policies of one place. `origin`: path of its map in the file, () for policies that `expand` derives, for which
+    `why` has the reasons by name.
     """
 
     origin: Origin
@@ -40,7 +40,7 @@ class Layer:
 
 
 def policy_layer(policies: TopicPolicies, *origin: str) -> Layer:
-    """The policies that a map of the file mentions."""
+    """Layer of the topic policies that are set in a map of the file, whose path is `origin`."""
     return Layer(origin, {name: getattr(policies, name) for name in policies.model_fields_set if name in _NAMES})
 
 
@@ -48,7 +48,7 @@ _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
 
 
 def merge_layers(layers: Iterable[Layer]) -> Policies:
-    """The values that remain set once every layer lies over the ones before it; `inherit` removes."""
+    """Merges layers, later ones over earlier ones: name -> value, sorted by name. `inherit` removes a value."""
     values: dict[str, Any] = {}
     for one in layers:
         for name, value in one.values.items():
@@ -57,7 +57,7 @@ def merge_layers(layers: Iterable[Layer]) -> Policies:
 
 
 def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
-    """Member (or "" for a policy without members) -> the path that gave it; () = derived."""
+    """Member of the merged policy `name` ("" if it has none) -> path in the file that gave it, () if derived."""
     found: dict[str, Origin] = {}
     for one in layers:
         value = one.values.get(name)
@@ -74,7 +74,7 @@ def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
 
 
 def why_derived(layers: Iterable[Layer], name: str) -> str:
-    """Reason why expand set a policy itself."""
+    """Reason why `expand` derived a policy; one of the layers must have derived it."""
     return next(one.why[name] for one in layers if one.origin == DERIVED and name in one.why)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuotaConflict:
-    """A quota that is not strictly below the retention it must fit in, by one measure."""
+    """A backlog quota that is not below the retention. `measure`: `size` (bytes) or `time` (ms)."""
 
     measure: str
     quota: int
@@ -32,8 +32,8 @@ class QuotaConflict:
 def quota_conflicts(
     quota: BacklogQuota | None, retention: Retention | None, *, by_time: bool
 ) -> Iterator[QuotaConflict]:
-    """Pulsar's own rule, as measured: strictly quota < retention, by size at every level and by time at topics only;
-    an unlimited quota, and retention of 0/0 or unlimited, always pass (docs/explanation/pulsar.md).
+    """Yields violations of Pulsar's rule: quota < retention, by size always, and by time for topics (`by_time`). An
+    unlimited quota, and a retention of 0/0 or unlimited, always pass (docs/explanation/pulsar.md).
     """
     if quota is None or retention is None or (retention.time == 0 and retention.size == 0):
         return

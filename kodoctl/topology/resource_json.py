@@ -19,11 +19,11 @@ def _adapter() -> TypeAdapter[Resource]:
 
 
 def resource_to_json(resource: Resource) -> Json:
-    """One resource; `kind` is its kind."""
+    """A resource as plain JSON values; the key `kind` has its kind."""
     document: Json = _adapter().dump_python(resource, warnings=False)
     return document
 
 
 def resource_from_json(document: Json) -> Resource:
-    """The inverse of resource_to_json. Raises pydantic's ValidationError on anything else."""
+    """The inverse of `resource_to_json`. Raises pydantic's ValidationError for anything else."""
     return _adapter().validate_python(document)

@@ -1,6 +1,6 @@
-"""The Pulsar objects that kodoctl manages, as frozen values: one type for declared and for live objects.
+"""Pulsar objects that kodoctl manages, as frozen values: one type for declared and for live objects.
 
-Addresses print as `kind.name`; they are public (files, plans and `allow_destroy` name objects by them).
+Addresses have the form `kind.name`; they are public (files, plans and `allow_destroy` name objects by them).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Address = str
 
 @dataclass(frozen=True)
 class TenantResource:
-    """A Pulsar tenant; created when declared and absent, never deleted."""
+    """A Pulsar tenant. An apply creates it if it is declared and absent, and never deletes it."""
 
     kind: Literal["tenant"] = field(default="tenant", kw_only=True, compare=False, repr=False)
     name: str
@@ -33,8 +33,8 @@ class TenantResource:
 
 @dataclass(frozen=True)
 class NamespaceResource:
-    """A namespace. `managed`: the policies a file names, set or (`inherit`) unset; None: no file owns the namespace object,
-    it is only needed.
+    """A namespace. `managed`: policies that a file names, set or (`inherit`) unset; None: no file owns the namespace
+    object, and the topics only need it.
     """
 
     kind: Literal["namespace"] = field(default="namespace", kw_only=True, compare=False, repr=False)
@@ -50,8 +50,8 @@ class NamespaceResource:
 
 @dataclass(frozen=True)
 class TopicResource:
-    """A partitioned topic (also with one partition) and the policies set on it. Only ever live: 0 partitions (a plain topic)
-    and `missing`, partitions that the metadata counts and that are not there.
+    """A partitioned topic (also with one partition) and its policies. Only a live topic may have 0 partitions (a plain
+    topic), or `missing`: numbers of partitions that its metadata counts and that do not exist.
     """
 
     kind: Literal["topic"] = field(default="topic", kw_only=True, compare=False, repr=False)
@@ -68,7 +68,7 @@ class TopicResource:
 
 @dataclass(frozen=True)
 class SubscriptionResource:
-    """A durable subscription on every partition of a topic. `missing_on`: partitions that lack it, only ever live."""
+    """A durable subscription on every partition of a topic. `missing_on`: partitions without it, only of live ones."""
 
     kind: Literal["subscription"] = field(default="subscription", kw_only=True, compare=False, repr=False)
     topic: TopicText
@@ -84,7 +84,7 @@ class SubscriptionResource:
 
 @dataclass(frozen=True)
 class GrantResource:
-    """Actions that a role is given at least, on a topic or a whole namespace."""
+    """Actions that a role is allowed at least, on a topic or on a whole namespace."""
 
     kind: Literal["grant"] = field(default="grant", kw_only=True, compare=False, repr=False)
     target: TargetText
@@ -116,7 +116,7 @@ Resource = TenantResource | NamespaceResource | TopicResource | SubscriptionReso
 
 
 def place_of(address: Address) -> NamespaceName:
-    """The namespace that an address names, or lies in. Raises InvalidNameError for an address without one."""
+    """The namespace that an address names or lies in. Raises InvalidNameError if it has none, such as a tenant's."""
     kind, _, name = address.partition(".")
     if kind not in ("topic", "subscription", "schema", "grant", "namespace"):
         raise InvalidNameError(f"{address[:200]!r} is no address in a namespace")
@@ -128,7 +128,7 @@ def place_of(address: Address) -> NamespaceName:
 
 
 def without_gaps(resource: Resource) -> Resource:
-    """A live resource as it is once all its partitions exist and have it."""
+    """A live resource without its missing partitions: as it is once all of them exist and have it."""
     match resource:
         case TopicResource():
             return replace(resource, missing=())
@@ -139,7 +139,9 @@ def without_gaps(resource: Resource) -> Resource:
 
 
 def topic_of_address(address: Address) -> str:
-    """Full name of the topic that an address names, or that its object hangs on; no topic's name for others."""
+    """Full name of the topic in an address: that of a topic itself, or of its subscription, schema or grant. For other
+    addresses the result is no topic's name.
+    """
     return "/".join(address.partition(".")[2].split("/")[:5])
 
 

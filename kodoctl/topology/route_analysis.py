@@ -1,7 +1,6 @@
-"""Analysis of a route table, as far as the file alone shows it: lanes that a route is evaluated in, routes in a
-circle.
+"""Analysis of the routes of a file: lanes that a route is evaluated in, routes that lead in a circle.
 
-A lane determines a message's level, state and, at dispatch, attempts; all other facts may have any value.
+A lane determines a message's level, state and, at dispatch, attempts. All other facts may have any value.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ _ATTEMPTS: Final = ("attempts", "attempts_retrying", "attempts_pending", "attemp
 
 @dataclass(frozen=True, slots=True, order=True)
 class RoutePoint:
-    """A lane and a moment at which routes are evaluated: for messages that the lane stores, or for messages
-    sent to it.
-    """
+    """A lane and a moment at which routes are evaluated: for messages sent to it (dispatch), or stored in it."""
 
     level: Level
     moment: RouteMoment
@@ -44,15 +41,15 @@ class RoutePoint:
         return State(self.moment.value) if waiting else State.READY
 
     def after(self, level: Level) -> RoutePoint:
-        """The next point of evaluation after a route sends a message to `level`. A message that is being sent
-        is evaluated at once; any other when it fails there as it failed before.
+        """Next point after a route sent a message to `level`: a message that is being sent is evaluated there at once,
+        any other when it fails there in the same way.
         """
         waits_in_backup = level.is_backup and self.moment is not RouteMoment.DISPATCH
         return RoutePoint(level, RouteMoment.BACKUP if waits_in_backup else self.moment)
 
 
 def points(ground: GroundTopic, subscription: Subscription) -> list[RoutePoint]:
-    """Every point there is in the lanes of a subscription."""
+    """All points in the lanes of a subscription, highest level first."""
     found = []
     for level in defaults.read_levels(ground):
         states = () if level.is_backup else defaults.read_states(subscription)
@@ -62,14 +59,13 @@ def points(ground: GroundTopic, subscription: Subscription) -> list[RoutePoint]:
 
 
 def may_take(route: Route, point: RoutePoint) -> bool:
-    """True if a route can take a message at a point."""
+    """True if a route is evaluated at a point and can match a message there."""
     return point.moment in route.at and True in _truths(condition_of(route.when), _lane_facts(point))
 
 
 def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[int], list[Level]] | None:
-    """Routes (their indices) that send a message round in a circle, and its levels; None where none do.
-
-    For one or two routes whose conditions hold as far as the lane leaves them open, while all other open ones do not.
+    """(indices of routes, levels) of a circle in which routes send a message; None if there is none. It assumes that
+    one or two routes match if the lane does not exclude it, and all other routes only if the lane makes them.
     """
     starts = list(where)
     chosen = [(index,) for index in range(len(routes))]
@@ -96,7 +92,7 @@ def _round(routes: Sequence[Route], holding: frozenset[int], start: RoutePoint) 
 
 
 def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) -> int | None:
-    """Index of the first route that takes a message at a point."""
+    """Index of the first route that takes a message at a point, None: none does. `holding`: routes assumed to match."""
     known = _lane_facts(point)
     for index, route in enumerate(routes):
         if point.moment not in route.at:
@@ -109,7 +105,8 @@ def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) 
 
 
 class _LaneFacts(NamedTuple):
-    """Facts that all messages at a point share. `names`: the facts that are the same for all of them."""
+    """Facts of a message at a point. `names`: those that are the same for all messages there; the others are dummies.
+    """
 
     names: frozenset[str]
     facts: RouteFacts
@@ -122,7 +119,7 @@ def _lane_facts(point: RoutePoint) -> _LaneFacts:
 
 
 def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
-    """Values that a condition may have if only these facts are fixed."""
+    """Values that a condition may have if only the facts in `known.names` are fixed."""
     match condition:
         case RouteCondition():
             return _ANY
@@ -138,7 +135,7 @@ def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
 
 
 def _join_truths(parts: list[frozenset[bool | None]], *, decisive: bool) -> frozenset[bool | None]:
-    """AND (decisive: false) or OR (decisive: true)."""
+    """Possible values of AND (`decisive` False) or OR (`decisive` True) of parts with these possible values."""
     return frozenset(_values(parts, decisive=decisive))
 
 

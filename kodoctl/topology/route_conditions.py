@@ -31,7 +31,7 @@ def condition_of(when: RouteCondition | str) -> Condition:
 
 
 def truth(condition: Condition, facts: RouteFacts) -> bool | None:
-    """True if a message matches. None, which is no match: a value is missing, of another kind, or too long."""
+    """Whether a message matches. None (unknown, so no match): a value is missing, of another kind, or too long."""
     if isinstance(condition, RouteCondition):
         value = facts.properties.get(condition.property)
         return holds(condition, value) if _comparable(condition, value) else None
@@ -43,7 +43,7 @@ def truth(condition: Condition, facts: RouteFacts) -> bool | None:
 
 
 def _comparable(condition: RouteCondition, value: str | None) -> bool:
-    """True if a test of one property has an answer for a value."""
+    """True if a test of one property gives true or false for a value, not unknown."""
     if value is None:
         return condition.exists is True
     is_number = any(getattr(condition, name) is not None for name in _COMPARISONS)
@@ -58,7 +58,7 @@ def properties_of(condition: Condition) -> frozenset[str]:
 
 
 def takes_all(earlier: Route, later: Route) -> bool:
-    """True if every message that `later` would take is taken by `earlier`, which stands before it (sure cases only)."""
+    """True if `earlier`, which comes before `later` in the list, certainly takes every message that `later` would."""
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return False
     parts = [*map(_as_test, _conjuncts(condition_of(later.when)))]
@@ -68,8 +68,8 @@ def takes_all(earlier: Route, later: Route) -> bool:
 
 
 def taken_values(earlier: Route, later: Route) -> list[str]:
-    """Values of one property that both routes list: `later` never takes messages with them. Only certain cases
-    are returned.
+    """Values of one property in both routes' lists that `later` never sees, because `earlier` takes all messages with
+    them. Only certain cases are returned.
     """
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return []
@@ -82,8 +82,8 @@ def taken_values(earlier: Route, later: Route) -> list[str]:
 
 
 def exclude(one: Route, other: Route) -> bool:
-    """True if no message ever matches both routes, because they name different values of a property that no
-    move changes. Only certain cases are True.
+    """True if certainly no message matches both routes, because they list different values of a property or fact that
+    no move changes.
     """
     tests = [
         [test for part in _conjuncts(condition_of(route.when)) if isinstance(test := _as_test(part), RouteCondition)]
@@ -100,20 +100,20 @@ def exclude(one: Route, other: Route) -> bool:
 
 
 def share_of(route: Route) -> float:
-    """0 to 1."""
+    """Share of the matching messages that a route takes, from 0 to 1."""
     return float(route.share.rstrip("%")) / 100
 
 
 def _conjuncts(condition: Condition) -> tuple[Condition, ...]:
-    """Parts all of which must hold."""
+    """Parts of a condition that are joined by AND, or the condition itself."""
     if isinstance(condition, ast.Logic) and condition.operator == "AND":
         return tuple(found for part in condition.parts for found in _conjuncts(part))
     return (condition,)
 
 
 def _as_test(condition: Condition) -> Condition:
-    """`properties['x'] = 'a'`, and IN, as the test of one property that means the same; others as they are. A fact is
-    named as no property is.
+    """`properties['x'] = 'a'`, and IN, as the test of one property with the same meaning; other conditions unchanged. A
+    fact gets a name that no property has.
     """
     match condition:
         case ast.Compare("=", left, ast.Constant(value, ValueKind.TEXT)) if name := _name(left):
@@ -125,8 +125,8 @@ def _as_test(condition: Condition) -> Condition:
 
 
 def key_test_of(when: str) -> RouteCondition | None:
-    """`key = 'a'` and `key IN ('a', 'b')`, or `tenant` where keys are the tenants, as the test of a property `key`; None
-    for any other condition. Raises ConditionError.
+    """`key = 'a'` and `key IN ('a', 'b')` as the test of a property `key`; so too with `tenant`, for callers whose
+    tenants are the keys. None for any other condition. Raises ConditionError.
     """
     test = _as_test(parse_condition(when))
     if isinstance(test, RouteCondition) and test.property in ("\0key", "\0tenant"):
@@ -135,7 +135,7 @@ def key_test_of(when: str) -> RouteCondition | None:
 
 
 def _name(node: Node) -> str:
-    """Name of a property, or of a fact that is a text; "" for anything else."""
+    """Name of a property, or of a fact of kind TEXT with a NUL before it; "" for anything else."""
     match node:
         case ast.Cast(ast.Property(name), ValueKind.TEXT):
             return name
@@ -152,7 +152,7 @@ def _swallows(earlier: Condition, later: Condition) -> bool:
 
 
 def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
-    """True if every message that `later` matches is matched by `earlier` (sure cases only)."""
+    """True if certainly every message that `later` matches is matched by `earlier`."""
     if earlier.property != later.property:
         return False
     if earlier == later or earlier.exists:
@@ -168,7 +168,7 @@ def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
 
 
 def _comparison_bound(condition: RouteCondition, sign: int, strict: str, weak: str) -> tuple[float, bool] | None:
-    """The bound of a comparison, a larger one for fewer numbers: its number times `sign`, and whether it is strict."""
+    """(number times `sign`, whether it is excluded) of a comparison, None without one; a larger pair admits less."""
     for name in (strict, weak):
         if (number := getattr(condition, name)) is not None:
             return sign * number, name == strict
@@ -182,7 +182,7 @@ def _values(condition: RouteCondition) -> list[str] | None:
 
 
 def as_property(value: object) -> str:
-    """A value of the file as the text a message property holds."""
+    """A value of the file as the text of a message property: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -209,7 +209,8 @@ _HOLDS: Final[Mapping[str, Callable[[Any, str], bool]]] = {
 
 
 def holds(condition: RouteCondition, value: str | None) -> bool:
-    """True if a message property with this text (None: missing) matches. Text that is no number matches no comparison."""
+    """True if a message property with this text (None: missing) matches. Text that is no number matches no comparison.
+    """
     if value is None:
         return False
     operators = ((name, getattr(condition, name)) for name in _HOLDS)

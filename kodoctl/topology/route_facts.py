@@ -1,8 +1,7 @@
 """Facts of a message that a route condition may name; a sender and a worker both have them.
 
-A sender of a first delivery cannot choose these facts: its state is ready, its attempts are none, whatever its
-properties contain. Payloads are not read, and there is no clock: a condition has one value for a message
-wherever it is evaluated.
+The sender of a first delivery cannot choose state and attempts: ready and none, whatever the message's properties are.
+There are neither payloads nor a clock: a condition has one value for a message wherever it is evaluated.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ MAX_CONDITION: Final = 1_000  # characters of a condition, which every message p
 
 
 class UnreadableFactError(ValueError):
-    """A value is too long to be looked at; the message names it."""
+    """A value has more than MAX_TEXT characters; the message is the name of the fact or property."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteFacts:
-    """One message. `identity`: over all its hops. `attempts`: of retrying, pending, blocking, backup."""
+    """One message. `identity`: the same on all its hops; `size`: bytes of payload; `level`: that it is in or is sent
+    to; `attempts`: numbers of (retrying, pending, blocking, backup); `reason`: why a worker moved it last.
+    """
 
     properties: Mapping[str, str]
     key: str
@@ -45,22 +46,22 @@ class RouteFacts:
     reason: str | None = None
 
     def read_property(self, name: str) -> str | None:
-        """One of its properties. Raises UnreadableFactError."""
+        """Value of a property; None if the message has none of that name. Raises UnreadableFactError."""
         return _check_length(name, self.properties.get(name))
 
     def fact(self, name: str) -> Value | None:
-        """One of ROUTE_FACTS; None is NULL. Raises UnreadableFactError."""
+        """Value of a fact of ROUTE_FACTS; None is NULL. Raises UnreadableFactError."""
         found = ROUTE_FACTS[name].read(self)
         return _check_length(name, found) if isinstance(found, str) else found
 
     @property
     def document(self) -> Any:
-        """Nothing: routes do not read payloads."""
+        """None, because routes do not read payloads."""
         return None
 
     def chosen(self, salt: str, share: float) -> bool:
-        """True if it is in a share (0 to 1) of all messages: all with one key are, or none. A larger share has those of
-        a smaller one; another salt chooses anew.
+        """True if the message belongs to a share (0 to 1) of all, by a hash of its key, else of its identity: so all
+        messages of a key do or none. A larger share includes a smaller one with the same `salt`.
         """
         if share >= 1:
             return True
@@ -76,7 +77,7 @@ def _check_length(name: str, text: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RouteFact:
-    """`read` answers None for NULL."""
+    """A fact that conditions may name. `meaning`: text for people; `read`: gives its value, None for NULL."""
 
     kind: ValueKind
     meaning: str
@@ -109,7 +110,7 @@ _VOCABULARY: Final = Vocabulary(
 
 @lru_cache(maxsize=1024)  # lint asks again and again
 def parse_condition(text: str) -> Node:
-    """The tree of a route condition. Raises ConditionError with every finding, each pointing at its character."""
+    """Syntax tree of a route condition. Raises ConditionError with every finding, each with its place."""
     if len(text) > MAX_CONDITION:
         detail = f"{len(text):,} characters; at most {MAX_CONDITION:,} are read"
         issue = SyntaxIssue(MAX_CONDITION, 1, "K551", "a condition beyond the limits", detail)

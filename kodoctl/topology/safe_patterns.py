@@ -1,9 +1,9 @@
-"""Safe patterns: regular expressions that search a short text in bounded time, whatever that text is.
+"""Check of regular expressions: a safe one searches a short text in bounded time, whatever that text is.
 
-Python's engine backtracks, holds the interpreter while it does, and cannot be interrupted: one unlucky text would stop
-a worker. So a pattern is refused unless the next character decides at each repetition whether it goes on or ends.
-Then an attempt at one place takes time in proportion to the text. Alternatives that overlap outside of repetitions
-multiply the attempts, by MAX_ATTEMPTS at most.
+Python's engine backtracks, blocks the interpreter meanwhile, and cannot be interrupted: one unlucky text would stop a
+worker. So a pattern is refused unless the next character decides at each repetition whether it continues or ends. Then
+an attempt at one place takes time in proportion to the text. Alternatives that overlap outside of repetitions multiply
+the attempts, by MAX_ATTEMPTS at most.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _REFUSED: Final = {
 }
 _NOTHING: Final = 0
 Characters = int
-"""A set of characters, all of Unicode: bit n stands for the character of number n."""
+"""Set of characters of Unicode as the bits of a number: bit n stands for the character of code point n."""
 
 
 class _UnsafeError(ValueError):
-    """The text is the reason."""
+    """A pattern is not safe; the text is the reason."""
 
 
 @lru_cache(maxsize=256)  # a file is read for each environment, and again when it changes
 def pattern_problem(pattern: str) -> str:
-    """Reason why a pattern is refused, as a sentence about it; empty: it is safe."""
+    """Reason why a pattern is refused, as a sentence without its subject; "" if it is safe."""
     if len(pattern) > MAX_PATTERN:
         return f"has {len(pattern)} characters, {MAX_PATTERN} are allowed"
     try:
@@ -59,7 +59,7 @@ def pattern_problem(pattern: str) -> str:
 
 
 class _Walk:
-    """One pattern, read from its end: each part is given the characters that may follow it."""
+    """Check of one pattern, from its end to its beginning: each part gets the characters that may follow it."""
 
     def __init__(self, flags: int) -> None:
         self._flags = flags
@@ -67,9 +67,8 @@ class _Walk:
         self._sets: dict[str, Characters] = {}
 
     def before(self, parts: Any, follow: Characters, *, repeated: bool) -> Characters:
-        """Characters that may begin these parts; if the parts may match nothing, also the characters in
-        `follow`. Raises _UnsafeError. `repeated`: the parts stand in a repetition, in which every choice must
-        be unambiguous.
+        """Characters that may begin `parts`, and those in `follow` if `parts` may match nothing. Raises _UnsafeError.
+        `repeated`: the parts are in a repetition, in which every choice must be unambiguous.
         """
         for operator, argument in reversed(list(parts)):
             follow = self._part(str(operator), argument, follow, repeated=repeated)
@@ -125,7 +124,7 @@ class _Walk:
         return heads | follow if least == 0 else heads
 
     def _set(self, operator: str, argument: Any) -> Characters:
-        """Characters that a part of one character matches, as the engine itself has it."""
+        """Characters that a part of one character matches, found by running Python's own engine."""
         name = f"{operator} {argument}"
         if name not in self._sets:
             one = _PARSER.SubPattern(_PARSER.State(), [(getattr(_PARSER, operator), argument)])
@@ -149,7 +148,7 @@ def _can_be_empty(body: Any) -> bool:
 
 
 def _example_text(characters: Characters) -> str:
-    """The first of them, a letter or digit where there is one."""
+    """`such as 'a'` with one of the characters: a letter or digit if there is one."""
     near = characters & _bits(0, 0x250) or characters  # Latin letters, where there are some
     numbers = [number for number, bit in enumerate(reversed(f"{near:b}")) if bit == "1"]
     shown = min(map(chr, numbers), key=lambda one: (not one.isprintable(), not one.isalnum(), one))

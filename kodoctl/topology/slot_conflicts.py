@@ -1,5 +1,5 @@
-"""Conflicts of bulkheads: minimums and maximums that cannot hold together, and maximums that change nothing. One law for
-the files that lint reads and for live orders over them.
+"""Conflicts of bulkheads: minimums and maximums that contradict each other, and maximums without effect. Lint applies
+these rules to files, and the same rules hold for live orders.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class SlotConflict(NamedTuple):
-    """A conflict of the slots at `path` below `concurrency`; the empty path: of all slots together. `bound`:
-    `max`, `min`, or "" for the range as a whole.
+    """A conflict of the slots at `path` below `concurrency`, (): of all slots together. `bound`: the wrong one, `max`
+    or `min`, or "" for the range as a whole.
     """
 
     path: tuple[str, ...]
@@ -22,7 +22,7 @@ class SlotConflict(NamedTuple):
 
 
 def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneName]) -> Iterator[SlotConflict]:
-    """Slots that are kept and do not fit into the `total` or into a maximum around them, or leave none to other `lanes`."""
+    """Yields kept slots (`min`) that exceed `total` or a maximum around them, or leave none to other `lanes`."""
     keeping = [one for one in groups if one.slots.min]
     kept = sum(one.slots.min or 0 for one in keeping)
     sums = " + ".join(f"{one.name} {one.slots.min}" for one in keeping)
@@ -48,7 +48,7 @@ def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneN
 
 
 def idle(groups: Sequence[DeclaredSlots], total: int) -> Iterator[SlotConflict]:
-    """Ranges without a number, and maximums that the total or another maximum around them reaches first."""
+    """Yields ranges without a number, and maximums that `total` or another maximum around them reaches first."""
     for number, one in enumerate(groups):
         most = one.slots.max
         if most is None:
@@ -66,13 +66,14 @@ def idle(groups: Sequence[DeclaredSlots], total: int) -> Iterator[SlotConflict]:
 
 
 def _lanes_beside(keeping: Sequence[DeclaredSlots], lanes: Sequence[LaneName]) -> list[str]:
-    """Lanes for which nothing is kept."""
+    """Names (`L1/ready`) of the lanes for which no slots are kept."""
     covered = frozenset[tuple[str, str]]().union(*(one.lanes for one in keeping))
     return ["/".join(lane) for lane in lanes if lane not in covered]
 
 
 def _counts_before(other: DeclaredSlots, one: DeclaredSlots, earlier: Sequence[DeclaredSlots]) -> bool:
-    """True if the maximum of `other`, whose lanes are those of `one` or more, is reached first. Of equal ones the earlier is."""
+    """True if the maximum of `other`, which has all lanes of `one`, is reached first; of two equal ones the `earlier`.
+    """
     most, limit = one.slots.max, other.slots.max
     assert most is not None
     return limit is not None and (limit < most or (limit == most and (other.lanes != one.lanes or other in earlier)))

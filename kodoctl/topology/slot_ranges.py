@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 LaneName = tuple[Level, State]
 ADAPTIVE_SLOTS: Final = 128
-"""The most handlers at once in a worker that finds their number out."""
+"""Most handlers at once in a worker with adaptive concurrency."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSlots:
-    """Slots that the file declares below `concurrency` at `path`, for the lanes of a state, a level, or both."""
+    """Slots that the file declares at `path` below `concurrency`. `level`, `state`: None: all of them; `lanes`: lanes
+    that workers read of these, empty if there are none.
+    """
 
     path: tuple[str, ...]
     level: Level | None
@@ -34,12 +36,12 @@ class DeclaredSlots:
 
     @property
     def name(self) -> str:
-        """`states.retrying`."""
+        """The path as text, such as `states.retrying`."""
         return ".".join(self.path)
 
 
 def lanes_of(ground: GroundTopic, subscription: Subscription) -> tuple[LaneName, ...]:
-    """Every lane that a worker reads, highest level first; a backup level has its ready lane alone."""
+    """Every lane that a worker reads, highest level first. A backup level has only its ready lane."""
     states = (State.READY, *read_states(subscription))
     return tuple(
         (level, state)
@@ -50,7 +52,7 @@ def lanes_of(ground: GroundTopic, subscription: Subscription) -> tuple[LaneName,
 
 
 def limited_lanes(ground: GroundTopic, subscription: Subscription, chosen: LimitLanes | None) -> frozenset[LaneName]:
-    """Lanes that a limit is about; without `in` all of them."""
+    """Lanes that a limit applies to. `chosen`: its `in`, None: all lanes."""
     states, levels = (chosen.states, chosen.levels) if chosen is not None else (None, None)
     return frozenset(
         (level, state)
@@ -60,14 +62,14 @@ def limited_lanes(ground: GroundTopic, subscription: Subscription, chosen: Limit
 
 
 def total_slots(subscription: Subscription) -> int | None:
-    """Handlers at once in one worker; None: adaptive."""
+    """Handlers at once in one worker; None if that is adaptive."""
     total = subscription.concurrency
     total = total.total if isinstance(total, HandlerSlots) else total
     return None if total == "adaptive" else total
 
 
 def declared_slots(ground: GroundTopic, subscription: Subscription) -> Iterator[DeclaredSlots]:
-    """Slots of states, levels and single lanes. Slots for a lane that does not exist have no lanes."""
+    """Yields the slots of states, levels and single lanes. Slots of a lane that does not exist have no `lanes`."""
     slots = subscription.concurrency
     if not isinstance(slots, HandlerSlots):
         return

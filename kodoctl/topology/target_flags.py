@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetFlags:
-    """Values of the flags: addresses, or patterns of them in which `*` stands for any text, `/` included."""
+    """Values of `--target` and `--exclude`: addresses, or patterns in which `*` stands for any text, `/` included."""
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
@@ -23,24 +23,24 @@ class TargetFlags:
         return bool(self.targets or self.excludes)
 
     def names(self, address: Address) -> bool:
-        """True if the flags alone choose an address."""
+        """True if the flags choose an address: it is targeted and not excluded."""
         return self.targeted(address) and not self.excluded(address)
 
     def targeted(self, address: Address) -> bool:
-        """True if a target fits; without any, all do."""
+        """True if one of `targets` fits the address, or there are no targets."""
         return not self.targets or any(fits(pattern, address) for pattern in self.targets)
 
     def excluded(self, address: Address) -> bool:
-        """True if an exclusion fits."""
+        """True if one of `excludes` fits the address."""
         return any(fits(pattern, address) for pattern in self.excludes)
 
 
 WHOLE: Final = TargetFlags()
-"""No flags: nothing is left out."""
+"""No flags: everything is chosen."""
 
 
 def fits(pattern: str, address: Address) -> bool:
-    """True if a pattern names an address: it is that address, or `*` stands for the rest."""
+    """True if a pattern is the address, or matches it with `*` for any text."""
     if "*" not in pattern:
         return pattern == address
     plain = re.sub(r"([\\%_])", r"\\\1", pattern)

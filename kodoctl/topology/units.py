@@ -1,7 +1,7 @@
-"""Numbers with units, as people write them in the file: `7d`, `20GiB`, `100/s`.
+"""Numbers with units as people write them in the file: `7d`, `20GiB`, `100/s`.
 
-Durations are whole milliseconds, sizes whole bytes, rates a whole count per period. Values are `int` or frozen,
-compare and hash by value, and print themselves in the shortest exact form that the file would accept again.
+Durations are whole milliseconds, sizes whole bytes, rates a whole count per period. Values are `int` or frozen, compare
+and hash by value, and `str` gives the shortest exact form that the file accepts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 UNLIMITED: Final = "unlimited"
 LATEST: Final = 253_402_214_399_999
-"""The last moment that is believed of a message, in ms since the epoch: the end of 9999-12-30, so that it, in any time zone, and
-the beginning of the next day are years that Spark, Python and a date's text have. Pulsar takes any 64 bits for a time.
+"""Latest moment that kodoctl accepts from a message, in ms since the epoch: the end of 9999-12-30. In any time zone,
+Spark, Python and a date as text have a year for it, and for the beginning of the next day. Pulsar accepts any 64 bits.
 """
 MAX_ERROR_SIZE: Final = 2_048  # bytes of an error's text, and of its stack, that are added to a message
 Unlimited = Literal["unlimited"]
@@ -26,7 +26,7 @@ _RATE = re.compile(r"(.*?) ?/ ?(s|m|h|d)", re.ASCII)
 
 
 class UnitError(ValueError):
-    """A text is no quantity of the expected kind. The message gives a correct example."""
+    """A text is not a quantity of the expected kind. The message gives the reason or a correct example."""
 
 
 def _parse_quantity(text: str, units: dict[str, int], what: str, example: str) -> int:
@@ -108,7 +108,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class SizeRate:
-    """`amount` bytes per second (Pulsar knows no other period for publishing)."""
+    """`amount` bytes per second. Pulsar has no other period for publishing."""
 
     amount: Size
 
@@ -125,5 +125,5 @@ class SizeRate:
 
 
 def as_limit(value: int | Unlimited) -> float:
-    """A duration, size or count for comparisons: unlimited is infinite."""
+    """A duration, size or count as float for comparisons; unlimited is infinity."""
     return float("inf") if value == UNLIMITED else float(value)

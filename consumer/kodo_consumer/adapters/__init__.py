@@ -1,1 +1,2 @@
-"""Adapters: ports of the core on other people's libraries, one package each."""
+"""Adapters: implementations of the core's ports by other people's libraries, one package for each library or purpose.
+"""

@@ -1,1 +1,1 @@
-"""The edge: `kodo-consumer`. One file a command group; each registers its commands in `main`."""
+"""Commands of `kodo-consumer`, one file for each group of commands; `main` has the table of them."""

@@ -1,4 +1,5 @@
-"""Loading of the consumers that a command line names, with their handlers: all that is wrong with any of them at once."""
+"""Loading of the consumers that a command line names, with their handlers. One error lists the faults of all of them.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ def ready_consumers(
     worker: int = 0,
     workers: int = 1,
 ) -> list[Consumer]:
-    """Returns the loaded consumers of one worker of a group, each with a port of its own: the ports of a worker follow
-    those of the worker before it. `worker`: number of the worker, from 0 on; `port`: the first port; None: that of the
-    settings.
+    """Returns the loaded consumers of one worker process of a group, each with a port of its own; the ports of a
+    process follow those of the one before. `worker`: number of the process, from 0; `workers`: size of the group.
+    `port`: the first port; None: that of the settings, 0: any free one. Raises KodoctlError.
     """
     consumers = load_consumers(topology, wanted, place, lanes)
     for number, consumer in enumerate(consumers, worker * len(consumers)):
@@ -42,7 +43,7 @@ def load_consumers(
     topology: str, wanted: list[tuple[str, str, str]], place: ConnectionOptions, lanes: Sequence[str] = ()
 ) -> list[Consumer]:
     """Returns a consumer with its handler for each of `wanted` (topic, subscription, handler). `lanes`: none, one
-    selection for all consumers, or one for each. Raises one error with all findings about all consumers.
+    selection for all consumers, or one for each. Raises one KodoctlError with all findings about all consumers.
     """
     from kodo_consumer.consumer import Consumer
 
@@ -68,7 +69,7 @@ def load_consumers(
 
 
 def attempt(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
-    """Result of `act`; None if `act` raises an error of the user, which is appended to `problems`."""
+    """Result of `act`; None if `act` raises KodoctlError, which is appended to `problems`."""
     try:
         return act()
     except KodoctlError as problem:

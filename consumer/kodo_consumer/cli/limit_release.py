@@ -1,9 +1,8 @@
-"""Release of messages that wait because of a limit: their lanes, their condition, and the command of kodoctl that
-releases them.
+"""Release of messages that wait because of a limit: their lanes, their condition, and the command of kodoctl for it.
 
-Messages over a rate or a quota wait in PENDING and BLOCKING (in RETRYING once their attempts there are used up). The
-broker keeps them until they are due, even if the limit changes meanwhile. Messages that wait in the memory of a worker
-need no release: the worker checks the limit again as soon as it follows the order.
+Messages over a rate or a quota wait in PENDING and BLOCKING (in RETRYING after the last attempt there). The broker
+keeps them until they are due, even if the limit changes meanwhile. Messages that wait in the memory of a worker need no
+release: the worker checks the limit again as soon as it applies the order.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ _FLAGS: Final = ("env", "context", "admin_url", "broker_url", "token_file", "tls
 def release_waiting(
     policy: Policy, order: Override, of: Mapping[str, str], place: ConnectionOptions, *, because: str
 ) -> None:
-    """Runs `kodoctl waiting release` for the messages that wait because of a limit, and ends with its exit code if that
-    is not 0. An interrupt is left to that command. Prints a note if no lane can have such messages.
+    """Runs `kodoctl waiting release`, as a child process, for the messages that wait because of a limit; ends this
+    process with its exit code if that is not 0. Ctrl-C is left to the child. Only prints a note if no lane can have
+    such messages. `of`: see `release_command`.
     """
     lanes = lanes_of_waits(policy, order)
     if not lanes:
@@ -49,8 +49,8 @@ def release_waiting(
 
 
 def lanes_of_waits(policy: Policy, order: Override) -> tuple[str, ...]:
-    """Returns the names of the lanes in which messages may wait because of the limit of an order; () if they wait only
-    in the memory of workers.
+    """Names of the lanes (LEVEL/STATE) in which messages may wait because of the limit of an order; () if they wait
+    only in the memory of workers.
     """
     limit = limit_of(policy, order)
     found: dict[str, None] = {}
@@ -65,14 +65,14 @@ def lanes_of_waits(policy: Policy, order: Override) -> tuple[str, ...]:
 
 
 def limit_of(policy: Policy, order: Override) -> Limit:
-    """Returns the limit of the policy that an order changes. The policy must have this limit."""
+    """The limit of the policy that an order changes. Raises StopIteration if the policy lacks it."""
     named = order.limit, order.by, order.within
     return next(one for one in policy.limits if (kind_of(one), one.by or "", str(one.within)) == named)
 
 
 def condition_of(policy: Policy, order: Override) -> str:
-    """Returns the condition, for `--where`, of the messages that wait for the limit of an order: those with the order's
-    value, or those whose value has no limit of its own.
+    """Condition, for `--where`, of the messages that wait because of the limit of an order: those with the order's
+    value, or without one those whose value has no limit of its own.
     """
     over = f"reason = {_text(OVER_LIMIT_REASON)}"
     if not order.by:
@@ -92,8 +92,8 @@ def release_command(
     place: ConnectionOptions,
     because: str,
 ) -> list[str]:
-    """Returns the command line of `kodoctl waiting release`, run by this Python. `of`: topology, topic and
-    subscription.
+    """Command line of `kodoctl waiting release`, to be run by this Python. `of`: keys `topology`, `topic` and
+    `subscription`.
     """
     words = python_command("kodoctl", "waiting", "release", of["topology"])
     words += ["--topic", of["topic"], "--subscription", of["subscription"]]
@@ -113,6 +113,6 @@ def _fact(policy: Policy, by: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A text of the language of conditions."""
+    """A text as a literal of the language of conditions."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -10,7 +10,7 @@ from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 
 
 class Commands(LazyGroup):
-    """Every command: its name, the function that it is, and the first sentence of its help."""
+    """Table of all commands: name, function, and first sentence of the help."""
 
     table = (
         LazyCommand("run", "kodo_consumer.cli.worker_commands:run", "Run a handler until SIGTERM; then drain and exit 0."),
@@ -51,8 +51,8 @@ def root() -> None:
 
 
 def main() -> None:
-    """Entry point of the script. Where a thread was left behind the process ends as it is asked to, but without the
-    interpreter's own end, which that thread would turn into SIGABRT.
+    """Entry point of the script. If a thread is still inside the client library, the process ends without the
+    interpreter's own shutdown, because that would turn the exit code into SIGABRT.
     """
     try:
         run_application(app)

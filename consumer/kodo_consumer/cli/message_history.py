@@ -1,8 +1,8 @@
 # pure: every branch is tested
-"""History of one message: every hop that can be found of it, and the rule that caused it.
+"""History of one message: all its hops that can be found, and the rule that caused each.
 
-Pure: it is given what was read. There are two sources: messages themselves (where one is stored, its control
-properties show how it got there) and audit records (what decided on it, also where nothing is stored any more).
+Pure: the caller passes everything in that it read. There are two sources: stored messages, whose control properties
+show how they got there, and audit records, which show the decision about a message even if it is not stored any more.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ DEAD_LETTERS: Final = "dead letters"
 
 @dataclass(frozen=True, slots=True)
 class SearchedTopic:
-    """A topic that was searched: what it is called in the file's words, such as `L1/ready`."""
+    """A topic that was searched. `name`: its name in the topology's words, such as `L1/ready`."""
 
     topic: str
     name: str
 
 
 class FoundMessage(NamedTuple):
-    """A stored message as it was found.
-    `id`: `ledger:entry:partition:batch index`; `acknowledged` by the subscription.
+    """A stored message of a searched topic. `id`: `ledger:entry:partition:batch index`. `publish_time`: ms since the
+    epoch. `acknowledged`: by the subscription.
     """
 
     topic: str
@@ -48,8 +48,9 @@ class FoundMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The message in one place. `at`: ms since the epoch when it came there. `ended`: how it left, as its audit
-    record says; "" where there is none.
+    """Stay of the message in one topic. Times are ms since the epoch. `place`: the topic's name for people; `at`: when
+    the message came there. `ended`: the event of the audit record about its end, "" without one; `rule`, `target`,
+    `run` and the fields `ended_…` are of the same record. `stored`: the message itself was found.
     """
 
     place: str
@@ -76,9 +77,10 @@ class Hop:
 
 
 class Search:
-    """Search for one message among the messages and the records that are passed in.
+    """Search for one message among the messages and the records that the caller passes in.
 
-    The set `names` grows during the search: pass everything in again while `grew` is set.
+    `names`: identities of the message, which grow during the search: while `grew` is set, the caller has to reset it
+    and pass everything in again. `looked_at`: number of messages passed in.
     """
 
     def __init__(self, name: str, places: Iterable[SearchedTopic]) -> None:
@@ -90,7 +92,7 @@ class Search:
         self._records: dict[tuple[str, int], Record] = {}
 
     def message(self, seen: FoundMessage) -> None:
-        """A message of a topic."""
+        """Takes a message of a topic of the family, and keeps it if it has one of the names."""
         self.looked_at += 1
         properties = seen.properties
         known = {seen.id, properties.get(names.ID), properties.get(names.ORIGIN_ID)} - {None, ""}
@@ -99,7 +101,7 @@ class Search:
             self._learn({str(name) for name in known})
 
     def records(self, seen: FoundMessage) -> None:
-        """A message of an audit topic."""
+        """Takes a message of an audit topic, and keeps its records of the names. Unreadable ones are skipped."""
         self.looked_at += 1
         if FORMAT_PROPERTY not in seen.properties:
             return
@@ -114,7 +116,7 @@ class Search:
                 self._learn(known)
 
     def tenants(self, tenant_of: Callable[[Mapping[str, str], str], str]) -> list[str]:
-        """Tenants of the message, mostly one, as far as they are known."""
+        """Known tenants of the message, mostly one, sorted. `tenant_of` gets properties and key."""
         stored = {tenant_of(seen.properties, seen.key) for seen in self._found.values()}
         return sorted(stored | {record.tenant for record in self._records.values()})
 
@@ -123,7 +125,7 @@ class Search:
         self.names |= known
 
     def hops(self) -> list[Hop]:
-        """Hops of the message, where it was and is, in order."""
+        """Hops of the message in order, from stored messages and from audit records."""
         ends = {(record.topic, record.id): record for record in self._records.values()}
         hops = [self._hop_of_message(seen, ends.get(key)) for key, seen in self._found.items()]
         gone = [record for key, record in ends.items() if key not in self._found]
@@ -182,7 +184,9 @@ def _number(text: str | None) -> int | None:
 
 
 def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[str, Any]:
-    """Document of the search for machines; the view for people is drawn from it, too."""
+    """JSON document of the search, from which `lines` makes the text for people. `name`: the identity that was
+    searched.
+    """
     hops = search.hops()
     return {
         "format_version": FORMAT_VERSION,
@@ -195,7 +199,7 @@ def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[
 
 
 def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[str]:
-    """Lines for people, one for each fact; `clock` prints ms since the epoch."""
+    """Lines for people from the document of `to_json`, one for each fact. `clock` formats ms since the epoch."""
     if document["also"]:
         yield f"also known as {', '.join(document['also'])}"
     for hop in document["hops"]:
@@ -240,8 +244,8 @@ def level_lines(levels: Mapping[str, Any]) -> Iterator[str]:
 def tenant_levels(
     policy: Policy, tenants: Iterable[str], orders: Iterable[Override], unknown: str = ""
 ) -> dict[str, Any]:
-    """Levels that tenants have now: by exclusive levels of the file, and by moves in force. `unknown`: why the orders
-    cannot be read.
+    """Levels that tenants have now, as JSON: `exclusive` (level by tenant, of exclusive levels in the file), `moves`
+    (the moves in force of these tenants) and `unknown` (why the live orders cannot be read; "" if they could be).
     """
     names = list(tenants)
     own = {tenant: level.value for tenant in names if (level := policy.exclusive.own_level(tenant)) is not None}

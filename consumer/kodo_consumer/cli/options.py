@@ -21,4 +21,6 @@ Port = Annotated[
 ]
 
 connects = gathers("place", {"env": Environment, **CONNECTION}, ConnectionOptions)
-"""Gives a command --env and the connection options: its parameter `place` becomes them, as Consumer.load takes them."""
+"""Decorator that gives a command `--env` and the connection options: they become its parameter `place`, as
+Consumer.load takes them.
+"""

@@ -1,4 +1,4 @@
-"""Commands around the outbox: its table, the relay, and rows that a person looks at, holds back or sends again."""
+"""Commands for the outbox: its table, the relay, and rows that a person lists, holds back or sends again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("kodo.outbox")
 
 
 class Dialect(StrEnum):
-    """Databases the table is written for."""
+    """Databases for which `schema` prints SQL."""
 
     POSTGRESQL = "postgresql"
     SQLITE = "sqlite"
@@ -127,7 +127,7 @@ def run(
 
 @contextmanager
 def _serve_metrics(relay: Relay, store: OutboxStore, settings: Settings, port: int | None) -> Iterator[None]:
-    """Metrics and health of the relay, where a port is named on the command line."""
+    """Context manager that serves metrics and health of the relay within its body; does nothing if `port` is None."""
     if port is None:
         yield
         return
@@ -253,7 +253,7 @@ def _choose_rows(choice: RowFilter, ids: list[str] | None, *, all_rows: bool) ->
 
 
 def _spacing(rate: str | None) -> float:
-    """Ms between two rows."""
+    """Milliseconds between two rows at this rate; 0 without a rate."""
     return 1000 / parse_rate("--rate", rate) if rate is not None else 0.0
 
 
@@ -265,7 +265,7 @@ def _row_text(row: dict[str, Any]) -> str:
 
 
 def _text(value: Any, limit: int = 64) -> str:
-    """A value of the table, of which another writer may have made anything: what is no text or number as Python shows it."""
+    """A value of the table for people, on one line. Another writer may have stored any type: Python's repr shows it."""
     return one_line(_plain(value), limit)
 
 

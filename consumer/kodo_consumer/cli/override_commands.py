@@ -1,4 +1,6 @@
-"""Live orders: pause and resume, weigh tenants, override limits, see what is in force. Each order ends by itself."""
+"""Commands of live orders: pause, resume, weights of tenants, limits, slots, moves, and a list of the orders in force.
+Each order ends by itself.
+"""
 
 from __future__ import annotations
 
@@ -254,13 +256,15 @@ def _who() -> str:
 
 
 def _because(order: Override, *, back: bool) -> str:
-    """Reason of a release after an order of a limit was given, or taken back."""
+    """Text for a release (`--because`) after an order of a limit was given, or taken back (`back`)."""
     what = f"{replace(order, to='as in the file again')}" if back else f"{order}"
     return f"{what}{f': {order.why}' if order.why else ''}"
 
 
 def _order_value(to: object, any_value: str, *, back: bool) -> str:
-    """Value of an order; of one that is taken back it does not matter. Raises UsageError."""
+    """Value of an order: `to` as text, or `any_value` for an order that is taken back, where the value does not matter.
+    Raises UsageError unless exactly one of `to` and `back` is given.
+    """
     if (to is None) is not back:
         raise _cannot("name --to, or --back to take the order back; not both")
     return any_value if to is None else str(to)
@@ -272,7 +276,9 @@ def _give(
     order: Override,
     check: Callable[[tuple[Override, ...]], object] = lambda _: None,
 ) -> None:
-    """`check` is called with all orders that would be in force, at each try to write them, and raises."""
+    """Stores an order on the cluster and prints all orders in force. `check` gets all orders that would be in force, at
+    each try to store them, and raises if they conflict. Raises UsageError, ClusterError.
+    """
     from kodo_consumer.core.upkeep.override_state import why_not_followed
     from kodoctl.protocol.overrides import active_overrides
 

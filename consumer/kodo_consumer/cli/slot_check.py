@@ -1,4 +1,6 @@
-"""Check of live orders for slots: whether the bulkheads of the file and of all orders can hold together, by lint's law."""
+"""Check of live orders for slots: whether the bulkheads of the file and of all orders fit together, by the rules of
+lint.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def check_slots(
 
 
 def slots_with(ground: GroundTopic, subscription: Subscription, orders: Iterable[Override]) -> list[DeclaredSlots]:
-    """Returns the declared slots of the file as the orders change them, and the slots that only orders set."""
+    """Returns the declared slots of the file as the orders change them, and the slots that only orders declare."""
     found = {one.path[1]: one for one in declared_slots(ground, subscription) if one.lanes}
     for order in orders:
         bounds = SlotBounds.parse(order.to) if order.what is OverrideKind.SLOTS else None
@@ -47,7 +49,7 @@ def slots_with(ground: GroundTopic, subscription: Subscription, orders: Iterable
 
 
 def _new(ground: GroundTopic, subscription: Subscription, name: str) -> DeclaredSlots:
-    """The range of a state, a level or a lane that the file has none for."""
+    """Declared slots without bounds for a state, a level or a lane that the file does not mention."""
     head, _, tail = name.rpartition("/")
     level, state = (head or None, tail) if head or tail in tuple(State) else (tail, None)
     lanes = frozenset(

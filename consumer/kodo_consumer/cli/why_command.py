@@ -1,4 +1,6 @@
-"""`kodo-consumer why`: every hop of one message and the rule that caused it, found without consuming anything."""
+"""Command `why`: all hops of one message and the rule that caused each. It reads the topics without acknowledging
+anything.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,7 @@ def _read_messages(
 
 
 def _levels(policy: Policy, search: Search, admin: Admin) -> dict[str, Any]:
-    """Levels that the message's tenant has now."""
+    """Levels that the message's tenants have now: see `tenant_levels`."""
     from kodo_consumer.cli.message_history import tenant_levels
     from kodoctl.pulsar.control.override_store import OverrideStore
 

@@ -1,4 +1,4 @@
-"""Commands around one worker: run it, check what it needs."""
+"""Commands `run` and `check`: runs workers, or checks whether the cluster has everything that they need."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def run(
 
 
 def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) -> list[tuple[str, str, str]]:
-    """Triples of topic, subscription and handler, by their order on the command line. Raises UsageError."""
+    """Triples of topic, subscription and handler, by their order on the command line; one topic counts for all
+    handlers. Raises UsageError if the numbers differ, or a subscription is named twice.
+    """
     count = len(handlers)
     topics = topics * count if len(topics) == 1 else topics
     if not len(topics) == len(subscriptions) == count:
@@ -146,8 +148,8 @@ def check(
 
 
 def _no_room(policy: Policy, cluster: AdminCluster) -> list[Diagnostic]:
-    """Warnings of lanes that one more worker could not read now. No refusal of a start: it waits until another worker ends,
-    as the new ones of a rolling update do.
+    """Warnings about lanes that one more worker could not read now. They are no errors, because a worker waits until
+    another one ends, as in a rolling update.
     """
     from kodo_consumer.core.upkeep.broker_limits import summarize_topics
 
@@ -160,7 +162,9 @@ def _no_room(policy: Policy, cluster: AdminCluster) -> list[Diagnostic]:
 
 
 def _start_findings(surroundings: Environment, policy: Policy, *, native: bool) -> list[Diagnostic]:
-    """Findings that a start would fail with. Empty, with a notice, if the binary port does not answer."""
+    """Errors with which a start of a worker would fail; it opens the producers and closes them. Empty, with a notice,
+    if the binary port does not answer.
+    """
     try:
         return surroundings.start_findings(policy, native)
     except ClusterError as problem:
@@ -169,7 +173,7 @@ def _start_findings(surroundings: Environment, policy: Policy, *, native: bool) 
 
 
 def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: LaneSelection | None) -> list[Policy]:
-    """Policies of these subscriptions with the selected lanes. Raises with everything that is wrong with any of them."""
+    """Policies of these subscriptions with the selected lanes. Raises one UsageError with the faults of all of them."""
     from kodo_consumer.core.values.lane_selection import select_lanes
     from kodo_consumer.policy_builder import policy_of
 

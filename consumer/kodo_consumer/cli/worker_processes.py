@@ -1,4 +1,6 @@
-"""Worker processes of one `kodo-consumer run --workers`: what the parent refuses, and what each process runs."""
+"""Worker processes of one `kodo-consumer run --workers`: the checks of the parent process, and the body of each worker
+process.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _HIGHEST_PORT = 65_535
 @dataclass(frozen=True)
 class WorkerCommand:
     """Arguments of the command line, as each worker process gets them. `wanted`: topic, subscription and handler of
-    each consumer; `lanes`: see `load_consumers`; `port`: None: that of the settings.
+    each consumer. `lanes`: see `load_consumers`. `port`: the first port; None: that of the settings.
     """
 
     topology: str
@@ -41,7 +43,7 @@ class WorkerCommand:
 
 
 def run_group(asked: WorkerCommand, workers: int) -> int:
-    """Runs a group of `workers` processes to its end, and returns the exit code. Raises KodoctlError if the
+    """Runs a group of `workers` processes, waits for their end, and returns the exit code. Raises KodoctlError if the
     subscriptions or settings do not allow several processes.
     """
     if findings := list(_findings(asked, workers)):
@@ -52,7 +54,9 @@ def run_group(asked: WorkerCommand, workers: int) -> int:
 
 
 def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
-    """Why there cannot be several: known before anything starts. Handlers are imported in the processes only."""
+    """Errors that forbid several worker processes, found before any starts. Handlers are imported in the processes
+    only.
+    """
     surroundings = Environment.of(**asked.place)
     loaded = surroundings.topology(asked.topology)
     settings = read_settings(surroundings.environ, surroundings.folder)
@@ -73,7 +77,7 @@ def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
 
 
 def run_member(asked: WorkerCommand, member: GroupMember) -> None:
-    """Runs one worker in its own process, which then ends with the exit code."""
+    """Runs one worker in its own process, and ends this process with the exit code."""
     prepare_streams()
     try:
         _run(asked, member)

@@ -1,7 +1,9 @@
 # pure: every branch is tested
-"""One worker: what it holds, what becomes of each message, and the threads around that.
+"""Core of a worker: state, rules and the engine that decides about each message. It starts no thread and connects to no
+broker itself.
 
-Its hot modules are compiled where kodo-fast is installed and has a build of exactly these sources, else interpreted.
+Its hot modules are imported compiled where kodo-fast is installed and has a build of exactly these sources, else
+interpreted. `COMPILED` says which.
 """
 
 from pathlib import Path
@@ -9,13 +11,15 @@ from typing import NamedTuple
 
 
 class CoreStatus(NamedTuple):
-    """Whether hot modules of the core are compiled. `detail`: what they are, or why they are interpreted."""
+    """State of the compiled core. `compiled`: True if the hot modules are imported compiled. `detail`, for people:
+    number of modules and digest of their sources, or the reason why they are interpreted.
+    """
 
     compiled: bool
     detail: str
 
     def __str__(self) -> str:
-        """One line for logs and commands."""
+        """One line for logs and commands, such as `compiled core: off (kodo-fast is not installed)`."""
         return f"compiled core: {'on' if self.compiled else 'off'} ({self.detail})"
 
 

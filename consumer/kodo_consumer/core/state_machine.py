@@ -1,7 +1,8 @@
 """The state machine: an envelope and an outcome make one decision. Pure and total: every state, every outcome.
 
-Each chain goes to the first place that is declared, not draining, and has attempts left; the last place is always the
-lane the message is in, in memory, with a growing backoff. Nothing is ever dropped.
+A failed message goes to the first place that is declared, not draining, and has attempts left: its waiting state, the
+backup, the dead letters. The last place is always its present lane, in memory, with a growing backoff. Nothing is ever
+dropped.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ POSTPONED: Final = 1_000  # ms: until a message that could not be started is tri
 
 
 class Rule(StrEnum):
-    """The rule that decided: names of counters and of records. Public: dashboards and reports use them."""
+    """The rule behind a decision: names of counters and of records. Public: dashboards and reports use them."""
 
     DONE = "done"
     DISCARDED = "discarded"
@@ -84,7 +85,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The message is complete."""
+    """Decision: the message is complete, and is acknowledged. `reason`: for records."""
 
     why: Rule
     reason: str = ""
@@ -92,7 +93,7 @@ class Acknowledge:
 
 @dataclass(slots=True)
 class Delay:
-    """The message stays in its lane, in memory, for `delay` ms. `headers` replaces what it carries while it is held."""
+    """Decision: the message stays in its lane, in memory, for `delay` ms. `headers` replaces its headers meanwhile."""
 
     delay: int
     why: Rule
@@ -101,9 +102,9 @@ class Delay:
 
 @dataclass(slots=True)
 class Reroute:
-    """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `headers`. `note`: what records
-    say of the reason, where `headers` has none of its own. `lane_waits`: the broker need not wait until it is due, for
-    whoever reads the lane does, so it may be sent in a batch.
+    """Decision: publish to `target`, await the receipt, acknowledge. Due time and counters are in `headers`. `note`:
+    reason in records, if `headers` has none of its own. `lane_waits`: the worker that reads the target waits until the
+    message is due, so the broker need not, and it may be sent in a batch.
     """
 
     target: Target
@@ -115,7 +116,7 @@ class Reroute:
 
 @dataclass(frozen=True, slots=True)
 class TransferOut:
-    """Publish the new message that the handler asked for to `topic`, await the receipt, acknowledge."""
+    """Decision: publish the new message that the handler requested to `topic`, await the receipt, acknowledge."""
 
     topic: str
     asked: TransferAsked
@@ -126,7 +127,8 @@ _STATE_WHY: Final = {State.RETRYING: Rule.RETRYING, State.PENDING: Rule.PENDING,
 
 
 def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """Decision about a message. `now`: ms since the epoch. Due times come without jitter."""
+    """Returns the decision about a message; changes nothing. `now`: ms since the epoch. Due times have no jitter yet.
+    """
     if ended_run(outcome):
         envelope = _with_error(envelope, error_of(outcome))
     match outcome:  # those first of which there may be many
@@ -219,7 +221,7 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
 
 
 def _on_failure_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
-    """Short waits in memory, longer ones by the same topic again; then dead."""
+    """Short waits in memory, longer ones by publishing to the same topic; out of attempts the message dies."""
     waits = policy.waits[None]
     used = envelope.headers.backup
     if used >= waits.attempts:
@@ -238,7 +240,9 @@ def _on_failure_in_backup(envelope: Envelope, reason: str, policy: Policy, now: 
 def _on_failure_in_order(
     envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None
 ) -> Decision:
-    """The key waits in memory, so that its messages stay in order; `block` never gives up."""
+    """Delays the message in memory, and with it its key, so that messages stay in order. Out of attempts it dies
+    (`park`), or waits again (`block`).
+    """
     if in_place and envelope.local_retries < len(policy.in_place):
         return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.headers)
     waits = policy.waits[State.RETRYING]
@@ -268,7 +272,8 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
 def _on_limit_refusal(
     envelope: Envelope, kind: type[Limit], slot: int, policy: Policy, now: int, *, most: int
 ) -> Decision:
-    """To the waiting state of the limit, due when it has room; short waits, ordered lanes and backup levels stay queued."""
+    """Moves to the limit's waiting state until it has room; short waits, ordered lanes and backup levels stay queued.
+    """
     stay = Delay(max(0, slot - now), Rule.OVER_LIMIT, envelope.headers)
     if slot - now <= MAX_MEMORY_WAIT or envelope.ordered or envelope.level.is_backup:
         return stay
@@ -295,9 +300,10 @@ def _on_limit_refusal(
 
 
 def _on_isolation(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
-    """Out of a ready lane that keeps no order, counting nothing; where there is no place for it, it stays.
+    """Moves a message out of a ready lane that keeps no order, without counting an attempt; without a target it stays.
 
-    Whoever reads its new lane waits until it is due: a flood leaves in batches, which due times of the broker's forbid.
+    The worker that reads its new lane waits until it is due: a flood leaves in batches, and the broker keeps no batch
+    until a due time.
     """
     aside = not envelope.ordered and envelope.state is State.READY
     target = policy.isolation_target(envelope.level) if aside else None
@@ -333,7 +339,7 @@ def _to_level(
 
 
 def _on_route(envelope: Envelope, level: Level, route: str, policy: Policy, now: int) -> Decision:
-    """To the level, with the moment that a limiter set aside: the wait for it is over, and a refusal there counts."""
+    """Moves to the level, with the moment that a limiter set aside: its wait is over, and a refusal there counts."""
     headers = envelope.headers.replace(routes=envelope.headers.routes + 1)
     decision = _to_level(envelope.with_headers(headers), level, Rule.ROUTED, policy, now, limited=True)
     return replace(decision, note=route) if isinstance(decision, Reroute) else decision
@@ -349,7 +355,7 @@ def why_not_level(envelope: Envelope, level: Level, policy: Policy) -> str:
 
 
 def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None = None) -> Decision:
-    """B1 if it is below this level, else dead."""
+    """Moves to B1 if the message's level is before it, else to the dead letters."""
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
         return _move(envelope, target, envelope.headers.replace(due=due, reason=reason), policy, Rule.ESCALATED)
@@ -380,7 +386,7 @@ def _move(
     *,
     limited: bool = False,
 ) -> Decision:
-    """A move with its hop counted; one hop too many is a message running in circles. `headers`: a copy for this move alone.
+    """A move with its hop counted; one hop too many is a message running in circles. `headers`: a copy for this move.
 
     On a ready topic every subscription would take it for its own: there it names the one it is meant for. Only a
     limiter's reservation outlives the move.
@@ -400,5 +406,5 @@ def _must_keep_order(envelope: Envelope, policy: Policy) -> bool:
 
 
 def _clamp(delay: int, policy: Policy) -> int:
-    """Not in the past, and not beyond the horizon: the broker's maximum delay is made for that."""
+    """Delay (ms) within 0 and the horizon, for which the broker's maximum delay is made."""
     return max(0, min(delay, policy.horizon))

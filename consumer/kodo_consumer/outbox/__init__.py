@@ -1,13 +1,13 @@
-"""The outbox: messages written in the application's own transaction, and a relay that sends them.
+"""The outbox: messages that an application writes in its own transaction, and a relay that sends them.
 
     outbox = Outbox.load("topologies/trade.yaml", app="shop")
     with Session(engine) as session, session.begin():
         session.add(order)
         outbox.add(session, topic="orders", payload={"order": order.id}, key=str(order.id))
 
-`kodo-consumer outbox run` sends what was committed, and only that.
+`kodo-consumer outbox run` sends committed messages, and no others.
 
-Everything is imported when first used: a command line that only names rows starts without the database's library.
+Modules are imported at the first use, so a command that needs no database starts without SQLAlchemy.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # pure: every branch is tested
-"""Backoff of outbox rows: the next try of a row, and rests of topics. No clock, no database and no broker."""
+"""Backoff of outbox rows: the delay before the next try of a row, and pauses of topics. No clock, no database, no
+broker.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +18,36 @@ _MOST_REST: Final = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays in ms by business code, the last one without end; `attempts`: sends of a row before it is reported."""
+    """Delays in ms by business code, of which the last one repeats. `attempts`: failed sends of a row after which it is
+    reported.
+    """
 
     delays: Mapping[str, Sequence[int]] = field(default_factory=lambda: DELAYS)
     attempts: int = 10
 
     def delay(self, biz_code: str, tries: int, rng: Random) -> int:
-        """Ms until the next try after `tries` (from 1 on) without a receipt, up to a quarter longer:
-        rows spread out.
+        """Milliseconds until the next try of a row after `tries` (from 1 on) sends without a receipt, up to a quarter
+        longer than declared, so that rows spread out.
         """
         delays = self.delays.get(biz_code) or self.delays.get(DEFAULT) or DELAYS[DEFAULT]
         return round(delays[min(tries, len(delays)) - 1] * rng.uniform(1.0, 1.25))
 
     def is_late(self, tries: int) -> bool:
-        """True if a person should know: the row goes on, with the longest delay."""
+        """True if the row should be reported to a person; it is still tried, with the longest delay."""
         return tries >= self.attempts
 
 
 class TopicCooldown:
-    """Topics without receipts rest, up to half a minute, and are then tried with one row. So an unreachable broker
-    neither costs every row an attempt nor delays other topics.
+    """Pauses of topics without receipts, of up to half a minute, after which one row is sent as a trial. So an
+    unreachable broker neither costs every row an attempt nor delays other topics.
     """
 
     def __init__(self) -> None:
         self._resting: dict[str, tuple[float, int]] = {}  # topic -> (until when, how often in a row)
 
     def on_failure(self, topic: str, now: float) -> bool:
-        """Records that a send to the topic had no receipt (`now` in seconds), and lets the topic rest. Returns False if
-        the topic rests already.
+        """Records that a send to the topic had no receipt, and begins a pause. `now`: seconds of a monotonic clock.
+        Returns False if a pause is already under way.
         """
         until, times = self._resting.get(topic, (0.0, 0))
         if until > now:
@@ -52,14 +56,14 @@ class TopicCooldown:
         return True
 
     def works(self, topic: str) -> bool:
-        """Records that a send to the topic had its receipt. Returns True if the topic rested until now."""
+        """Records that a send to the topic had its receipt, which ends its pause. Returns True if it had one."""
         return self._resting.pop(topic, None) is not None
 
     @property
     def topics(self) -> frozenset[str]:
-        """Topics that rest, or that have not been shown to work again."""
+        """Topics that pause, or that had no receipt since their pause."""
         return frozenset(self._resting)
 
     def to_probe(self, now: float) -> list[str]:
-        """Topics that have rested long enough."""
+        """Topics whose pause is over: one row of each is to be sent as a trial. `now`: seconds, as in `on_failure`."""
         return [topic for topic, (until, _) in self._resting.items() if until <= now]

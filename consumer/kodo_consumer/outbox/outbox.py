@@ -1,8 +1,8 @@
-"""The application's side of the outbox: rows, written in its own transaction.
+"""Writing side of the outbox: an application adds rows in its own transaction.
 
 The rows of a key are sent in the order in which they were written, whatever their ids are: rows sort by the millisecond
-of their creation, then by id. Ids that are made here ascend within a process; those of callers, such as `order-9` and
-`order-10`, need not. So a row with such an id, and the next one of its key, have a millisecond each.
+of their creation, then by id. Generated ids ascend within a process; ids of callers, such as `order-9` and `order-10`,
+need not. So a row with a caller's id and the next row of its key never share a millisecond.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def _ms(delay: str | int) -> int:
 
 
 def _unfit(row: Mapping[str, Any]) -> list[Any]:
-    """Why the table cannot hold the row; one finding a column. PostgreSQL would refuse it, SQLite would not."""
+    """Findings, one for each column, if the table cannot store the row. PostgreSQL would refuse such a row, SQLite
+    would not.
+    """
     found = [
         error("K724", "row refused", f"{name}: {len(row[name])} characters, {most} are the most")
         for name, most in _MOST.items()
@@ -177,7 +179,7 @@ def _id_sqlite(element: Any, compiler: Any, **more: Any) -> str:
 
 
 class CreationOrder:
-    """Keeps the rows of a key in order: times of the last rows of this process, by topic and key. Thread-safe."""
+    """Order of the rows of a key: remembers when this process last wrote a row, by topic and key. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

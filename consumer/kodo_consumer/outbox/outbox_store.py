@@ -1,8 +1,8 @@
 """SQL store of the outbox: the calls of the relay and of the command line on its table.
 
-Every call is one short transaction, but for a claim of ordered topics, which may take three. A claim is optimistic: a
-row changes hands only where its version is still the one that was read. A relay that died leaves rows `sending` until
-their claim ends; then they are as good as unsent.
+Every call is one short transaction, but for a claim of ordered topics, which may take three. A claim is optimistic: it
+changes a row only if its version is still the one that was read. A relay that died leaves rows `sending`; after the end
+of their claim another relay may claim them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _EXAMPLE: Final = "for PostgreSQL write postgresql+psycopg://USER:PASSWORD@HOST/
 
 @dataclass(frozen=True, slots=True)
 class OutboxScope:
-    """Rows that a relay sends: of one `app` (None: of all), for one environment or any."""
+    """Rows that a relay sends: of one `app` (None: of all), for the environment `env` or for any."""
 
     env: str = ""
     app: str | None = None
@@ -74,7 +74,7 @@ class OutboxScope:
 
 
 _COLUMNS: Final = [type_coerce(TABLE.c[name], NULLTYPE).label(name) for name in Row._fields if name != "problem"]
-"""Columns of a row as the driver gives them: what has another type must not end the reading of all rows."""
+"""Columns of a row without conversion of their values: a value of another type must not end the reading of all rows."""
 _DATA_ERRORS: Final = (DataError, IntegrityError, ValueError, TypeError, OverflowError)
 _UNSTORABLE: Final = "(the reason cannot be stored)"
 _UNTIMED: Final = "next_push_at is not a whole number of ms since the epoch"
@@ -164,7 +164,7 @@ class OutboxStore:
         return 1
 
     def _write(self, verdicts: Sequence[RowResult]) -> int:
-        """Answers how many rows had the version of their claims."""
+        """Writes the new states, and returns the number of rows that still had the version of their claim."""
         c = TABLE.c
         statement = (
             update(TABLE)
@@ -280,7 +280,9 @@ class OutboxStore:
         parameters: Callable[[int], dict[str, Any]],
         **values: Any,
     ) -> int:
-        """Gives rows another time. `parameters`: those of `at`, by a row's place among them."""
+        """Sets `next_push_at` of rows to the expression `at`, and their status to `to_send`. `parameters`: values for
+        `at`, by a row's number (from 0). Returns the number of changed rows.
+        """
         c = TABLE.c
         change = (
             update(TABLE)
@@ -316,7 +318,9 @@ class OutboxStore:
         until: int,
         *order: ColumnElement[Any],
     ) -> list[Row]:
-        """One statement picks and claims: PostgreSQL passes over rows that another relay is picking."""
+        """Selects and claims rows until the time `until` (ms since the epoch) by one statement; PostgreSQL skips rows
+        that another relay is just claiming.
+        """
         c = TABLE.c
         picked = (
             select(c.id, c.version).where(condition).order_by(*(order or (c.next_push_at, c.id))).limit(limit)
@@ -347,8 +351,8 @@ def _among(choice: RowFilter) -> ColumnElement[bool]:
 
 
 def _earlier(now: int) -> ColumnElement[bool]:
-    """An unsent row of the same key stands before this one.
-    One that is held, or waits for its own first push, does not.
+    """Condition: an earlier unsent row of the same topic and key must be sent first. A row that is held, or whose first
+    send is not due yet, does not count.
     """
     c, e = TABLE.c, _EARLIER.c
     is_older = tuple_(e.created_at, e.id) < tuple_(c.created_at, c.id)
@@ -387,8 +391,8 @@ _ARGUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "pysqlite": {"factory": LenientConnection},
     "psycopg": {"prepare_threshold": None},
 }
-"""Arguments of drivers. Nothing is prepared on a server: a pooler that shares connections by transaction would give a
-prepared statement to others, and not find it again.
+"""Arguments by driver. Statements are not prepared on the server: a pooler that shares connections by transaction would
+give a prepared statement to other clients, and not find it again.
 """
 
 

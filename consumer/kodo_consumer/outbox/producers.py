@@ -1,4 +1,4 @@
-"""One producer for each topic that rows name, opened when first needed."""
+"""Producers of a relay: one for each topic that rows name, opened with its first row."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Senders:
         self._lock = threading.Lock()  # a producer is opened by the routes that all of them have
 
     def post(self, row: Row, on_receipt: Callable[[Receipt], None]) -> None:
-        """Sends a row, with the row's id as `kodo-id`, and returns without waiting; `on_receipt` is called with the
-        receipt. Raises UsageError or ValueError for a row that can never be sent, and ClusterError if the topic cannot
-        be reached.
+        """Sends a row, with the row's id as `kodo-id`, without waiting for the receipt, with which `on_receipt` is
+        called; opens the topic's producer first if necessary. Raises UsageError or ValueError for a row that can never
+        be sent, and ClusterError if the topic cannot be reached.
         """
         properties = row.message_properties()
         with self._lock:

@@ -1,7 +1,7 @@
-"""The relay: claims rows, sends them, writes down what became of them. One thread; receipts come on others.
+"""The relay: claims rows, sends them, and writes their results. It has one thread; receipts come on other threads.
 
-Killed at any point it loses nothing: a row is `sent` only after its receipt, and one that was claimed is claimed again
-when the claim has ended. Whatever is sent twice has the same `kodo-id`.
+If the process is killed, no row is lost: a row is `sent` only after its receipt, and a claimed row can be claimed again
+after its claim has ended. A message that is sent twice has the same `kodo-id`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class RelayOptions:
 
 
 class Relay:
-    """Sends the rows of an outbox. One thread calls `turn` again and again, as `serve` does. `counts`: numbers of rows
-    by result, since the start.
+    """Sends the rows of an outbox. One thread calls `turn` again and again, as `serve` does. `counts`: rows by result
+    since the start, with the keys `sent`, `again`, `late`, `failed` and `overtaken`. `turned_at`: start of the last
+    turn.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Relay:
         return bool(self._out or self._chains or self._verdicts or self._receipts)
 
     def wait(self, seconds: float) -> None:
-        """Waits until a receipt comes, at most so many seconds."""
+        """Blocks until a receipt comes, at most `seconds`."""
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:
@@ -249,7 +250,9 @@ class Relay:
     # ---- sending
 
     def _send(self, rows: list[Row], deadline: float) -> None:
-        """Rows of an ordered topic go one after the other within a key: only a receipt says that one is before the next."""
+        """Sends claimed rows before `deadline`. In an ordered topic, the next row of a key is sent after the receipt of
+        the one before it, because only a receipt proves their order.
+        """
         keys, ordered = [], self._senders.send_targets.ordered_topics
         for row in rows:
             if row.problem:
@@ -267,7 +270,7 @@ class Relay:
             self._next_of_key(at)
 
     def _post(self, row: Row, deadline: float) -> bool:
-        """Posts a row; true if it is out now."""
+        """Sends a row. Returns true if its receipt is awaited now; else the row was released or marked as failed."""
         if self._clock.now() > deadline:  # its claim may end before its receipt comes
             self._release([row])
             self._give_back(row)
@@ -290,14 +293,14 @@ class Relay:
         return row.id in self._out
 
     def _give_back(self, row: Row) -> None:
-        """Releases the rows behind one that was not sent."""
+        """Releases the claimed rows that come after `row` in its key, because `row` was not sent."""
         if chain := self._chains.get((row.topic, row.key)):
             self._release(behind for behind, _ in chain)
             chain.clear()
 
 
 def _row_text(row: Row) -> str:
-    """A row in the log."""
+    """Text for the log that names a row."""
     return f"row {one_line(row.id, MAX_ID)} for {one_line(row.topic, _MAX_TOPIC)}"
 
 

@@ -1,5 +1,7 @@
 # pure: every branch is tested
-"""Row filter of the outbox: statuses, and a choice among rows. No database import: a command line starts quickly."""
+"""Row filter of the outbox: statuses of rows, and conditions on rows. It imports no database, so that commands start
+quickly.
+"""
 
 from __future__ import annotations
 
@@ -29,5 +31,5 @@ class RowFilter:
 
     @property
     def is_everything(self) -> bool:
-        """True if nothing was given."""
+        """True if the filter has no condition, and so chooses all rows."""
         return self == RowFilter()

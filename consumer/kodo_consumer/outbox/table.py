@@ -1,7 +1,7 @@
-"""The outbox's table: its columns, its indexes, and what a live database lacks of them.
+"""Outbox table: its columns, its indexes, and a check of a live database for them.
 
 Times are ms since the epoch. A row is `to_send`, then `sending` while a relay has claimed it, then `sent` or `failed`;
-every change of a row adds one to its `version`, and is made only where the version is still the one that was read.
+every change of a row adds one to its `version`, and is made only if the version is still the one that was read.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ DIALECTS: Final = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}
 
 
 SENT: Final[ColumnElement[bool]] = literal_column(f"status = '{RowStatus.SENT}'")
-"""Condition of the rows that are through. Literal, as those of `unsent`: so the partial indexes serve them."""
+"""Condition of the rows that were sent. It is literal SQL, as in `unsent`, because the database then uses the partial
+indexes.
+"""
 
 
 def unsent(status: str = "status") -> ColumnElement[bool]:
-    """Condition of the rows that are still to be sent."""
+    """Condition of the rows that are not sent yet. `status`: name of the column in the statement."""
     return literal_column(f"{status} IN ('{RowStatus.TO_SEND}', '{RowStatus.SENDING}')")
 
 
@@ -93,7 +95,8 @@ def outbox_table(metadata: MetaData) -> Table:
 
 TABLE: Final = outbox_table(MetaData())
 NEXT_VERSION: Final = case((TABLE.c.version < MAX_COUNT, TABLE.c.version + 1), else_=0)
-"""Version of a row after a change. Any other value than before will do: it begins anew where the column is full."""
+"""Version of a row after a change: one more, or 0 after the greatest number; it only has to differ from the last one.
+"""
 
 
 def schema_sql(dialect: str) -> str:

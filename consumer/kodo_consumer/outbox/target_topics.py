@@ -1,4 +1,4 @@
-"""The topics a topology lets an outbox send to, by the names its rows have."""
+"""Topics of a topology to which an outbox may send, by the names in its rows."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class OutboxTopics:
         }
 
     def send_target(self, topic: str) -> SendTarget:
-        """Returns the outlet of a topic. Raises UsageError if the file has no such topic, or if the topic takes no
+        """Returns the send target of a topic. Raises UsageError if the file has no such topic, or if the topic takes no
         messages.
         """
         return send_target_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
 
     @property
     def send_targets(self) -> dict[str, SendTarget]:
-        """Outlets of all topics that take messages, by name."""
+        """Send targets of all topics that take messages, by name."""
         return {name: self.send_target(name) for name in self._places}
 
     def sibling(self, send_target: SendTarget, level: str) -> SendTarget:
-        """Returns the outlet of another level of the same ground topic. Raises UsageError if the level takes no
+        """Returns the send target of another level of the same ground topic. Raises UsageError if the level takes no
         messages.
         """
         return send_target_of(self._topology, send_target.ground, level)

@@ -1,1 +1,1 @@
-"""Running: one running worker, several consumers in a process, several processes of one worker."""
+"""Running of workers: one running worker, several consumers in a process, and groups of worker processes."""

@@ -1,4 +1,4 @@
-"""Several consumers in one process: they start together, drain together, and have one end."""
+"""Runner of several consumers in one process: they start together, drain together and end together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RunnableConsumer(Protocol):
         """Lines for people about the work of this consumer."""
 
     def reload(self) -> None:
-        """Reads its topology file again."""
+        """Reads the consumer's topology file again."""
 
 
 def run_all(
@@ -130,7 +130,7 @@ def _run(
 
 
 def _stop(consumers: Sequence[RunnableConsumer]) -> list[BaseException]:
-    """Drains all at the same time, each within its own time-out. Answers what went wrong."""
+    """Drains all consumers at the same time, each within its own drain time. Returns the errors that they raised."""
     problems: list[BaseException] = []  # of one; the others are to end in order all the same
     threads = [begin(consumer.stop, "kodo-drain", problems.append, daemon=False) for consumer in consumers]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Running worker: a worker with all that is started beside it, and that ends with it."""
+"""Running worker: a worker with its companions, which start and end with it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RunningWorker:
         return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
 
     def reload(self) -> None:
-        """Reads the topology file again, where there is one."""
+        """Reads the topology file again, if there is one."""
         _check_process(self, "reload")
         if self.reloader is not None:
             self.reloader.reload(always=True)
@@ -155,7 +155,9 @@ def start_worker(
 def _watch_and_serve(
     worker: Worker, service: WorkerSupervisor, runner: HandlerExecutor, settings: Settings, border: BorderStatus
 ) -> HttpEndpoint | None:
-    """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
+    """Adds the stall probe to the worker's service and, if the settings name a port, opens and returns the endpoint of
+    metrics and health: before the worker connects, so that probes see that it does. Raises UsageError.
+    """
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
 
     tenants, measured = settings.metrics_tenants, settings.port is not None
@@ -172,8 +174,8 @@ def _watch_and_serve(
 
 
 def _log_ready(policy: Policy, border: BorderStatus) -> None:
-    """Log entries of a worker that is ready: its subscription, its lanes and the messages it handles at once; the lanes
-    that it leaves to others, if any. Once in a process they say whether the native border is used.
+    """Logs that a worker is ready: its subscription, number of lanes and messages at once, and the lanes that it leaves
+    to others. Once in a process also whether the native border is used.
     """
     _inform(f"{border}, {COMPILED}")
     lanes = many(len(policy.lanes), "lane")
@@ -186,5 +188,5 @@ def _log_ready(policy: Policy, border: BorderStatus) -> None:
 
 @lru_cache(maxsize=10)
 def _inform(text: str) -> None:
-    """Once in a process, however many consumers it has."""
+    """Logs a text, once in a process, however many consumers it has."""
     log.info("%s", text)

@@ -1,8 +1,8 @@
 """Worker group: several worker processes of one command, which start, drain and end together.
 
-Each process is a worker by itself: with its own name, connections and part of shared limits. What the parent does is
-start them, forward signals, and start one anew that ended although nobody asked it to. It reads no message, so that
-nothing waits for it.
+Each process is a worker by itself, with its own name, connections and part of shared limits. The parent starts the
+processes, forwards signals, and restarts a process that ended without being asked. It reads no message, so no message
+waits for it.
 """
 
 from __future__ import annotations
@@ -48,18 +48,20 @@ class GroupMember:
         self.number, self.size, self._parent = number, size, parent
 
     def report_ready(self) -> None:
-        """Tells the parent process that the worker of this process has started."""
+        """Sends the parent process the news that the worker of this process has started."""
         self._parent.send_bytes(b"ready")
 
 
 Work = Callable[[GroupMember], object]
-"""The work of one process, in its main thread, until SIGTERM. It has to be picklable; what it raises, such as SystemExit,
-is its exit code.
+"""Work of one process, called in its main thread, until SIGTERM. It has to be picklable; an exception that it raises,
+such as SystemExit, determines the exit code.
 """
 
 
 class _Slot:
-    """A worker of the group through all its lives. `starts_at`: when its next life begins, by the monotonic clock."""
+    """Place of one worker in the group, for all its processes in sequence. `starts_at`: when the next process starts,
+    by time.monotonic(). `ends`: ends in sequence. `ready_at`: when the present process was ready; None: not yet.
+    """
 
     def __init__(self, number: int) -> None:
         self.number, self.starts_at = number, float("inf")
@@ -80,7 +82,7 @@ class _Slot:
         log.info("worker %d is process %d", self.number + 1, self.process.pid)
 
     def read(self, now: float) -> None:
-        """Whether it is ready."""
+        """Notes that the process reported that it is ready."""
         if self.child is not None and self.child.poll():
             try:
                 self.child.recv_bytes()
@@ -95,7 +97,9 @@ class _Slot:
                 os.kill(self.process.pid, number)
 
     def bury(self, now: float) -> int | None:
-        """Exit code of a process that ended, as a shell has it; None while it lives or there is none."""
+        """Clears up after a process that ended and returns its exit code as a shell reports it; None while it lives or
+        there is none.
+        """
         if self.process is None or self.process.exitcode is None:
             return None
         code, process = self.process.exitcode, self.process
@@ -115,9 +119,9 @@ class _Slot:
 class WorkerGroup:
     """Runs `work` in `size` worker processes. For main threads; `run` is called once.
 
-    The first worker starts alone, so that a problem which prevents every start is reported once. If a worker ends with
-    an exit code before it was ever ready, the whole group ends with that code. Any other worker that ends is started
-    again, after 1 s at first and 30 s at most.
+    The first worker starts alone, so that a problem which prevents every start is reported once. If the first worker
+    ends before it was ever ready, or another one does with an exit code (not by a signal), the whole group ends with
+    that code. Any other worker that ends is started again, after 1 s at first and 30 s at most.
     """
 
     def __init__(self, size: int, work: Work) -> None:
@@ -127,8 +131,8 @@ class WorkerGroup:
         self._code: int | None = None  # of the end, once it is known that the group ends
 
     def run(self) -> int:
-        """Runs the workers until SIGTERM or SIGINT, which is forwarded: the workers then drain. A second signal kills
-        them. Returns the exit code of the group.
+        """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal kills them. SIGHUP is
+        forwarded. Returns the exit code of the group.
         """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():
@@ -142,7 +146,9 @@ class WorkerGroup:
         return ExitCode.INTERRUPTED if len(self._signals) > 1 else self._code
 
     def _step(self, now: float) -> bool:
-        """Checks every worker, and waits for the next event. False if all workers have ended."""
+        """Checks every worker, starts those that are due, and waits for the next event, 0.5 s at most. Returns false if
+        the group ends and all workers have ended.
+        """
         for slot in self._slots:
             slot.read(now)
             if (code := slot.bury(now)) is not None:
@@ -217,7 +223,9 @@ def _events(slot: _Slot) -> list[Connection | int]:
 
 
 def _run_member(work: Work, member: GroupMember) -> None:
-    """The process of a worker. It drains as after SIGTERM when its parent is gone: nobody would end it."""
+    """Body of a worker process. If the parent dies, the worker drains as after SIGTERM, because nobody else would end
+    it.
+    """
     imports_as_before()
     begin(_end_with_parent, "kodo-parent", log_end)
     work(member)

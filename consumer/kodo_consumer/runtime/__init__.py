@@ -1,3 +1,3 @@
-"""Running a user's handler: on threads, an event loop or in batches, with middleware and the guard against doubled
-effects.
+"""Execution of a user's handler: on threads, an event loop, in processes or in batches, with middleware and
+idempotency.
 """

@@ -1,4 +1,4 @@
-"""Active consumer poller: asks the broker for the active consumer of each partition, twice a second. See
+"""Active consumer poller: asks the cluster for the active consumer of each partition, twice a second. See
 kodo_consumer.core.state.failover_partitions.
 """
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _LEAST: Final = 0.1  # seconds between two questions, also where answers are slow
 Answered = Callable[[Lane, Mapping[str, str] | None, float], object]
-"""Called with a lane, its active consumers by partition (None: not known), and the time of the question."""
+"""Called with a lane, its active consumers by partition (None: unknown), and the time before the request, in seconds of
+the worker's clock.
+"""
 
 
 def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
@@ -31,14 +33,16 @@ def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
 
 
 class ActiveConsumers:
-    """Poller of one lane. `answered` is called with each answer, on the thread of `run`."""
+    """Poller of one lane. It calls `answered` with each answer, on the thread of `run`."""
 
     def __init__(self, lane: Lane, subscription: str, cluster: Cluster, clock: Clock, answered: Answered) -> None:
         self._lane, self._subscription, self._cluster = lane, subscription, cluster
         self._clock, self._answered = clock, answered
 
     def ask(self) -> float:
-        """Asks once. Answers in how many seconds to ask again."""
+        """Asks once, calls `answered`, and returns the seconds until the next question. An error counts as no answer
+        (None).
+        """
         asked = self._clock.now()
         try:
             named = self._cluster.active(self._lane.topic, self._subscription)

@@ -1,4 +1,4 @@
-"""Executor of async handlers: one event loop on a thread of its own, as many tasks as there are slots."""
+"""Executor of async handlers: one event loop on a thread of its own, and at most one task for each slot."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 
 
 class AsyncExecutor:
-    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot
-    replaced. So is the slot of one that leaves context variables behind, such as a request's id, or a cancellation:
-    they are not for the next message.
+    """Implementation of HandlerExecutor whose slots are tasks on one event loop. A handler that hangs is cancelled and
+    its slot replaced. A slot is also replaced if its handler leaves context variables behind, such as a request's id,
+    or a cancellation: the next message must not get them.
     """
 
     def __init__(
@@ -60,19 +60,21 @@ class AsyncExecutor:
         return self._loop
 
     def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor."""
+        """Starts the thread of the event loop, whose slots take messages from `source`."""
         self._source = source
         self._thread = begin(self._loop.run_forever, "kodo-handlers", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See HandlerExecutor."""
+        """Wakes a slot because there may be a message to take. Thread-safe; returns at once."""
         if not self._wake_is_on_its_way and not self._stopping:
             self._wake_is_on_its_way = True
             with suppress(RuntimeError):  # closed between the question and the call
                 self._loop.call_soon_threadsafe(self._wake_one)
 
     def time_out(self, message: Message) -> None:
-        """See HandlerExecutor."""
+        """Cancels the handler of a message and replaces its slot. If the event loop does not answer within 10 s, the
+        worker fails.
+        """
         answered = threading.Event()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._give_up, message)
@@ -81,7 +83,7 @@ class AsyncExecutor:
                 self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
 
     def stop(self) -> None:
-        """See HandlerExecutor."""
+        """Cancels all tasks and ends the event loop, and waits for both for a limited time."""
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
@@ -90,7 +92,8 @@ class AsyncExecutor:
             self._loop.close()
 
     def _await(self, answered: threading.Event) -> None:
-        """A handler that blocks the loop itself cannot be cancelled, and nothing else runs meanwhile."""
+        """Fails the worker if the loop does not answer within 10 s: a handler that blocks the loop cannot be cancelled.
+        """
         if not answered.wait(_BLOCKED) and not self._stopping and self._source is not None:
             self._source.fail(
                 hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")
@@ -141,7 +144,9 @@ class AsyncExecutor:
     async def _turns(
         self, me: asyncio.Task[None], source: WorkSource, finished: Message | None, outcome: Outcome | None
     ) -> None:
-        """`finished`: a message that is to be handed back first, with its outcome."""
+        """Takes and handles messages until the end, on the task `me`. `finished`: a message to hand back first, with
+        its outcome.
+        """
         turns = 0
         while not self._stopping:
             seen = source.version

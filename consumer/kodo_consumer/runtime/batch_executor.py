@@ -1,4 +1,6 @@
-"""Batch handlers: one call for many messages, one outcome for each. Gathered here, run by the runners of single messages."""
+"""Batch handlers: one call for many messages, one outcome for each. This module gathers batches; executors of single
+messages run them.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.consumer")
 Failure = Callable[[BaseException, "Message"], Outcome]
-"""The outcome of an exception that was returned for a message."""
+"""Returns the outcome of an exception that a batch handler returned for a message."""
 Result = BaseException | None
-"""Result for a message of a batch: None or True for done, else the exception that a handler of one would raise."""
+"""Result of a message in a batch: None or True for done, else the exception that a handler of one message would raise.
+"""
 _RING_AGAIN: Final = 0.5  # seconds
 _JUNK: Final = Failed("batch handler returned no outcomes")
 
@@ -36,7 +39,7 @@ class Batching:
 
 
 class Batch:
-    """Messages handled in one call. `outcomes`: what came of each, unless the whole call failed."""
+    """Messages handled in one call. `outcomes`: one for each message; None if the call failed or all are done."""
 
     __slots__ = ("messages", "outcomes")
 
@@ -45,14 +48,14 @@ class Batch:
         self.outcomes: list[Outcome] | None = None
 
     def message_outcomes(self, outcome: Outcome) -> list[tuple[Message, Outcome]]:
-        """Each message with its outcome; `outcome` is that of the call."""
+        """Each message with its outcome: its own if the call's `outcome` is DONE, else that of the call."""
         if outcome is DONE and self.outcomes is not None:
             return list(zip(self.messages, self.outcomes, strict=True))
         return [(message, outcome) for message in self.messages]
 
 
 def on_batches(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], None]:
-    """A plain batch handler as a runner calls it."""
+    """Function for an executor that calls a plain batch handler, and stores the outcomes in the batch."""
 
     def run(batch: Batch) -> None:
         batch.outcomes = _outcomes(function(list(batch.messages)), batch.messages, failed)
@@ -61,7 +64,7 @@ def on_batches(function: Callable[[list[Message]], Any], failed: Failure) -> Cal
 
 
 def on_batches_later(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], Any]:
-    """An async batch handler as a runner calls it."""
+    """Async function for an executor that calls an async batch handler, and stores the outcomes in the batch."""
 
     async def run(batch: Batch) -> None:
         batch.outcomes = _outcomes(await function(list(batch.messages)), batch.messages, failed)
@@ -70,7 +73,9 @@ def on_batches_later(function: Callable[[list[Message]], Any], failed: Failure) 
 
 
 def _outcomes(result: Any, messages: Sequence[Message], failed: Failure) -> list[Outcome] | None:
-    """One outcome for each message; None: all are done. What makes no sense fails all: nothing may count as done by mistake."""
+    """One outcome for each message; None: all are done. An invalid result fails all messages, so that none counts as
+    done by mistake.
+    """
     if result is None:
         return None
     if isinstance(result, Mapping):
@@ -94,7 +99,9 @@ def _outcome(result: Any, message: Message, failed: Failure) -> Outcome | None:
 
 
 class Gatherer:
-    """Work source for an executor of batches: gathers them from the source of the worker. Any thread may call `next`."""
+    """Source of batches for an executor, gathered from the worker's source. Thread-safe. `units`: batches at work by
+    message. `ring`: called when a batch may be taken.
+    """
 
     def __init__(self, source: WorkSource, batching: Batching, ring: Callable[[], None]) -> None:
         self._source, self._batching, self._ring = source, batching, ring
@@ -107,15 +114,17 @@ class Gatherer:
 
     @property
     def version(self) -> int:
-        """See WorkSource."""
+        """Number that changes whenever `next` may return more."""
         return self._source.version + self._due
 
     def fail(self, problem: BaseException) -> None:
-        """See WorkSource."""
+        """Reports to the worker that its executor failed."""
         self._source.fail(problem)
 
     def next(self, finished: Batch | None, outcome: Outcome | None) -> Batch | None:
-        """See WorkSource; a batch is a unit."""
+        """Hands back a finished batch with the outcome of its call (None: none), and takes the next one; None if no
+        batch is full or has waited long enough.
+        """
         ended: list[tuple[Message, Outcome]] = []
         if finished is not None:
             assert outcome is not None
@@ -138,7 +147,7 @@ class Gatherer:
         return batch
 
     def keep_time(self) -> None:
-        """Rings when a batch has waited long enough for more. For a thread of its own."""
+        """Calls `ring` when a batch has waited long enough, until `close`. For a thread of its own."""
         with self._lock:
             while not self._over:
                 if not self._gathered:
@@ -151,7 +160,9 @@ class Gatherer:
                     self._lock.wait(_RING_AGAIN)  # every slot may be at work: those that end look by themselves
 
     def given_up(self, message: Message) -> Batch | None:
-        """The batch at work that this message is in; one that has not started is done without it."""
+        """Drops a message that took too long. Returns its batch if that is at work, else None; a batch that has not
+        started goes without the message.
+        """
         with self._lock:
             self._gathered = [other for other in self._gathered if other is not message]
             return self.units.pop(message, None)
@@ -167,7 +178,9 @@ class Gatherer:
 
 
 class BatchRunner:
-    """kodo_consumer.core.values.handler_executor.HandlerExecutor: `inner` runs batches where others run messages."""
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor, in which `inner` runs batches
+    instead of messages.
+    """
 
     def __init__(self, inner: HandlerExecutor, batching: Batching) -> None:
         self._inner, self._batching = inner, batching
@@ -180,24 +193,26 @@ class BatchRunner:
         return getattr(self._inner, "loop", None)
 
     def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor."""
+        """Starts the gathering thread and `inner`, which take messages from `source`."""
         self._gatherer = Gatherer(source, self._batching, self._inner.wake)
         self._thread = begin(self._gatherer.keep_time, "kodo-gather", source.fail)
         self._inner.start(cast("WorkSource", self._gatherer))
 
     def wake(self) -> None:
-        """See HandlerExecutor."""
+        """Wakes a slot because there may be messages to take. Thread-safe; returns at once."""
         self._inner.wake()
 
     def time_out(self, message: Message) -> None:
-        """See HandlerExecutor. The batch takes too long: the others of it follow by themselves, taken as they were with it."""
+        """Gives up the batch of a message that took too long. Its other messages need no call: they started together,
+        and so time out as well.
+        """
         assert self._gatherer is not None
         batch = self._gatherer.given_up(message)
         if batch is not None:
             self._inner.time_out(cast("Message", batch))
 
     def stop(self) -> None:
-        """See HandlerExecutor."""
+        """Ends the gathering thread, then stops `inner`."""
         if self._gatherer is not None and self._thread is not None:
             self._gatherer.close()
             self._thread.join()

@@ -1,8 +1,8 @@
-"""Disabled loggers: those of ours that an application's logging configuration silenced because it does not name them.
+"""Disabled loggers: those of this product that an application's logging configuration silenced because it does not name
+them.
 
-`logging.config` does so by default (`disable_existing_loggers`), with no word about it. Nobody would then be told of a
-worker that breaks, a message that is dead or a store that is full. Who wants silence names a logger and gives it a
-level.
+`logging.config` does so by default (`disable_existing_loggers`), without a message. Nobody would then learn of a worker
+that breaks, a dead message or a full store. Users who want silence name a logger and set its level.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ log = logging.getLogger("kodo.consumer")
 
 
 def enable_loggers() -> None:
-    """Enables them, with one warning. For whoever is about to start something that has to be able to complain."""
+    """Enables the disabled loggers of this product, with one warning that names them. Called before a worker or
+    producer starts.
+    """
     found = [one for one in map(logging.getLogger, _names()) if one.disabled]
     for one in found:
         one.disabled = False

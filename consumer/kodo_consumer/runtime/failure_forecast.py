@@ -1,5 +1,5 @@
-"""Forecast of the next step of a message whose handler failed, in words for the log: the failure is logged where it
-happens, before the worker has decided.
+"""Forecast of the next step of a message whose handler failed, as text for the log: the failure is logged before the
+worker has decided.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 
 class FailureForecast:
-    """Forecast by the decision of the state machine, without the jitter of delays. Any thread may call it.
+    """Forecast by the decision of the state machine, without the jitter of delays. Thread-safe.
 
-    `policy_of`: answers the policy that the worker follows now.
+    `policy_of` returns the policy that the worker follows now.
     """
 
     def __init__(self, policy_of: Callable[[], Policy]) -> None:
         self._policy_of = policy_of
 
     def __call__(self, message: Message, outcome: Outcome) -> str:
-        """`tried again in about 30 s from L1/retrying`; empty for a message that a worker does not have any more."""
+        """Text such as `tried again in about 30 s from L1/retrying`; empty if the message is not running any more, or
+        is neither delayed nor rerouted.
+        """
         in_flight = message._in_flight  # noqa: SLF001  # the run belongs to the engine's message
         if not isinstance(in_flight, InFlight) or in_flight.stage is not Stage.RUNNING:
             return ""

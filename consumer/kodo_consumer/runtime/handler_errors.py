@@ -1,7 +1,8 @@
 """Errors of handlers: makes an outcome of a raised exception, and logs a traceback every 10 s at most.
 
-The 10 s count for each kind of error. A verdict becomes its own outcome without a log entry. A fault of the
-infrastructure, such as a full disk or a missing table, is no failure of the message: it waits, and counts nothing.
+The 10 s count for each kind of error. A verdict, which is an exception such as Retry, becomes its own outcome without a
+log entry. A fault of the infrastructure, such as a full disk or a missing table, is no failure of the message: the
+message waits, and no attempt is counted.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 
 
 class ExceptionReporter:
-    """Reporter of exceptions that are no outcome: logs a traceback for each kind of error once in a while.
+    """Makes outcomes of exceptions, and logs those that are no verdict: each kind every 10 s at most, by `say` (None:
+    the log).
 
     `texts` reads error texts that travel with messages. If `texts` redacts, the log has the redacted text, no
     traceback, because a traceback has the whole text, and no tenant, because patterns are for texts of errors alone.
-    `forecast` says the next step of the message.
+    `forecast` returns the next step of the message as text.
     """
 
     def __init__(
@@ -58,8 +60,9 @@ class ExceptionReporter:
         self._last: dict[type[BaseException], float] = {}
 
     def outcome(self, problem: BaseException, failed: Message | Batch | None = None) -> Outcome:
-        """Outcome for an exception that a handler raised, or that a batch handler returned for one message. The reason is its
-        class: messages may hold secrets, and travel. `failed`: what failed, which the log names.
+        """Outcome for an exception that a handler raised, or that a batch handler returned for one message. Its reason
+        is the class alone, because an exception's text may hold secrets and the reason travels with the message.
+        `failed`: the message or batch, for the log.
         """
         raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):
@@ -79,15 +82,17 @@ class ExceptionReporter:
         return found
 
     def _failure(self, problem: BaseException) -> Outcome:
-        """Outcome of an exception that is no verdict. What waits too long for others may succeed in a moment: tried again."""
+        """Outcome of an exception that is no verdict. A busy infrastructure counts as a failure, which may succeed at
+        the next try.
+        """
         fault = fault_of(problem)
         if fault is None or fault.kind is FaultKind.BUSY:
             return Failed(type(problem).__name__)
         return DependencyUnavailable(fault.what if self._redacts else str(fault))
 
     def _about(self, failed: Message | Batch | None, outcome: Outcome) -> str:
-        """Name of the message that failed, and its next step: ` (kodo/trade/orders:billing, ...; tried again in about 1 s)`.
-        Of a batch the first message, and the number of the others.
+        """Text that names the failed message and its next step: ` (kodo/trade/orders:billing, ...; tried again in about
+        1 s)`. For a batch it names the first message and the number of the others.
         """
         if failed is None:
             return ""
@@ -109,7 +114,9 @@ class ExceptionReporter:
         return outcome if self._texts is None else with_error(outcome, self._texts.read(problem))
 
     def stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handler of an event loop for errors that nobody waits for, such as those of tasks that a handler left behind."""
+        """Exception handler of an event loop: logs errors that no code awaits, such as those of tasks that a handler
+        left behind, redacted if `texts` redacts.
+        """
         if self._texts is None or not self._texts.redacts:
             loop.default_exception_handler(context)
             return
@@ -127,8 +134,9 @@ def report_error(
     error: ErrorDetails | None = None,
     say: Callable[[str, BaseException | None], object] | None = None,
 ) -> None:
-    """Logs an exception of the user's code (`say`: another way than the log): with its traceback, or, where error texts are
-    redacted, with what is left of its text. `error`: its details, if they have been read. No other function logs one.
+    """Logs an exception of the user's code, or passes it to `say` (text, exception): with its traceback or, if error
+    texts are redacted, with its redacted text only. `error`: its details, if they have been read. Only this function
+    logs such exceptions.
     """
     say = say or _log
     if texts is None or not texts.redacts:

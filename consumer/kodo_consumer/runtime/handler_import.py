@@ -1,4 +1,4 @@
-"""Import of the handler of a user. Errors name files and lines of the user, never ours."""
+"""Import of the user's handler. Errors name the user's files and lines, never ours."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LISTED: Final = 8  # names that are shown where none is near
 
 
 def load_handler(text: str) -> Callable[..., Any]:
-    """`module:function`, looked for from the working folder on. Raises UsageError, or the KodoctlError of what the module
-    itself loads.
+    """Imports the handler that `text` names as `module:function`; puts the working folder first in `sys.path`, if it is
+    not there. Raises UsageError, or the KodoctlError that the module raises.
     """
     module_name, _, name = text.partition(":")
     if not module_name or not name:
@@ -50,7 +50,7 @@ def load_handler(text: str) -> Callable[..., Any]:
 
 
 def import_failure(problem: BaseException) -> str:
-    """Text for an exception of a module that was imported: `ValueError in helper.py:2: why; imported from app.py:1`."""
+    """Text for an exception of a module that was imported: `ValueError in helper.py:2: why; reached from app.py:1`."""
     frames = [f"{_short_path(frame.filename)}:{frame.lineno}" for frame in _users_frames(problem)]
     why = str(problem)
     if isinstance(problem, SyntaxError) and problem.filename:
@@ -70,7 +70,9 @@ def _no_handler(detail: str) -> UsageError:
 
 
 def _users_frames(problem: BaseException) -> list[traceback.FrameSummary]:
-    """Frames of its traceback, outermost first: not our code nor the import system, nor libraries, if there are others."""
+    """Frames of the exception's traceback, outermost first, without our code and the import system, and without
+    libraries if there are others.
+    """
     frames = [
         frame
         for frame in traceback.extract_tb(problem.__traceback__)
@@ -115,6 +117,6 @@ def _file_of(module: ModuleType) -> str:
 
 
 def _short_path(file: str) -> str:
-    """A file as people name it: from the working folder on, where it is there."""
+    """Path of a file for people: relative to the working folder if the file is within it."""
     path, folder = Path(file), Path.cwd()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

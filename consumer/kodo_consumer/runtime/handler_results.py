@@ -1,6 +1,6 @@
 """Results of handlers and hooks: None is done, an exception counts as raised, and work that nobody awaits has failed.
 
-A plain function around an async one returns a coroutine in which nothing has run: that must never count as done.
+A plain function around an async one returns a coroutine that never ran: it must not count as done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, Final
 
 log = logging.getLogger("kodo.consumer")
 Judge = Callable[[Any], Any]
-"""Function that gets the result of a handler, if it is not None, and returns the part that counts. Raises NotAwaitedError, or a returned exception."""
+"""Function that gets the result of a handler, if it is not None, and returns the part that counts. Raises
+NotAwaitedError, or a returned exception.
+"""
 _REMEDY: Final = "declare it async, and await there what it calls"
 _REMEDY_OF_FUTURES: Final = "wait there for its result()"
 
@@ -31,7 +33,7 @@ class SingleResult:
         self._warned = False
 
     def __call__(self, result: Any) -> None:
-        """See Judge."""
+        """Raises NotAwaitedError for unawaited work, or the exception that is the result; else returns None."""
         refuse_unawaited(result, self._name)
         if isinstance(result, BaseException):
             raise result
@@ -52,7 +54,7 @@ class BatchResult:
         self._name = name
 
     def __call__(self, result: Any) -> Any:
-        """See Judge."""
+        """Returns the result. Raises NotAwaitedError if it, or one of its outcomes, is unawaited work."""
         refuse_unawaited(result, self._name)
         outcomes: Iterable[Any] = ()
         if isinstance(result, Mapping):
@@ -99,8 +101,8 @@ def refuse_unawaited(result: object, name: str) -> None:
 
 
 def close(result: object) -> None:
-    """Ends a coroutine or generator in which nothing runs; other awaitables are left alone: they may be
-    tasks of the user.
+    """Closes a coroutine or generator that is not running; leaves other awaitables alone, because they may be tasks of
+    the user.
     """
     if isinstance(result, Coroutine | Generator):
         with suppress(Exception):  # its own clean-up may fail, where it had started

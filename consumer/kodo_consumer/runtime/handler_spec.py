@@ -1,6 +1,5 @@
-"""Handler specification: the function of the user with its executor. It is checked when it is declared.
-
-So errors in it are reported before anything runs. They are KodoctlError, most of them UsageError.
+"""Handler specification: the user's function, and how it is executed. It is checked when it is declared, so that errors
+(KodoctlError, most of them UsageError) are reported before anything runs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,9 @@ _RESTART: Final = 60_000  # ms that a process in place of another one may take t
 
 @dataclass(frozen=True)
 class HandlerSpec:
-    """A handler as declared. `processes`: how many run it, 0: none of its own."""
+    """A handler as declared. `processes`: number of processes that run it, 0: it runs in this one. `batching`: None: it
+    handles single messages.
+    """
 
     function: Callable[..., Any]
     processes: int = 0
@@ -47,7 +48,7 @@ class HandlerSpec:
 
     @property
     def is_async(self) -> bool:
-        """True if it is a coroutine function."""
+        """True if the handler is a coroutine function."""
         return is_coroutine(self.function)
 
     @property
@@ -58,11 +59,13 @@ class HandlerSpec:
 
     @cached_property
     def model(self) -> Any:
-        """Type that its annotation names. Raises TypeError, which `problems` reports as a finding."""
+        """Type that the handler's annotation names for the payload. Raises TypeError, which `problems` reports as a
+        finding.
+        """
         return model_of(self.function)
 
     def problems(self) -> Iterator[Diagnostic]:
-        """Everything that would keep it from running."""
+        """Yields a finding for each reason why the handler cannot run."""
         what = "a list of messages" if self.batching else "one message"
         try:
             inspect.signature(self.function).bind(object())
@@ -105,7 +108,7 @@ class HandlerSpec:
             yield error("K752", "handler cannot run in a process", detail)
 
     def check(self) -> HandlerSpec:
-        """Itself. Raises UsageError with everything that is wrong."""
+        """Returns itself. Raises UsageError with all `problems`."""
         if problems := list(self.problems()):
             raise UsageError(*problems)
         return self
@@ -113,7 +116,9 @@ class HandlerSpec:
     # ---- how it is run
 
     def policy_for_worker(self, policy: Policy, hooks: Hooks) -> Policy:
-        """Policy for the worker: how many messages are at work at a time, and who keeps time-outs."""
+        """Policy changed for a worker of this handler: slots, bulkheads and time-out differ for processes and batches.
+        Raises KodoctlError if a batch waits longer than half the time-out.
+        """
         if self.processes:
             timeout = _NO_TIMEOUT
             if hooks.any_around_handling:  # they may hang: longer than its runs can take no message is waited for
@@ -153,8 +158,8 @@ class HandlerSpec:
         traces: HandlerSpans | None = None,
         forecast: Forecast | None = None,
     ) -> HandlerExecutor:
-        """The runner, ready to start. `forecast`: what the log of a failure says of the message's future. Raises
-        KodoctlError when processes cannot import the handler.
+        """New executor of the handler; its processes are started, its threads are not. `forecast`: returns the next
+        step of a failed message for the log. Raises KodoctlError if processes cannot import the handler.
         """
         texts = hooks.error_texts(policy)
         if self.processes:
@@ -172,8 +177,8 @@ class HandlerSpec:
         texts: ErrorTextReader | None = None,
         forecast: Forecast | None = None,
     ) -> Callable[[Any], Any]:
-        """The function (`inner`: another one in its place) as executors call it: with messages, or with batches; with
-        what the user put around it, and in spans. `texts` and `forecast`: for exceptions that a batch handler returns.
+        """Function that executors call with a message, or with a Batch: the handler (or `inner` instead) with the
+        user's middleware and spans around it. `texts` and `forecast`: for exceptions that a batch handler returns.
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
@@ -216,7 +221,9 @@ class HandlerSpec:
 
 
 def processes_of(process: bool | int, slots: int) -> int:  # noqa: FBT001  # what the decorator takes
-    """Number of processes: True is one a core, at most one a slot; False is none."""
+    """Number of processes: for True one for each core, but at most one for each slot; for False 0; else the number
+    itself.
+    """
     if process is True:
         from kodo_consumer.runtime.process_pool.pool import cores
 
@@ -225,7 +232,7 @@ def processes_of(process: bool | int, slots: int) -> int:  # noqa: FBT001  # wha
 
 
 def seconds_of(span: str | float) -> float:
-    """A duration such as "50ms", or seconds. Raises UsageError."""
+    """Seconds of a duration such as "50ms", or of a number of seconds. Raises UsageError."""
     try:
         return Duration.parse(span).seconds if isinstance(span, str) else float(span)
     except (UnitError, ValueError) as problem:

@@ -1,11 +1,11 @@
 # pure: every branch is tested
-"""Idempotency guard between a worker and its handlers, where there is a store: done messages do not start again, and
+"""Idempotency guard between a worker and its handlers, if there is a store: done messages do not start again, and
 starts are marked.
 
-It takes messages from the worker, and is the work source of the handlers. In between, all that
-ended and all that is about to start goes to the store in one exchange, so that many slots share one round trip: a
-done message is acknowledged after the store knows of it, a message starts after the store knows of that. Nothing is
-marked that does not start at once.
+The guard takes messages from the worker, and is the work source of the handlers. It sends all results and all messages
+that are about to start to the store in one exchange, so that many slots share one round trip. A done message is
+acknowledged after the store has recorded it, and a message starts after the store has marked it. The guard marks only
+messages that start at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _PAUSED: Final = Deferred("the store is down")
 
 
 class GuardedMessages:
-    """Messages that are taken from the worker and not handed back, by name; of one that came twice the second has none."""
+    """Messages that were taken from the worker and not handed back, each with its name in the store. A second copy of a
+    message has the name "".
+    """
 
     def __init__(self) -> None:
         self._names: dict[Message, str] = {}
@@ -45,7 +47,7 @@ class GuardedMessages:
         return len(self._names)
 
     def add(self, message: Message) -> bool:
-        """Takes a message. False: a copy of it is there."""
+        """Adds a message. Returns false if a copy of it is in the set already."""
         name = name_of(message.effect)
         is_first = name not in self._used
         self._names[message] = name if is_first else ""
@@ -53,7 +55,7 @@ class GuardedMessages:
         return is_first
 
     def remove(self, message: Message) -> str | None:
-        """Its name; None: it is not there any more."""
+        """Removes a message and returns its name; None: it was not in the set."""
         name = self._names.pop(message, None)
         if name is not None:
             self._used.discard(name)
@@ -67,19 +69,21 @@ class GuardedMessages:
 
 
 class UnconfirmedResults:
-    """Done messages of which the store does not know yet. They wait `grace` seconds for one that is down."""
+    """Results of done messages that the store has not recorded yet. If the store is down, they wait `grace` seconds for
+    it.
+    """
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
         self._results: deque[tuple[float, Message, Outcome]] = deque()
 
     def add(self, now: float, message: Message, outcome: Outcome) -> None:
-        """One more."""
+        """Adds the result of a message that was done at `now` (seconds)."""
         self._results.append((now, message, outcome))
 
     def take(self, now: float, *, patient: bool) -> list[tuple[Message, Outcome]]:
-        """Removes and returns the results that may be handed back: all or, with `patient`, the ones that have waited
-        long enough.
+        """Removes and returns the results that may be handed back at `now`: all or, with `patient`, those older than
+        `grace`.
         """
         found = []
         while self._results and (not patient or now - self._results[0][0] >= self._grace):
@@ -88,7 +92,9 @@ class UnconfirmedResults:
 
 
 class IdempotencyGuard:
-    """The logic, without threads. `step` is for one thread, the rest for any. See StoreSession for `go_on` and `keep`."""
+    """Logic of the guard, without threads. One thread calls `step`, any thread the other methods. See StoreSession for
+    `go_on` and `keep`.
+    """
 
     def __init__(self, store: Store, policy: Policy, clock: Clock, *, go_on: bool, keep: float = KEEP_S) -> None:
         self.version = 0
@@ -109,7 +115,7 @@ class IdempotencyGuard:
     # ---- towards the handlers: WorkSource
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """See WorkSource."""
+        """Takes the results of handlers, and returns at most `most` messages that may start now. See WorkSource."""
         with self._lock:
             self._ended += [(message, outcome) for message, outcome in ended if message in self._out]
             taken: list[Message] = []
@@ -122,27 +128,28 @@ class IdempotencyGuard:
         return taken
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """See WorkSource."""
+        """Takes the result of a handler, and returns a message that may start now; None: there is none. See WorkSource.
+        """
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
         taken = self.next_batch(ended, 1)
         return taken[0] if taken else None
 
     def fail(self, problem: BaseException) -> None:
-        """See WorkSource."""
+        """Reports to the worker that its executor failed."""
         assert self._source is not None
         self._source.fail(problem)
 
     # ---- towards the worker
 
     def start(self, source: WorkSource, ring: Callable[[], object], wake: Callable[[], object]) -> None:
-        """Begins: `ring` asks for a step, `wake` tells the handlers that there is something to take. Raises StoreDownError
-        unless handlers may go on without the store.
+        """Opens the session with the store. The guard calls `ring` if a `step` is needed, and `wake` if handlers may
+        take a message. Raises StoreDownError if the store is down, unless handlers may run without it.
         """
         self._source, self._ring, self._wake = source, ring, wake
         self.session.open()
 
     def time_out(self, message: Message) -> None:
-        """The worker has given this message up: its handler took too long."""
+        """Drops a message whose handler took too long: its result is ignored from now on, and its mark is removed."""
         with self._lock:
             name = self._out.remove(message)
             if name is not None:
@@ -151,7 +158,9 @@ class IdempotencyGuard:
         self._ring()
 
     def step(self) -> bool:
-        """One exchange with the store and one with the worker. False: there was nothing to do."""
+        """Does one exchange with the store, which may block, and one with the worker. Returns false if there was
+        nothing to do.
+        """
         source, session = self._source, self.session
         assert source is not None
         now = self._clock.now()
@@ -176,7 +185,9 @@ class IdempotencyGuard:
         return bool(any_ended or asked or back or taken)
 
     def leave(self) -> None:
-        """The handlers have ended: tells the store the rest. Raises StoreDownError."""
+        """Sends the last results to the store and ends the session, after all handlers have ended. Raises
+        StoreDownError.
+        """
         self._leaving = True
         while self.step():
             pass
@@ -202,7 +213,7 @@ class IdempotencyGuard:
         return bool(ended)
 
     def _ask(self, asked: list[Message]) -> StoreAnswer | None:
-        """Answer of the store about messages that are to start, after it took the news. None: it is down."""
+        """Sends all news to the store. Returns its answer about messages that are to start; None: the store is down."""
         if self.session.down:
             return None
         with self._lock:

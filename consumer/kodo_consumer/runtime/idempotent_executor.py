@@ -1,4 +1,4 @@
-"""Idempotent executor: an executor behind the idempotency guard, with the threads of the guard."""
+"""Idempotent executor: an executor whose messages pass the idempotency guard, with the threads of the guard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _JOIN: Final = 10.0
 
 
 class IdempotentExecutor:
-    """See HandlerExecutor. Three threads: one asks the store, one gives signs of life, one ends calls that hang."""
+    """Implementation of HandlerExecutor around `inner`, with three threads: one calls the store, one sends signs of
+    life, and one ends calls that hang for more than 8 s.
+    """
 
     def __init__(self, inner: HandlerExecutor, guard: IdempotencyGuard, store: Store) -> None:
         self._inner, self.guard, self.store = inner, guard, store
@@ -38,7 +40,9 @@ class IdempotentExecutor:
         self._calls: dict[str, float] = {}
 
     def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor. Raises KodoctlError when the store cannot be asked and handlers may not go on without it."""
+        """Opens the store and starts `inner` and the threads. Raises KodoctlError (K741) if the store is down, unless
+        handlers may run without it.
+        """
         try:
             self.guard.start(source, self._bell.set, self._inner.wake)
         except StoreDownError as problem:
@@ -48,16 +52,18 @@ class IdempotentExecutor:
             self._threads.append(begin(target, f"kodo-store-{name}", self.guard.fail, over=self._over.is_set))
 
     def wake(self) -> None:
-        """See HandlerExecutor."""
+        """Wakes the guard because there may be a message to take. Thread-safe; returns at once."""
         self._bell.set()
 
     def time_out(self, message: Message) -> None:
-        """See HandlerExecutor."""
+        """Gives up the handler of a message: its result is ignored, and `inner` replaces its slot."""
         self.guard.time_out(message)
         self._inner.time_out(message)
 
     def stop(self) -> None:
-        """See HandlerExecutor. News that the store does not have yet are sent to it, if it can be asked."""
+        """Stops `inner` and the threads, sends the last results to the store if it answers (else logs that), and closes
+        it.
+        """
         self._inner.stop()
         self._over.set()
         self._bell.set()
@@ -98,7 +104,9 @@ class IdempotentExecutor:
 
     @contextmanager
     def _or_broken(self, call: str) -> Iterator[None]:
-        """A failure of ours ends the worker, not a thread of it without a word."""
+        """Context manager around a call: an exception, which is a fault of ours, fails the worker instead of one thread
+        silently.
+        """
         self._calls[call] = time.monotonic()
         try:
             yield
@@ -110,7 +118,9 @@ class IdempotentExecutor:
 
 
 def guard_executor(inner: HandlerExecutor, policy: Policy, settings: Settings, clock: Clock) -> HandlerExecutor:
-    """The runner with a guard before it, or itself where neither a store nor a folder for marks is set. Raises KodoctlError."""
+    """Executor with a guard around `inner`; `inner` itself if the settings name neither a store nor a folder for crash
+    marks. Raises KodoctlError.
+    """
     store = _open(policy, settings)
     if store is None:
         return inner

@@ -1,4 +1,6 @@
-"""Lease refresher: one thread exchanges leases between the limits of a worker and their store, so that no other waits."""
+"""Lease refresher: one thread exchanges leases between the limits of a worker and the store, so that no other thread
+waits for the store.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _PROBE_EVERY: Final = 1.0
 
 
 class LeaseRefresher:
-    """Exchanges leases for one worker. `step` is called by one thread."""
+    """Lease refresher of one worker; its construction makes the worker's limits use leases. One thread calls `step`."""
 
     def __init__(self, worker: Worker, store: LeaseStore) -> None:
         self._worker, self._store = worker, store
@@ -41,11 +43,13 @@ class LeaseRefresher:
 
     @property
     def next_exchange(self) -> float:
-        """Time of the next exchange, by the worker's clock: at once where a limiter asks for one."""
+        """Time of the next exchange, in seconds of the worker's clock: now if a limiter has asked for one."""
         return self._worker.clock.now() if self._bell.is_set() else self._leases.due
 
     def step(self) -> None:
-        """One exchange with the store, if anything is to be asked. While it is down, one probe."""
+        """Exchanges leases with the store once, if any limit needs it. If the store is down, tries whether it answers
+        again; meanwhile each worker takes its part of the limit.
+        """
         self._bell.clear()
         if self._leases.down and not self._is_back():
             return
@@ -93,6 +97,6 @@ class LeaseRefresher:
 
 
 def lease_refresher_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
-    """Lease refresher of the worker, where its executor has a store that grants leases."""
+    """New lease refresher of the worker; None if its executor has no store that grants leases."""
     store = runner.store if isinstance(runner, IdempotentExecutor) else None
     return LeaseRefresher(worker, store) if isinstance(store, LeaseStore) else None

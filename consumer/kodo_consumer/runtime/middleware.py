@@ -1,7 +1,7 @@
-"""Middleware: hooks of the user when a message is received, around its handling, and when its fate is decided.
+"""Middleware: hooks of the user when a message is received, around its handling, and when it is decided.
 
-A failure of a hook never loses a message: around the handling it counts as the failure of the handler, elsewhere it
-is logged and the message goes its way.
+A failure of a hook never loses a message: around the handling it counts as the handler's failure; elsewhere it is
+logged, and the message is processed as without the hook.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUIET: Final = 10.0  # seconds between two tracebacks of one hook
 
 
 class Hooks:
-    """The hooks of one consumer. Without any, nothing of this is ever called."""
+    """Hooks of one consumer. A consumer without hooks calls none of this code for its messages."""
 
     def __init__(self) -> None:
         self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
@@ -38,21 +38,21 @@ class Hooks:
         self._texts: ErrorTextReader | None = None
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
-        """One more, inside those before it."""
+        """Adds a hook, which runs inside of those that were added before."""
         self._of[around].append(hook)
 
     @property
     def any_around_handling(self) -> bool:
-        """True if something of the user's runs in the worker before or after a call of the handler."""
+        """True if a hook of the user runs in the worker before or after a call of the handler."""
         return bool(self._of["handle"] or self._of["decide"] or self._of["redact"])
 
     @property
     def any_receiving(self) -> bool:
-        """True if received messages are shown to anybody."""
+        """True if there is a hook for received messages."""
         return bool(self._of["receive"])
 
     def check(self, *, is_async: bool) -> None:
-        """Raises UsageError for hooks that would be called and never run: coroutines where nobody waits for one."""
+        """Raises UsageError for async hooks in places where nobody awaits them. `is_async`: the handler is async."""
         pairs = [(around, hook) for around in AROUND if around in _PLAIN or not is_async for hook in self._of[around]]
         found = []
         for around, hook in pairs:
@@ -70,7 +70,7 @@ class Hooks:
     # ---- received
 
     def on_messages(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
-        """Shows each message, before anything is decided about it."""
+        """Calls the hooks "receive" with each received message, before any decision about it. Exceptions are logged."""
         for delivery in deliveries:
             try:
                 headers = read_headers(delivery.properties)
@@ -84,14 +84,14 @@ class Hooks:
                     self._complain(hook, problem)
 
     def error_texts(self, policy: Policy) -> ErrorTextReader | None:
-        """Reader of error texts, with the hooks that redact them; None where the topology keeps none."""
+        """New reader of error texts, with the hooks that redact them; None if the topology keeps no error texts."""
         self._texts = None if policy.error_text is None else ErrorTextReader(policy.error_text, self._of["redact"])
         return self._texts
 
     # ---- handled and decided
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool = False) -> Callable[[Any], Any]:
-        """The handler with everything around it."""
+        """Returns the function with the hooks "handle" and "decide" around it. `batches`: it is called with lists."""
         result = BatchResult if batches else SingleResult
         for hook in reversed(self._of["handle"]):
             function = (_inside_later if is_async else _inside)(hook, function, result(_name(hook)))
@@ -151,8 +151,8 @@ def _verdict(hook: object, answer: Any, raised: BaseException | None) -> BaseExc
 
 
 class NotHandledError(RuntimeError):
-    """A middleware returned without calling the handler: that must not count as done. (To skip a
-    message, raise Discard.)
+    """A hook returned without calling the handler, so the message must not count as done. (A hook that skips a message
+    raises Discard.)
     """
 
 
@@ -174,7 +174,7 @@ def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any], judg
 
 
 class _Call:
-    """Call of a handler, with its result and whether it has happened."""
+    """Handler as a hook calls it. `called`: the hook has called it; `result`: its last result."""
 
     __slots__ = ("called", "function", "result")
 
@@ -188,8 +188,8 @@ class _Call:
         return self.result
 
     def result_of(self, hook: object, result: Any, judge: Judge) -> Any:
-        """Result of the call: of a hook that answers nothing what the handler returned, or failures in a batch would
-        count as done.
+        """Result of a hook; if that is None, the handler's, because failures in a batch would otherwise count as done.
+        Raises NotHandledError if the hook did not call the handler.
         """
         if result is not None:
             result = judge(result)
@@ -198,12 +198,12 @@ class _Call:
         return self.result if result is None else result
 
     def missing(self, hook: object) -> str:
-        """Error text for a hook that did not let the handler run."""
+        """Error text for a hook that did not call the handler."""
         return f"{_name(hook)} did not call the handler: to skip a message, raise Discard"
 
 
 class _CallLater(_Call):
-    """The same for coroutines. `coroutine`: of the last call, awaited or not."""
+    """Async handler as a hook calls it. `coroutine`: that of the last call, awaited or not."""
 
     __slots__ = ("coroutine",)
 
@@ -221,7 +221,9 @@ class _CallLater(_Call):
         return self.result
 
     def missing(self, hook: object) -> str:
-        """See _Call; a coroutine that it made and did not await is closed."""
+        """Error text for a hook that did not call or did not await the handler; closes the coroutine that was not
+        awaited.
+        """
         if self.coroutine is None:
             return super().missing(hook)
         close(self.coroutine)
@@ -229,7 +231,7 @@ class _CallLater(_Call):
 
 
 def is_coroutine(function: object) -> bool:
-    """True if a call of it must be awaited; of an object, if its `__call__` must."""
+    """True if the result of a call has to be awaited: the function, or the `__call__` of an object, is async."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # its own, to look at
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

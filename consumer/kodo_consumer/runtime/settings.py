@@ -1,4 +1,4 @@
-"""Settings outside the topology: `kodo-consumer.toml` in the working folder or above it, or the environment."""
+"""Settings outside the topology: environment variables, or `kodo-consumer.toml` in the working folder or above it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def _count(value: Any) -> int:
 
 
 def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
-    """`{default = ["1s", "1m"], refund = ["10s"]}`, or as a variable's text `default=1s,1m refund=10s`."""
+    """Delays in ms by code, from `{default = ["1s", "1m"], refund = ["10s"]}` in the file, or `default=1s,1m
+    refund=10s` in a variable. Raises ValueError.
+    """
     if not isinstance(value, Mapping):
         value = {code: text.split(",") for code, _, text in (part.partition("=") for part in str(value).split())}
     found = {str(code): tuple(map(_duration, delays)) for code, delays in value.items() if isinstance(delays, list)}
@@ -81,7 +83,7 @@ def _host(value: Any) -> str:
 
 
 def _lanes(value: Any) -> LaneSelection:
-    """`"retrying,pending"`, or in the file a list of such names."""
+    """Lane selection from a text such as `"retrying,pending"`, or from a list of such names in the file."""
     return LaneSelection.parse(",".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
@@ -105,28 +107,30 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "traces_tenant": _flag,
     "native": _flag,
 }
-"""How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
+"""Parser of each setting, for the file's value or a variable's text. They raise ValueError, whose text says what is
+allowed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where
-    headers are not signed. `lanes`: those that this worker reads, None: all of its subscription.
+    """`drain_timeout`: ms for which the end waits for running handlers and receipts. `signing_keys`: None: headers are
+    not signed. `lanes`: those that this worker reads; None: all of its subscription.
 
-    `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer
-    where few were done since; `on_store_down`: nothing starts while it cannot be asked (pause), or handlers go on
-    without it (go_on). `crash_marks`: without a store, a folder for marks of what was started.
+    `store`: where workers record done and started messages; None: nowhere. `store_keep`: ms for which it keeps a done
+    message, and longer if few are done. `on_store_down`: nothing starts while the store is down (pause), or handlers
+    run without it (go_on). `crash_marks`: without a store, a folder for marks of started messages.
 
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business
     code (`default` for all others); `outbox_attempts`, tries before a row is reported; `outbox_claim`, ms that a
     relay's claim on a row lasts; `outbox_keep`, ms that sent rows are kept.
 
-    Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
-    `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set
-    a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`: they name tenants.
+    Monitoring: `host` and `port`, where metrics and health are served (0: any free port; None: no server);
+    `metrics_tenants`, number of tenants with metrics of their own. `traces`: spans are made if the process has set a
+    tracer provider (auto), or a missing one is an error (on), or never (off); `traces_tenant`: they name tenants.
 
-    `native`: false has messages cross into the client library one by one, also where the native border could be used.
-    `workers`: how many worker processes the command has of which this is one; `--workers` says it, and no file.
+    `native`: false: the native border is not used, and messages go to the client library one by one. `workers`: number
+    of worker processes of the command; only `--workers` sets it.
     """
 
     drain_timeout: int = 30_000
@@ -157,8 +161,8 @@ def _is_variable(finding: Diagnostic) -> bool:
 
 @cache
 def _warn_of(variable: str) -> None:
-    """Once, of one that is almost a setting's.
-    Others may be anybody's: orchestrators make variables of a service's name.
+    """Logs a warning, once in a process, if an environment variable is almost the name of a setting. Other unknown
+    variables are ignored: orchestrators make variables from a service's name.
     """
     if not variable.startswith(VARIABLE) or (name := variable.removeprefix(VARIABLE).lower()) in _READERS:
         return
@@ -172,8 +176,9 @@ def _made_by_platform(name: str, text: Any) -> bool:
 
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
-    """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every
-    finding, UsageError where variables are wrong. Warns of variables that are almost a setting's.
+    """Settings from environment variables (KODO_CONSUMER_DRAIN_TIMEOUT and others), else from the file, else defaults.
+    `folder`: where the search for the file begins. Raises KodoctlError with every finding, UsageError if one is about a
+    variable. Warns of variables whose name is almost a setting's.
     """
     file = nearest_file(FILE, folder)
     given: dict[str, Any] = {}

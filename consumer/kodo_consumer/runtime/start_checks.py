@@ -1,4 +1,4 @@
-"""Start checks: the topics and subscriptions of a worker exist in the cluster."""
+"""Start checks: whether the topics and subscriptions of a worker exist in the cluster."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
 
 
 def fold_findings(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The findings, each once, with one for all missing topics and one for all missing subscriptions: one apply that was
-    not made lacks them all.
+    """The findings, each once, but one finding for all missing topics and one for all missing subscriptions, because
+    one missing `kodoctl apply` causes all of them.
     """
     names: dict[tuple[str, str], list[str]] = {}
     others: list[Diagnostic] = []

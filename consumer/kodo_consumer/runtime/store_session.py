@@ -1,4 +1,4 @@
-"""Store session: one worker and its store of done messages, which may be down and come back."""
+"""Store session: the use of the store of done messages by one worker, while the store may go down and come back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _RESERVE: Final = 10_000
 
 @dataclass(slots=True)
 class PendingWrites:
-    """News for the store that it does not have yet. Bounded: the oldest done ones are dropped, `forgotten` counts them."""
+    """News that the store has not recorded yet: names of done messages, and of messages that `ended` otherwise. Each
+    list has 100,000 at most; `forgotten` counts the oldest done ones that were dropped.
+    """
 
     done: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -33,7 +35,7 @@ class PendingWrites:
         return bool(self.done or self.ended)
 
     def add(self, *, done: Iterable[str] = (), ended: Iterable[str] = ()) -> None:
-        """More to tell."""
+        """Adds names of messages."""
         self.done += done
         self.ended += ended
         over = max(0, len(self.done) - _MOST_UNSAVED)
@@ -42,12 +44,13 @@ class PendingWrites:
 
 
 class StoreSession:
-    """`maintain` is for one thread, `exchange`, `judge_mark` and `take_over` are for another one.
+    """Session with the store. One thread calls `maintain`, another one `exchange`, `judge_mark` and `take_over`.
+    `down`: the last call of the store failed.
 
-    `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is
-    remembered. A repeat may come long after its first: as a copy of a move that waits for its turn as long as others
-    of its topic do. `unsaved`, and `unguarded` (starts without a mark, since the store is down), need
-    `lock`, which is the guard's: news about a message change with the message itself.
+    `go_on`: handlers run while the store is down. `keep`: seconds for which the id of a done message is remembered,
+    since a repeat may come late: a copy of a reroute waits as long as others of its topic do. Use `unsaved`, and
+    `unguarded` (starts without a mark since the store is down), only with `lock`, the guard's, held: they change
+    together with messages.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class StoreSession:
         self._workers = policy.expected_workers
 
     def open(self) -> None:
-        """Begins. Raises StoreDownError unless handlers may go on without the store."""
+        """Creates missing parts of the store, and sends the first sign of life. Raises StoreDownError unless handlers
+        may run without the store.
+        """
         try:
             self._store.create()
             self._observe()
@@ -75,11 +80,14 @@ class StoreSession:
             self._on_store_down(problem)
 
     def pending(self, starting: list[str]) -> Exchange:
-        """Request with all news, and with questions about messages that are to start. With the lock held."""
+        """Returns a request with all news, and with the names of messages that are to start. The caller holds the lock.
+        """
         return Exchange(list(self.unsaved.done), list(self.unsaved.ended), starting)
 
     def exchange(self, request: Exchange) -> StoreAnswer | None:
-        """Sends news and questions to the store; its answer, or None: it is down."""
+        """Sends a request to the store, and removes its news from `unsaved`. Returns the answer; None: the store is
+        down.
+        """
         if not (request.done or request.ended or request.starting):
             return StoreAnswer()
         try:
@@ -93,11 +101,13 @@ class StoreSession:
         return known
 
     def judge_mark(self, mark: CrashMark) -> Judgement:
-        """Judgement on a message that is about to start, by its mark."""
+        """Judgement on a message that is about to start and that another start has marked."""
         return _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
 
     def take_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:
-        """True if the mark that was found is now of this worker. False: another one was faster, or the store is down."""
+        """Replaces the mark `found` by one of this worker. Returns false if another worker was faster, or the store is
+        down.
+        """
         try:
             return self._store.take_over(name, found, CrashMark(self._store.run, alone=alone, crashes=crashes))
         except StoreDownError as problem:
@@ -105,13 +115,15 @@ class StoreSession:
             return False
 
     def leave(self) -> None:
-        """Gives no signs of life any more. Raises StoreDownError."""
+        """Removes this worker's marks and signs of life from the store. Raises StoreDownError."""
         self._store.leave()
 
     # ---- the store: down, there again, kept in order
 
     def maintain(self, *, prune: bool = False) -> None:
-        """A sign of life; finds out whether a store that was down is there again; with `prune` forgets old ids."""
+        """Sends a sign of life. If the store was down and answers, sends it the news and ends the outage. With `prune`,
+        deletes old ids. Failures of the store are logged only.
+        """
         try:
             if self.down:
                 self._store.create()
@@ -166,7 +178,9 @@ class StoreSession:
 
 
 def _own(mark: CrashMark) -> Judgement:
-    """This worker's own mark on a message it is about to start: from a commit whose answer was lost, or of a dead one."""
+    """Judgement on this worker's own mark of a message that is about to start: a commit whose answer was lost, or a
+    dead message.
+    """
     if mark.crashes >= MAX_CRASHES:
         return Judgement(PoisonState.POISON, mark.crashes)
     return Judgement(PoisonState.SUSPECT if mark.alone or mark.crashes else PoisonState.CLEAR, mark.crashes)

@@ -1,7 +1,7 @@
-"""Stray errors: exceptions that end no run of a handler, of threads that it started, of finalizers and of callbacks.
+"""Stray errors: exceptions outside of handler runs, in threads that a handler started, in finalizers and in callbacks.
 
-Python prints them with their whole text. Where a consumer of the process redacts texts of errors, they go to the log by
-the same function as errors of handlers. What a program has set itself for its stray errors stays as it is.
+Python prints them with their whole text. If a consumer of the process redacts error texts, they go to the log by the
+same function as errors of handlers. A hook that the program itself has set for stray errors stays in use.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _changes: Final = threading.Lock()
 
 
 def redact_stray_errors(texts: ErrorTextReader | None, owner: object) -> None:
-    """Has stray errors of this process redacted by `texts`, as long as the owner lives: threads that its handlers
-    started may outlive its worker. Without effect where nothing is redacted.
+    """Sets the process's hooks so that `texts` redacts stray errors while `owner` exists, because threads of its
+    handlers may outlive its worker. Does nothing if `texts` redacts nothing.
     """
     if texts is None or not texts.redacts:
         return
@@ -39,7 +39,9 @@ def redact_stray_errors(texts: ErrorTextReader | None, owner: object) -> None:
 
 
 def report_stray_error(text: str, problem: BaseException, to: logging.Logger = log) -> None:
-    """Logs a stray error: redacted by every consumer of the process that redacts, else with its traceback."""
+    """Logs a stray error to `to`: redacted by all consumers of the process that redact; without any, with its
+    traceback.
+    """
     first, *others = _all_readers() or [None]
     report_error(first, text, problem, say=partial(_log, to, others))
 

@@ -1,4 +1,6 @@
-"""A worker at work: its timekeeper, its reader of stats, and its orderly end. The threads that a worker itself lacks."""
+"""Supervisor of a worker: its timekeeper, its reader of statistics, and its orderly end. A worker has no threads of its
+own for these.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ Listener = Callable[[Lane, LaneStats | None], None]
 
 
 class WorkerSupervisor:
-    """Starts a worker, keeps its time and ends it. Thread-safe; start and stop are each called once."""
+    """Starts a worker, runs its timers and ends it. Thread-safe; `start` and `stop` are each called once.
+    `drain_timeout`: seconds. `cluster`: None: no statistics and no checks. `background_tasks`: functions with a thread
+    each, from `start` to `stop`.
+    """
 
     def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
         self._worker, self._cluster = worker, cluster
@@ -102,8 +107,8 @@ class WorkerSupervisor:
             self._run(partial(companion, self._over), "kodo-companion")
 
     def _ask_who_is_active(self, cluster: Cluster) -> None:
-        """Prepares failover lanes before any message comes: none of their messages starts until the broker names this
-        worker.
+        """Prepares the lanes of a failover subscription before any message comes: none of their messages starts until
+        the broker names this worker as the active consumer.
         """
         worker = self._worker
         for lane in lanes_with_active_consumers(worker.policy):
@@ -114,7 +119,9 @@ class WorkerSupervisor:
             self.background_tasks.append(asking.run)
 
     def _read_orders(self, cluster: Cluster) -> None:
-        """Live orders count from the first message on: what waits in a paused lane may be on its way elsewhere."""
+        """Reads the live orders before the first message comes. If they cannot be read, waiting lanes are paused, 30 s
+        at most, because their messages may be meant for another level.
+        """
         lane, subscription = self._worker.policy.ground_lane, self._worker.policy.subscription
         assert self._orders is not None
         stats, why = None, "there are no stats of the subscription"
@@ -129,15 +136,19 @@ class WorkerSupervisor:
             self._orders(lane, stats)
 
     def apply_policy(self, policy: Policy) -> None:
-        """Applies a policy to the worker, within the limits of the broker."""
+        """Applies a policy to the worker, with its waits and sizes cut to the limits of the broker."""
         self._worker.apply_policy(clamp_policy(policy, self._allowed))
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
+        """Blocks until the worker broke or `stop` was called, at most `seconds` (None: without limit). Returns false if
+        the time ran out first.
+        """
         return self._over.wait(seconds)
 
     def stop(self) -> None:
-        """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
+        """Ends receiving, waits for running handlers within the drain time-out, ends the threads and closes the worker.
+        Raises the error that broke the worker, if there is one.
+        """
         drain(self._worker, self._drain_timeout)
         if self.stats is not None:
             self.stats.end()
@@ -165,7 +176,9 @@ class WorkerSupervisor:
                 self._worker.watch()
 
     def _sleep(self, most: float) -> None:
-        """Waits until the next tick is due, at most `most` seconds. The bell may bring the tick forward."""
+        """Waits until the next tick is due, at most `most` seconds; the worker's wake-up call may bring the tick
+        forward.
+        """
         end = time.monotonic() + most
         while not self._over.is_set():
             self._wake_event.clear()
@@ -183,7 +196,9 @@ class WorkerSupervisor:
                 return
 
     def _unacked_limits(self) -> dict[int, int]:
-        """Unacknowledged messages that the broker allows a consumer of each lane, where known; warns of too small limits."""
+        """Unacknowledged messages that the broker allows one consumer, by lane index, if known; warns if limits are too
+        small.
+        """
         if self._cluster is None:
             return {}
         policy = self._worker.policy
@@ -192,7 +207,7 @@ class WorkerSupervisor:
         return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
 
     def _share_limits(self, workers: int) -> None:
-        """Limits of the subscription are shared by the workers that live, whichever lanes they read."""
+        """Divides the limits of the subscription among so many live workers, whichever lanes they read."""
         self._worker.share_limits(workers)
 
     def _reconnect(self, lane: Lane, wait: float, away: float) -> None:
@@ -201,8 +216,8 @@ class WorkerSupervisor:
             reader.reconnect(wait, away)
 
     def _notice_unknown(self, lane: Lane, stats: LaneStats | None) -> None:
-        """The client library notices only after 30 to 60 s that a broker is silent; by then its partitions are
-        another's. Where the broker does not know of a consumer that has long been connected, it is connected anew.
+        """Reconnects partitions whose broker does not list this consumer although it has long been connected: the
+        client library notices a silent broker only after 30 to 60 s, when another broker has its partitions.
         """
         reader = self._worker.reader(lane.index)
         if stats is None or reader is None or self._over.is_set():
@@ -218,7 +233,9 @@ class WorkerSupervisor:
             self.stats.all_next = True
 
     def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
-        """The broker's own limit turns the look-ahead back into first come, first served: the lane is read by more consumers."""
+        """Opens more consumers for a lane, with an alarm, if the broker sends this worker nothing more because too much
+        is unacknowledged: fairness would end with the broker's limit.
+        """
         if stats and self.name in stats.blocked:
             if (reader := self._worker.reader(lane.index)) is not None:
                 reader.add_consumers()
@@ -227,7 +244,9 @@ class WorkerSupervisor:
 
 
 def longest_nap(policy: Policy) -> float:
-    """Seconds between two ticks at most: nobody rings for a handler that hangs."""
+    """Longest time between two ticks, in seconds: a quarter of the handler time-out, because a handler that hangs sends
+    no wake-up call.
+    """
     return min(_LONGEST_NAP, policy.handler_timeout / 4000)
 
 
@@ -237,7 +256,7 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
 
 
 def summary(worker: Worker) -> Sequence[str]:
-    """Totals for people, one line each; the first one names the subscription."""
+    """Totals since the start for people, one line each; the first one names the subscription."""
     counts = worker.counts
     subscription = next((lane.subscription for lane in worker.policy.lanes), "") or worker.policy.subscription
     total = f"{subscription}: received {counts.received}, started {counts.started}, done {counts.done}"
@@ -255,15 +274,15 @@ def summary(worker: Worker) -> Sequence[str]:
 
 
 class StatsReader:
-    """Reads the topic stats of a subscription's lanes, at one place for all who need them.
+    """Reads the broker's statistics of a subscription's lanes, once for all who need them.
 
-    The ground topic's lane is read at every poll, the others in turn: to read them all would cost an idle worker a
+    The ground topic's lane is read at every poll, the others in turn, because reading all would cost an idle worker a
     percent of a core. Lanes that other workers read are among them.
 
-    `listeners` are called with every reading, on the thread that polls; None: it could not be read. `last` has by lane
-    index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that are
-    to be read at every poll. What concerns the subscription as a whole (live workers, its properties) is in the ground
-    topic's reading.
+    Each of `listeners` is called with every lane that is read and its statistics (None: unreadable), on the polling
+    thread. `last`: the last statistics by lane index, without lanes that could not be read. `closely`: indices of lanes
+    to read at every poll. Facts about the whole subscription (live workers, properties) are in the ground topic's
+    statistics.
     """
 
     def __init__(self, policy: Policy, cluster: Cluster, listeners: list[Listener], closely: set[int]) -> None:
@@ -277,7 +296,7 @@ class StatsReader:
         self._ended = False
 
     def end(self) -> None:
-        """Calls no listener any more, also not with an answer that is still awaited."""
+        """Ends the calls of listeners, also for an answer that is still to come."""
         self._ended = True
 
     def read_due_lanes(self) -> None:

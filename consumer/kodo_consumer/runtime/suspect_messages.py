@@ -1,4 +1,6 @@
-"""Suspect messages: those that were being handled when a worker ended. They run alone; who ends workers alone is dead."""
+"""Suspect messages: those that were being handled when a worker ended. They run alone; one that ends workers while
+alone becomes a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _KEPT: Final = 60.0  # seconds the mark of a dead message is kept: until it is s
 
 
 class SuspectMessages:
-    """`outcome` is for the one thread that steps, the rest needs the lock of the guard."""
+    """Suspects of one worker. Only the guard's stepping thread calls `outcome`; callers of the other methods hold the
+    guard's lock.
+    """
 
     def __init__(self, session: StoreSession, policy: Policy) -> None:
         self._session, self._policy = session, policy
@@ -29,7 +33,9 @@ class SuspectMessages:
         self._dead_marks: deque[tuple[float, str]] = deque()  # until when each is kept
 
     def outcome(self, name: str, mark: CrashMark, out: int, now: float) -> Outcome | None:
-        """Outcome of a message with a mark, while so many are out; None: it starts."""
+        """Outcome of a message that was found with a mark; None: it starts, with this worker's mark. `out`: messages
+        that the guard has; `now`: seconds of the worker's clock. May call the store.
+        """
         judgement = self._session.judge_mark(mark)
         crashes = judgement.crashes
         match judgement.standing:
@@ -57,14 +63,16 @@ class SuspectMessages:
                 assert_never(judgement.standing)
 
     def room(self, out: int, now: float) -> int:
-        """Messages that may be taken while `out` are out: one at a time as long as suspects are expected."""
+        """Number of messages that may be taken while `out` are being handled: one at a time while suspects are
+        expected.
+        """
         return self._solo.room(out, now)
 
     def on_end(self, name: str) -> None:
-        """A message came to an end, one way or another."""
+        """Notes that a message ended, with any outcome."""
         self._solo.on_end(name)
 
     def expired_marks(self, now: float) -> Iterator[str]:
-        """Dead messages whose marks are of no use any more, each once."""
+        """Yields, each once, the names of dead messages whose marks may be removed now."""
         while self._dead_marks and self._dead_marks[0][0] <= now:
             yield self._dead_marks.popleft()[1]

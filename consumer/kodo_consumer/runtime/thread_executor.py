@@ -1,4 +1,6 @@
-"""Executor of plain handlers: threads that fetch their work by turns, as many as handlers keep busy, up to the slots."""
+"""Executor of plain handlers: threads that take messages in turn, as many as handlers keep busy, up to the number of
+slots.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,17 @@ _CALM_POLLS: Final = 4  # in a row, with most threads not in their handlers, bef
 
 
 def hanging(detail: str) -> KodoctlError:
-    """Error after which only a restart helps, which the process manager does."""
+    """Error K758 for handlers that hang; it ends the worker, because only a restart helps, which the process manager
+    does.
+    """
     return KodoctlError(error("K758", "handlers hang", f"{detail}; the worker ends, to be started anew"))
 
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """One thread. `replaced`: its handler hangs, another thread has its place."""
+    """One thread. `message`: the one that it handles now. `replaced`: its handler hangs, and another thread has its
+    place.
+    """
 
     thread: threading.Thread | None = None
     message: Message | None = None
@@ -49,8 +55,8 @@ class _Slot:
 
 
 class ParkedThreads:
-    """Threads that wait to be woken. `count` and `wake` need the lock of the executor; a thread counts itself, then sleeps
-    without it.
+    """Threads that sleep until they are woken. Use `count` and `wake` only with the executor's lock held; a thread adds
+    itself to `count`, then calls `sleep` without the lock.
     """
 
     def __init__(self) -> None:
@@ -58,7 +64,7 @@ class ParkedThreads:
         self._bells: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def wake(self) -> bool:
-        """Wakes one of them. False: there is none."""
+        """Wakes one thread. Returns false if none sleeps."""
         if not self.count:
             return False
         self.count -= 1
@@ -71,12 +77,12 @@ class ParkedThreads:
 
 
 class ThreadExecutor:
-    """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes
-    back.
+    """Implementation of HandlerExecutor whose slots are threads, started when first needed. A thread whose handler
+    hangs is replaced, and ends when the handler returns.
 
-    A message that arrives wakes a thread, unless one is about to fetch work anyway. More are woken by a scout, while
-    there is work and all that are awake are held up in their handlers; it sends threads back that mostly wait for the
-    worker. Handlers that take microseconds are quickest on one thread: others would only fight it for the worker's
+    A message that arrives wakes a thread, unless one is about to take messages anyway. A scaling thread wakes more
+    while there are messages and all awake threads are held up in their handlers; it lets threads sleep that mostly wait
+    for the worker. Handlers that take microseconds are quickest on one thread: more would only compete for the worker's
     lock and the interpreter.
     """
 
@@ -103,12 +109,12 @@ class ThreadExecutor:
         self._surplus = 0  # threads that are to step back
 
     def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor."""
+        """Starts the scaling thread; handlers' threads start with the first messages of `source`."""
         self._source = source
         self._scaler = begin(partial(self._scale_loop, source), "kodo-scout", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See HandlerExecutor."""
+        """Wakes or starts a thread because there may be a message to take. Thread-safe; returns at once."""
         with self._lock:
             if sum(self._in_handlers()) >= len(self._slots) - self._parked.count:
                 self._wake_one()
@@ -121,7 +127,9 @@ class ThreadExecutor:
         return [slot.message is not None for slot in self._slots]
 
     def time_out(self, message: Message) -> None:
-        """See HandlerExecutor."""
+        """Replaces the thread of a message whose handler took too long. If more threads hang than there are slots (at
+        least 8), the worker fails.
+        """
         with self._lock:
             for slot in [slot for slot in self._slots if slot.message is message]:
                 log.error("a handler hangs: its thread is replaced")
@@ -138,7 +146,8 @@ class ThreadExecutor:
             )
 
     def stop(self) -> None:
-        """See HandlerExecutor."""
+        """Ends the threads, waiting 2 s at most for each that is not in a handler; those in handlers end by themselves.
+        """
         with self._lock:
             self._stopping = True
             waiting = [self._scaler, *(slot.thread for slot in self._slots if slot.message is None)]
@@ -193,7 +202,7 @@ class ThreadExecutor:
         return DONE
 
     def _park(self, seen: int, source: WorkSource) -> bool:
-        """Sleeps until woken; False when it is over."""
+        """Sleeps until woken, unless there is more to take by now. Returns false if the executor was stopped."""
         with self._lock:
             if self._stopping:
                 return False
@@ -207,7 +216,9 @@ class ThreadExecutor:
         return not self._stopping
 
     def _step_back(self, source: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
-        """Hands the message back and sleeps until woken, where there are more threads than are of use."""
+        """Hands the message back and sleeps until woken, if more threads are awake than useful. Returns false if it did
+        neither.
+        """
         with self._lock:
             if slot.replaced:  # it is counted no more
                 return False
@@ -231,7 +242,7 @@ class ThreadExecutor:
                 self._work.set()
 
     def _scale(self, source: WorkSource) -> None:
-        """Adapts the number of awake threads while there is work: as many as handlers keep busy, and one more."""
+        """Adapts the number of awake threads while there are messages: as many as handlers keep busy, and one more."""
         pause, calm = _POLL, 0
         busy, awake = self._count_busy()
         while not self._stopping and source.version != self._empty_at_version:
@@ -252,6 +263,6 @@ class ThreadExecutor:
                 self._surplus = (awake - 1) // 2
 
     def _count_busy(self) -> tuple[int, int]:
-        """Number of threads in their handlers, and of those that do not sleep."""
+        """(threads in their handlers, threads that do not sleep)."""
         with self._lock:
             return sum(self._in_handlers()), len(self._slots) - self._parked.count

@@ -1,7 +1,7 @@
-"""Threads: each one is started here, so that none ends without a report.
+"""Threads: all threads are started here, so that none ends without a report.
 
-A thread that raises, or returns before it should, leaves a worker that looks well and does nothing. So each
-is started with a callback for its end: a worker ends then, its health says so, and a process manager starts it anew.
+If a thread raises, or returns too early, the worker looks healthy and does nothing. So each is started with a callback
+for its end: the worker then ends, its health reports the error, and a process manager restarts it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Broke = Callable[[BaseException], object]
 
 
 class EndedError(Exception):
-    """A thread that was to go on has returned; the text names it."""
+    """A thread returned although it was to run on; the text names it."""
 
 
 def begin(
     work: Callable[[], object], name: str, broke: Broke, *, over: Callable[[], bool] | None = None, daemon: bool = True
 ) -> threading.Thread:
-    """Starts a thread. `broke` is called with what `work` raises, and with EndedError when it returns although `over` says
-    that it should go on; without `over` it may return at any time.
+    """Starts a thread that calls `work`. `broke` is called, on that thread, with an exception that `work` raises, and
+    with EndedError if `work` returns while `over` returns false; without `over` it may return at any time.
     """
 
     def run() -> None:
@@ -43,13 +43,14 @@ def begin(
 
 
 def log_end(problem: BaseException) -> None:
-    """Logs the end: for threads without which a worker goes on."""
+    """Logs the exception that ended the calling thread: the `broke` of threads that a worker can do without."""
     log.error("the thread %s has ended: %r", threading.current_thread().name, problem, exc_info=problem)
 
 
 def leave(works: Mapping[str, Callable[[], object]], within: float) -> list[str]:
-    """Closes everything at the same time, for `within` seconds in all: answers what did not end by then, which is left behind.
-    Calls into the client library may never return, and a process that is asked to end has to.
+    """Calls all `works`, by name, each on a thread, and waits at most `within` seconds in all. Returns the names of
+    those that have not returned; their threads run on. Calls into the client library may never return, and a process
+    has to end.
     """
     threads = {name: begin(work, f"kodo-leaving-{name}", log_end) for name, work in works.items()}
     latest = time.monotonic() + within
@@ -61,7 +62,7 @@ def leave(works: Mapping[str, Callable[[], object]], within: float) -> list[str]
 
 
 def any_left_behind() -> bool:
-    """True if anything that `leave` did not wait for is still at work. An interpreter that ends then ends those
-    threads in the midst of the client library, and that the process, by SIGABRT.
+    """True if a call for which `leave` did not wait is still running. If the interpreter ends now, such a thread is
+    terminated within the client library, which ends the process by SIGABRT.
     """
     return any(thread.is_alive() for thread in _left_behind)

@@ -1,5 +1,5 @@
-"""Reload of the topology file: what may change while a worker or a sender runs takes effect, other changes are logged and
-have no effect.
+"""Reload of the topology file while a worker or producer runs: changes that are possible then are applied, others are
+logged and have no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ LIVE: Final = frozenset(
         "waits", "signer",
     }
 )  # fmt: skip
-"""Fields that may change from one message to the next. Others are structure: a worker has to be built anew for them."""
+"""Fields of a policy that may change between two messages. All others are structure: a change of them needs a restart.
+"""
 _SETTLED: Final = 200  # ms without a further change: editors write in several steps
 _POLL: Final = 1_000  # ms between two polls, to see whether to end
 _WORDS: Final = {
@@ -38,7 +39,7 @@ _WORDS: Final = {
 
 
 def structural(old: Policy, new: Policy) -> list[str]:
-    """Differences that only a restart brings about, in words of the file."""
+    """Names, in the file's words, of the differences for which a worker needs a restart; empty: none."""
     found = []
     for field in fields(Policy):
         before, after = getattr(old, field.name), getattr(new, field.name)
@@ -52,12 +53,14 @@ def structural(old: Policy, new: Policy) -> list[str]:
 
 
 def _bare(lanes: tuple[Lane, ...]) -> list[Lane]:
-    """Lanes without their weights."""
+    """Lanes without their weights and shares, to compare their structure."""
     return [replace(lane, weight=0, share=0.0) for lane in lanes]
 
 
 def contents(file: Path) -> bytes | None:
-    """Text of the file; None when it cannot be read, as between the steps of an editor: the next change is seen."""
+    """Bytes of the file; None if it cannot be read, as between the steps of an editor: its next change is noticed
+    again.
+    """
     try:
         return file.read_bytes()
     except OSError as problem:
@@ -73,10 +76,11 @@ def _restart_for(horizon: int, old: Policy, new: Policy) -> list[str]:
 
 
 class FileReloader(Generic[T]):
-    """Watches one file on a thread of its own. `read` answers what it declares now, and raises KodoctlError; `restart_for`
-    names the differences that only a restart brings about.
+    """Reader of one file, which it can watch on a thread of its own. `read` returns the declarations of the file, and
+    raises KodoctlError; `restart_for` names differences that need a restart. If there are none, `adopt` gets the
+    declarations.
 
-    `text` is what `present` was made from: what was saved since is followed as well. None: the file as it is now.
+    `text`: contents from which `present` was made, so that a later change is noticed; None: the contents as of now.
     """
 
     def __init__(
@@ -96,18 +100,18 @@ class FileReloader(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Starts the thread that watches the file; it reads the file once at the beginning."""
         self._thread = begin(self._watch, "kodo-reload", log_end)
 
     def stop(self) -> None:
-        """Ends within a second."""
+        """Ends the watching thread, and waits for it, about a second."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watches meanwhile."""
+        """Context manager that watches the file within its body."""
         self.start()
         try:
             yield
@@ -115,7 +119,9 @@ class FileReloader(Generic[T]):
             self.stop()
 
     def reload(self, *, always: bool = False) -> None:
-        """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""
+        """Reads the file if its contents have changed (with `always`: in any case), and adopts it or logs why not.
+        Thread-safe.
+        """
         with self._asked:
             text = contents(self._file)
             if text is None or (text == self._text and not always):
@@ -139,7 +145,9 @@ class FileReloader(Generic[T]):
             log.info("reload: %s is followed", self._file)
 
     def _watch(self) -> None:
-        """The folder, not the file: editors and orchestrators put another file, or another link, in its place."""
+        """Watches the folder of the file until `stop`, because editors and orchestrators replace the file, or a link,
+        by another.
+        """
         from watchfiles import watch
 
         if not _WATCHER.level:  # it tells of every change in the folder: a log that is kept there would feed itself
@@ -154,7 +162,9 @@ class FileReloader(Generic[T]):
 
 
 class Reloader(FileReloader[Policy]):
-    """Reader of a worker's policy. What the broker allows of longer waits is asked at the start only."""
+    """FileReloader of a worker's policy. Longer waits than at the start need a restart, because the broker's limits are
+    read only then.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Worker: one engine behind one lock, its lanes and its publisher. Threads of others call in and carry out the effects."""
+"""Worker: one engine behind one lock, its lanes and its publisher. Threads of others call it and carry out the effects.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ _QUIET: Final = 30.0  # seconds between two alarms of one kind
 
 
 class Worker:
-    """One subscription's worker. `opened`: every lane was connected once. `orders`: live orders in force. `problem` broke it."""
+    """Worker of one subscription. `opened`: every lane was connected once. `orders`: live orders in force. `problem`:
+    the exception that broke it; None while it works. Thread-safe.
+    """
 
     def __init__(
         self,
@@ -67,15 +70,16 @@ class Worker:
     # ---- life
 
     def supervise(self, ring: Callable[[], object], on_broken: Callable[[], object]) -> None:
-        """`ring` is called when the timekeeper has to come earlier than it planned, `on_broken` when the worker is broken."""
+        """Sets callbacks: `ring`, if the next tick is due sooner than planned, and `on_broken`, if the worker breaks.
+        """
         self._actions.ring_with(ring)
         self._on_failure = on_broken
 
     def open(self, consumer_name: str, unacked: Mapping[int, int] | None = None) -> None:
-        """Connects every lane and begins. Raises ClusterError; what was opened is closed again.
+        """Connects every lane, then starts the handlers and the receiving. Raises ClusterError, after closing all that
+        was opened.
 
-        `unacked`: by lane index, how many unacknowledged messages the broker lets one of its consumers have, where
-        known.
+        `unacked`: number of unacknowledged messages that the broker allows one consumer, by lane index, if known.
         """
         if self.engine.flow.recorder is not None:
             self.engine.flow.recorder.run = consumer_name
@@ -95,7 +99,7 @@ class Worker:
         return self._connections.readers[index] if self.opened and index < len(self.policy.lanes) else None
 
     def drain(self) -> None:
-        """Receives and starts nothing more."""
+        """Ends receiving and starting messages; running handlers, acknowledgements and reroutes continue."""
         self._connections.stop()
         with self._lock:
             self.engine.drain()
@@ -109,19 +113,21 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """True if handlers run, receipts are awaited, or a thread is still about to acknowledge or publish."""
+        """True if handlers run, receipts are awaited, or a thread is about to acknowledge or publish."""
         with self._lock:
             return self.engine.busy or self._actions.has_uncommitted
 
     def call_locked(self, read: Callable[[], T]) -> T:
-        """Result of `read`, which is called while nobody changes the engine. The function must be short, and call no
-        worker.
+        """Result of `read`, which is called with the worker's lock held, so that the engine does not change meanwhile.
+        `read` must be short, and call no method of the worker.
         """
         with self._lock:
             return read()
 
     def close(self) -> None:
-        """Closes the connections of the worker. Unacknowledged messages go to other workers."""
+        """Stops the executor, carries out pending actions and closes the connections, within a limited time. The broker
+        gives unacknowledged messages to other workers.
+        """
         self._runner.stop()
         with self._event():
             pass  # what is gathered goes out
@@ -129,13 +135,15 @@ class Worker:
 
     @property
     def counts(self) -> Counts:
-        """Counts so far."""
+        """Counts since the start, which keep changing."""
         return self.engine.counts
 
     # ---- called by lanes and publisher
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
-        """See LaneSink."""
+        """Takes messages that the reader of a lane (`index`) received, in their order. Called by threads of the
+        broker's adapter.
+        """
         with self._or_broken():
             if self._received is not None:
                 self._received(self.policy, self.policy.lanes[index], deliveries, self._check)
@@ -143,27 +151,31 @@ class Worker:
                 self.engine.deliver(index, deliveries)
 
     def room(self, index: int) -> int:
-        """See LaneSink."""
+        """Number of further messages that the look-ahead admits for a lane (`index`); 0 until all lanes are open."""
         with self._or_broken(), self._lock:
             if self.opened:
                 return self.engine.room(index)
         return 0
 
     def on_disconnect(self, index: int, partition: str | None = None) -> None:
-        """See LaneSink."""
+        """Notes that a lane, or one `partition` of it, lost its connection: the broker redelivers its unacknowledged
+        messages.
+        """
         lost = "" if partition is None else f" (partition {partition})"
         log.info("%s%s: connection lost, its messages will come again", self.policy.lanes[index].topic, lost)
         with self._or_broken(), self._lock:
             self.engine.on_disconnect(index, partition)
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
-        """See OnReceipts."""
+        """Takes receipts of published messages, each with its ticket. Called by threads of the publisher."""
         with self._or_broken(), self._event():
             self.engine.receipts(receipts)
 
     @contextmanager
     def _or_broken(self) -> Iterator[None]:
-        """Around calls on the adapter's threads, which a failure of ours would end without a word: the worker ends instead."""
+        """Context manager for calls on the adapter's threads: an exception of ours fails the worker, instead of ending
+        such a thread silently.
+        """
         try:
             yield
         except Exception as problem:  # noqa: BLE001
@@ -173,11 +185,13 @@ class Worker:
 
     @property
     def version(self) -> int:
-        """See WorkSource."""
+        """Number that changes whenever `next` may return more."""
         return self.engine.version
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """See WorkSource."""
+        """Takes the outcome of a finished message (None: none), and returns the next message to handle; None: there is
+        none now.
+        """
         with self._lock:
             message = self.engine.next(finished, outcome)
             actions = self._actions.collect(flush=message is None)
@@ -186,7 +200,9 @@ class Worker:
         return message
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """See WorkSource."""
+        """Takes the outcomes of ended messages, and returns at most `most` messages to handle, none if there are none
+        now.
+        """
         engine, taken = self.engine, list[Message]()
         with self._lock:
             now = self.clock.now()
@@ -200,7 +216,7 @@ class Worker:
         return taken
 
     def fail(self, problem: BaseException) -> None:
-        """See WorkSource."""
+        """Breaks the worker: records the first problem, logs it, and makes the supervisor end the worker."""
         if self.problem is None:
             self.problem = problem
         log.critical("the worker broke and ends; unacknowledged messages go to others", exc_info=problem)
@@ -209,39 +225,46 @@ class Worker:
     # ---- called by the timekeeper
 
     def tick(self) -> float:
-        """Everything that depends on time alone. Answers in how many seconds to come again."""
+        """Does everything that depends on time alone, such as due messages and time-outs. Returns the seconds until the
+        next tick.
+        """
         with self._event():
             seconds = self.engine.tick()
             self._actions.tick_in(seconds)
         return seconds
 
     def share_limits(self, workers: int) -> None:
-        """So many workers live on this subscription."""
+        """Divides limits of the subscription among `workers` live workers, with an alarm for limits that are too small
+        for that.
+        """
         with self._lock:
             texts = self.engine.scheduler.limits.share_out(workers)
         for text in texts:
             self.alarms.write(Alarm("limits", text))
 
     def update_leases(self, step: Callable[[float], Sequence[Limiter]]) -> None:
-        """Runs a step of the exchange of leases while nobody uses the limiters. `step` gets the time, and returns the
-        limiters whose waiters should look again.
+        """Calls `step` with the worker's time while no thread uses the limiters. `step` returns the limiters whose
+        waiting messages are to be checked again.
         """
         with self._or_broken(), self._event():
             self.engine.on_leases_changed(step(self.clock.now()))
 
     def on_active_consumers(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
-        """See kodo_consumer.runtime.active_consumer_poller.Answered."""
+        """Takes the active consumers of a lane's partitions: see kodo_consumer.runtime.active_consumer_poller.Answered.
+        """
         emptied = self._connections.empty_times(lane.index, self.clock.now())
         with self._or_broken(), self._event():
             self.engine.on_active_consumers(lane.index, named, asked, emptied)
 
     def set_overrides(self, orders: tuple[Override, ...]) -> None:
-        """These live orders are in force, and no others."""
+        """Replaces the live orders in force, and applies them."""
         self.orders = orders
         self._apply_policy()
 
     def apply_policy(self, policy: Policy) -> None:
-        """The file says otherwise now: a policy with the same structure (kodo_consumer.runtime.topology_reload tells)."""
+        """Applies a policy with the same structure, from a changed file (kodo_consumer.runtime.topology_reload checks
+        that).
+        """
         self.policy = policy
         self._apply_policy()
 
@@ -259,7 +282,9 @@ class Worker:
             self._carry_out(actions)
 
     def watch(self) -> None:
-        """Checks that every unacknowledged message is where it should be; a contradiction is logged."""
+        """Checks that every unacknowledged message is in exactly one stage; logs contradictions and keeps them in
+        `contradictions`.
+        """
         with self._lock:
             self.contradictions = self.engine.check_invariants()
         if self.contradictions:
@@ -269,7 +294,8 @@ class Worker:
 
     @property
     def due_in(self) -> float:
-        """Seconds until the next tick is due, by now; the supervisor is rung when that becomes sooner."""
+        """Seconds from now until the next tick is due; the worker calls `ring` of `supervise` if that becomes sooner.
+        """
         return self._actions.due_in
 
     @contextmanager
@@ -302,32 +328,32 @@ class Worker:
 @dataclass(slots=True)
 class WorkerSink:
     """Sink of a lane: hands everything that its reader receives to the worker, with the index of the lane. Called by
-    threads of the broker.
+    threads of the broker's adapter.
     """
 
     worker: Worker
     index: int
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Messages of the lane, in their order."""
+        """Takes messages of the lane, in their order."""
         self.worker.deliver(self.index, deliveries)
 
     def room(self) -> int:
-        """Number of further messages that the look-ahead takes."""
+        """Number of further messages that the look-ahead admits."""
         return self.worker.room(self.index)
 
     def on_disconnect(self, partition: str | None = None) -> None:
-        """A partition, or with None all of them, delivers everything unacknowledged again."""
+        """Notes that a partition (None: all) lost its connection, and will redeliver its unacknowledged messages."""
         self.worker.on_disconnect(self.index, partition)
 
     def fail(self, problem: BaseException) -> None:
-        """The reader ended: so does the worker."""
+        """Fails the worker because the reader of the lane ended."""
         self.worker.fail(problem)
 
 
 class AlarmLog:
-    """Alarms of one worker as lines of the log, one line for each kind in a while. Any thread may write. `counts`: alarms by
-    kind, those kept back among them.
+    """Alarms of one worker as log lines, at most one line for each kind in 30 s. Any thread may write. `counts`: alarms
+    by kind, including those without a line.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -336,7 +362,9 @@ class AlarmLog:
         self._written: dict[str, tuple[float, int]] = {}  # by kind: when last, and how many were kept back since
 
     def write(self, alarm: Alarm) -> None:
-        """Tells a person; a line has the number of those kept back before it."""
+        """Counts an alarm, and logs it unless its kind was logged in the last 30 s; the next line has the number of
+        those without a line.
+        """
         now = self._clock.now()
         self.counts[alarm.kind] += 1
         last, kept_back = self._written.get(alarm.kind, (float("-inf"), 0))

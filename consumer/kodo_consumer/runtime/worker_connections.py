@@ -22,7 +22,9 @@ _LEAVE_WITHIN: Final = 8.0  # seconds for lanes and publisher together: who wait
 
 
 class WorkerConnections:
-    """Opened and closed once; in between, actions are carried out by any thread. `readers`: by index of their lane."""
+    """Readers and publisher, opened and closed once; meanwhile any thread may carry out actions. `readers`: by index of
+    the lane.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self.readers: list[LaneReader] = []
@@ -37,14 +39,14 @@ class WorkerConnections:
         sink_of: Callable[[int], LaneSink],
         receipts: OnReceipts,
     ) -> None:
-        """Connects the publisher, then every lane. Raises ClusterError; what was opened is for the caller to close."""
+        """Connects the publisher, then every lane. Raises ClusterError; the caller then has to call `close`."""
         self._publisher = self._broker.publisher(sorted(policy.written_topics), receipts, policy.largest, moves=True)
         for lane in policy.lanes:
             request = lane_request(policy, lane, consumer_name, unacked.get(lane.index, 0))
             self.readers.append(self._broker.open(request, sink_of(lane.index)))
 
     def carry_out(self, actions: Actions) -> None:
-        """Acknowledges, publishes, reads on and reads anew."""
+        """Acknowledges and publishes messages, and reconnects, leaves, joins or resumes lanes, as the actions say."""
         readers, effects = self.readers, actions.effects
         for index, tokens in actions.acks:
             readers[index].acknowledge(tokens)
@@ -63,7 +65,9 @@ class WorkerConnections:
             readers[index].resume()
 
     def empty_times(self, index: int, now: float) -> dict[str, float]:
-        """Times at which the client was last empty, by partition of a lane, on the clock of `now`; see LaneReader."""
+        """Last time at which the client library had no message left, by partition of a lane, on the clock of `now`; see
+        LaneReader.
+        """
         ago = self.readers[index].seconds_since_empty() if index < len(self.readers) else {}
         return {partition: now - seconds for partition, seconds in ago.items()}
 
@@ -73,12 +77,14 @@ class WorkerConnections:
         return [topic for reader in self.readers for topic in reader.disconnected_topics]
 
     def stop(self) -> None:
-        """Receives nothing more; acknowledging and publishing go on."""
+        """Ends receiving; acknowledging and publishing stay possible."""
         for reader in self.readers:
             reader.stop()
 
     def close(self) -> None:
-        """Leaves. A client that does not answer is not waited for."""
+        """Closes readers and publisher, within 8 s; if the client library does not answer, they are left open and an
+        error is logged.
+        """
         if leave({"worker": self._close}, _LEAVE_WITHIN):
             text = "lanes and publisher do not close within %.0f s: they are left behind, what is unacknowledged comes again"
             log.error(text, _LEAVE_WITHIN)

@@ -1,1 +1,1 @@
-"""Sending: the cluster that a process reaches, levels of a producer, numbered messages, receipts, reload of routes."""
+"""Sending: connections to the cluster, senders for each level, numbered messages, receipts, reload of routes."""

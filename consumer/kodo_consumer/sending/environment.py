@@ -1,6 +1,6 @@
-"""Environment of a process: its variables, contexts and working folder, with what a user gave over them.
+"""Environment of a process: its variables, contexts and working folder, with options that take precedence.
 
-They are read once, here; the result is a topology, a connection and the real broker.
+It is read once, here; the results are a topology, a connection and the real broker.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ log = logging.getLogger("kodo.consumer")
 
 
 class ConnectionOptions(TypedDict, total=False):
-    """Choice of the cluster and of the environment of the file, as on the command line of kodoctl; `environ` stands
-    in for the variables of this process.
+    """Choice of the cluster, and of the environment in the file (`env`), as on kodoctl's command line. `environ`
+    replaces the environment variables of this process. Missing or None: not given.
     """
 
     env: str | None
@@ -92,8 +92,8 @@ def reach_send_target(
 
 
 def _outlets(policy: Policy, cluster: AdminCluster) -> SchemaTopics | None:
-    """Topics that are published to with a schema: the ready topics of Avro grounds, of this one and of
-    those produced to.
+    """Topics whose messages are published with a schema: ready topics of Avro ground topics, of this one and of those
+    in `produces`. None: there are none.
     """
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 
@@ -117,7 +117,9 @@ def _forbidden_type(policy: Policy, topic: str, cluster: AdminCluster) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Environment variables, working folder and explicit options of a process."""
+    """Environment variables, working folder and explicit options of a process. `env`: environment in the topology file;
+    None: not named.
+    """
 
     environ: Mapping[str, str]
     folder: Path
@@ -132,8 +134,8 @@ class Environment:
         return cls(os.environ if environ is None else environ, working_folder(), flags, place.get("env"))
 
     def topology(self, path: str | Path) -> LoadedTopology:
-        """Returns the topology file in the environment that was named; else in that of KODOCTL_ENV; else in that of the
-        context. Raises KodoctlError.
+        """Loads the topology file in the named environment, else in that of KODOCTL_ENV, else in that of the context.
+        Raises KodoctlError.
         """
         from kodo_consumer.policy_builder import load
 
@@ -149,7 +151,7 @@ class Environment:
         return found
 
     def reach(self, policy: Policy, native: bool) -> tuple[PulsarBroker, AdminCluster]:  # noqa: FBT001
-        """See `reach`."""
+        """Connects for a worker of this policy, as the function `reach` does."""
         return reach(self.connection(), policy, native=native)
 
     def start_findings(self, policy: Policy, native: bool) -> list[Diagnostic]:  # noqa: FBT001

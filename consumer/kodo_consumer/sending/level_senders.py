@@ -1,4 +1,4 @@
-"""Level senders: what one producer sends to the topics of the levels of its ground topic."""
+"""Level senders: the senders of one producer, one for each level of its ground topic."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class LevelSender:
             raise misuse_error(detail)
 
     def close(self, timeout: float) -> None:
-        """Closes the sender and its broker. Messages without a receipt after `timeout` seconds are given up."""
+        """Gives up messages without a receipt, waits at most `timeout` seconds (never more than 20) for the last marks,
+        and closes the sender and its broker.
+        """
         self._out.close(timeout)
         self._broker.close()
 

@@ -1,6 +1,6 @@
 """Numbered publisher: sends the messages of one producer to the partitions of its topic, and awaits their receipts.
 
-It numbers them, and says in marks how far the count has come.
+It numbers the messages, and sends marks, which are messages with the last number of a partition.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class NumberedPublisher:
         self._report(sent, Unconfirmed("no receipt in time"))
 
     def has_room(self, key: str) -> bool:
-        """True if `publish` would not block for a message with this key (""; no key), in every partition that it may go
+        """True if `publish` would not block for a message with this key ("": no key), in every partition that it may go
         to.
         """
         to = [self._partitions[self._router.choose(key, 0.0)]] if key else self._partitions
@@ -141,8 +141,8 @@ class NumberedPublisher:
             return len(self._out)
 
     def close(self, timeout: float) -> None:
-        """Gives up messages without a receipt, reports them in the last marks, for which it waits at most `timeout`
-        seconds, and closes the publisher.
+        """Gives up messages without a receipt, and sends the last marks, which report them; waits at most `timeout`
+        seconds, and 20 at most, for the receipts of these marks; then closes the publisher.
         """
         program_end.unregister(self)
         self._over.set()
@@ -152,7 +152,9 @@ class NumberedPublisher:
         self._publisher.close()
 
     def end(self, seconds: float) -> str:
-        """Implements kodo_consumer.sending.program_end.Unfinished. Messages without a receipt in time fail, as in `close`."""
+        """Waits at most `seconds` for receipts, gives up messages without one, as in `close`, and sends the last marks.
+        Returns "": callbacks get the failures. See kodo_consumer.sending.program_end.Unfinished.
+        """
         if not self._over.is_set():
             deadline = time.monotonic() + seconds
             self.wait(seconds)
@@ -164,8 +166,8 @@ class NumberedPublisher:
         return properties if self._signer is None else self._signer.signed(self._topic, payload, properties)
 
     def _publish(self, message: Outgoing, sent: PendingSend) -> int:
-        """Publishes a message under the next number, and returns the number. The caller must hold the lock, so that
-        numbers are sent in order.
+        """Publishes a message under the next ticket, and returns the ticket. The caller holds the lock, so that
+        sequence numbers are sent in order.
         """
         self._next += 1
         self._out.add(self._next, sent)
@@ -173,7 +175,7 @@ class NumberedPublisher:
         return self._next
 
     def _report(self, sent: PendingSend | None, receipt: Receipt) -> None:
-        """Ends the span of a message."""
+        """Ends the span of a message with its receipt, if there is one."""
         if sent is not None and sent.span is not None and self._traces is not None:
             self._traces.on_receipt(sent.span, receipt, sent.topic)
 
@@ -210,7 +212,7 @@ class NumberedPublisher:
         self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in hanging])
 
     def _grow(self) -> None:
-        """The topic may have more partitions by now; never fewer."""
+        """Reads the partitions of the topic again, which may have become more, never fewer."""
         found = list(self._broker.partitions(self._topic))
         with self._lock:
             if len(found) > len(self._partitions):
@@ -233,7 +235,9 @@ class NumberedPublisher:
                 self._numbering.marked_sent(mark)
 
     def _end(self, timeout: float) -> None:
-        """Gives up messages without a receipt by now, whose senders are told, and sends the last marks, which say so."""
+        """Gives up messages without a receipt, calls their callbacks with a failure, sends the last marks, and waits
+        for their receipts.
+        """
         with self._lock:
             left = list(self._out)
         self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in left])

@@ -1,4 +1,6 @@
-"""Pending messages of a producer: sent and without a receipt; and the error for a message that gets none."""
+"""Pending messages of a producer, which have no receipt yet, and the error for a message whose receipt fails or is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ class UnclaimedReceipts:
             raise ClusterError(error("K715", "message without receipt", detail))
 
     def end(self, seconds: float) -> str:  # noqa: ARG002  # nothing is awaited here
-        """Implements kodo_consumer.sending.program_end.Unfinished."""
+        """Returns a text about the failed messages, "" if there are none; does not wait. See
+        kodo_consumer.sending.program_end.Unfinished.
+        """
         return self._loss_text(0)
 
     def _loss_text(self, missing: int) -> str:

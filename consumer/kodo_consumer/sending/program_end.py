@@ -1,8 +1,8 @@
-"""End of a program that has not closed its producers: what they have is given a while, and what is not stored is told.
+"""End of a program that has not closed its producers: waits 10 s at most for their receipts, and logs messages that are
+not stored.
 
-Without it the last messages end with the program's threads, and nobody hears of it: the exit code is 0, and there is
-no mark that says how far the count had come. A signal that ends the process at once (SIGKILL, SIGTERM without a
-handler) is no such end.
+Without it the last messages would be lost with the program's threads, unnoticed: the exit code is 0, and no mark has
+the last number. A signal that ends the process at once (SIGKILL, SIGTERM without a handler) skips this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class Unfinished(Protocol):
     """Object with messages of the program that have no receipt, or with failed messages that have not been reported."""
 
     def end(self, seconds: float) -> str:
-        """Waits at most `seconds` for receipts. Returns the loss to report, "" if every message is stored. Called once."""
+        """Waits at most `seconds` for receipts. Returns a text about the loss to report, "" if there is none. Called
+        once.
+        """
 
 
 _unfinished: dict[Unfinished, None] = {}

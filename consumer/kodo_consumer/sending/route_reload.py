@@ -1,4 +1,4 @@
-"""Route reload: senders read the routes of a topology file again while they run."""
+"""Reload of routes: running producers and relays apply the routes of a changed topology file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _WORDS: Final = {
 
 
 class GroundLevels:
-    """The levels of one ground topic that take messages, by the file that was read last."""
+    """Levels of one ground topic that take messages, by the topology that was loaded last."""
 
     def __init__(self, topology: LoadedTopology, topic: str) -> None:
         self._topology, self.topic = topology, topic
 
     def follow(self, topology: LoadedTopology) -> None:
-        """Replaces the topology file."""
+        """Replaces the topology."""
         self._topology = topology
 
     def send_target(self, level: str) -> SendTarget:
-        """Returns the outlet of a level. Raises UsageError if the level takes no messages."""
+        """Returns the send target of a level. Raises UsageError if the level takes no messages."""
         return send_target_of(self._topology, self.topic, level)
 
 
@@ -45,8 +45,9 @@ def route_reloader(
     send_targets: Callable[[LoadedTopology], Mapping[str, SendTarget]],
     adopt: Callable[[LoadedTopology], None],
 ) -> FileReloader[LoadedTopology]:
-    """Reader of the file of one sender, not started. `present`: what the sender was made from, and the file's text.
-    `send_targets`: what it sends to, by name; raises KodoctlError.
+    """Reader of the topology file for one sender, not started. `present`: the topology that the sender uses, and the
+    file's bytes. `send_targets`: returns the sender's send targets by name; raises KodoctlError. `adopt` gets a
+    topology that differs in routes only.
     """
 
     def read_topology() -> LoadedTopology:
@@ -84,8 +85,8 @@ def level_reloader(
 
 
 def restart_reasons(old: Mapping[str, SendTarget], new: Mapping[str, SendTarget]) -> list[str]:
-    """Returns the names of the settings, as the file calls them, that differ between old and new outlets and need a
-    restart. Routes are left out, because they can change while a sender runs.
+    """Returns the names of the settings, as the file calls them, that differ between old and new send targets and need
+    a restart. Routes are left out, because they can change while a sender runs.
     """
     found = ["topics or levels"] if old.keys() != new.keys() else []
     for name in old.keys() & new.keys():

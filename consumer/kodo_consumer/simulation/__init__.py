@@ -1,1 +1,1 @@
-"""Simulation: recorded traffic through the workers of a topology file, in virtual time."""
+"""Simulation: replays recorded traffic through the workers of a topology file, in virtual time."""

@@ -1,4 +1,4 @@
-"""Simulated worker: a worker of the product whose handlers, broker and store are in memory and whose time is virtual."""
+"""Simulated worker: the product's worker, with handlers, broker and store in memory, in virtual time."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _BREATH: Final = 0.01  # seconds between two exchanges with the store, as the le
 
 
 class SimulatedHandlers(Protocol):
-    """The handlers of all workers: how long each run takes, and what comes of it."""
+    """Handlers of all workers: they determine how long each run takes, and its outcome."""
 
     def on_start(self, message: Message) -> tuple[float, Outcome]:
-        """A run begins: the seconds that it takes, and its outcome."""
+        """Called when a run begins. Returns the seconds that it takes, and its outcome."""
 
     def on_end(self, message: Message, outcome: Outcome) -> None:
-        """A run is over, or the worker waits for it no longer."""
+        """Called when a run has ended, or the worker has given it up."""
 
 
 class VirtualSlots:
-    """Handler slots of one worker in virtual time: see kodo_consumer.core.values.handler_executor.HandlerExecutor. A
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor in virtual time, without threads. A
     slot whose handler hangs is replaced, as a thread is.
     """
 
@@ -52,28 +52,30 @@ class VirtualSlots:
         self._source: WorkSource | None = None
 
     def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor."""
+        """Sets the source from which `step` takes messages."""
         self._source = source
 
     def wake(self) -> None:
-        """See HandlerExecutor. The version of the source says the same."""
+        """Does nothing: `step` sees a new version of the source."""
 
     def time_out(self, message: Message) -> None:
-        """See HandlerExecutor."""
+        """Frees the slot of a message whose handler took too long; the end of its run is ignored."""
         self._hanging.add(message)
         self._running -= 1
         self._handlers.on_end(message, TOOK_TOO_LONG)
 
     def stop(self) -> None:
-        """See HandlerExecutor."""
+        """Does nothing: there are no threads."""
 
     @property
     def next_end(self) -> float:
-        """Time when the first run ends; infinite without one."""
+        """Time (seconds) when the first of the runs ends; infinite without one."""
         return self._ends[0][0] if self._ends else NEVER
 
     def step(self, now: float) -> bool:
-        """Ends handlers that are due, and starts messages that may start. False if there was nothing to do."""
+        """Ends runs that are due at `now`, and starts messages that may start. Returns false if there was nothing to
+        do.
+        """
         source, busy = self._source, False
         assert source is not None
         while self._ends and self._ends[0][0] <= now:
@@ -101,7 +103,9 @@ class VirtualSlots:
 
 
 class SimulatedWorker:
-    """One worker with its slots. `shelf`: where the workers lease shared limits; None: each has its part of them."""
+    """One worker with its slots, connected to the broker. `shelf`: store from which the workers lease shared limits;
+    None: each has its part of them.
+    """
 
     def __init__(
         self,
@@ -123,12 +127,14 @@ class SimulatedWorker:
 
     @property
     def next_call(self) -> float:
-        """Time when it has to be called next, unless something is delivered to it before."""
+        """Time (seconds) at which `step` has to be called next, unless a message is delivered before."""
         tick = self._clock.now() + max(self.worker.due_in, _STEP)
         return min(self._slots.next_end, tick, self._tick_at, self._leases_due)
 
     def step(self, now: float) -> bool:
-        """Everything that it can do at this moment. False: nothing to do. Raises what broke the worker."""
+        """Does everything that is due at `now`. Returns false if there was nothing to do. Raises the error that broke
+        the worker.
+        """
         worker = self.worker
         if self._leases is not None and self._leases_due <= now:
             self._leases_from = now + _BREATH
@@ -147,8 +153,8 @@ class SimulatedWorker:
 
 
 def worker_policies(policy: Policy, workers: int, slots: int | None) -> list[Policy]:
-    """The policy of each of so many workers. `slots`: handlers at once in all of them, in place of what the file says. They
-    neither record nor sign, and know no schema: that costs no turns.
+    """Policies of so many workers. `slots`: slots of all together; None: those of the file for each. The workers
+    neither record nor sign nor validate, because that does not change who gets a slot.
     """
     total = slots or policy.concurrency * workers
     shares = [max(1, total // workers + (number < total % workers)) for number in range(workers)]

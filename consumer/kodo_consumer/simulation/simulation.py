@@ -1,8 +1,9 @@
-"""Simulation: recorded traffic of one subscription through its workers in virtual time, until all of it has ended.
+"""Simulation: replays recorded traffic of one subscription through its workers in virtual time, until all messages have
+ended.
 
-Messages come to the ready lanes as their producers sent them; whatever becomes of them, on ready lanes, in RETRYING,
-PENDING, BLOCKING and backup, the workers decide. Handlers take as long as was recorded for the tenant and the state,
-and end as they did for the message; an outage puts other times and failures in their place.
+Messages arrive on the ready lanes as their producers sent them; the workers decide about them on ready lanes, in
+RETRYING, PENDING, BLOCKING and backup. Handlers take as long as recorded for the tenant and the state, and end as
+recorded for the message; an outage replaces times and ends.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
 
 
 class SimulatedArrival(NamedTuple):
-    """A message as its producer sent it, `at` seconds after the first one. `properties`: those that the file asks for.
+    """A message as its producer sent it, `at` seconds after the first one. `properties`: those that the file uses.
     `tenant`: as recorded. `outcomes`: a letter for each lane in which handlers ran: d done, f failed, p and b asked for
-    PENDING or BLOCKING, k failed for the last time: it dies again. What is recorded no further is done then.
+    PENDING or BLOCKING, k failed for the last time: it dies again. Runs after the last letter are done.
 
     `state`, `due` (seconds, as `at`) and `attempts` (hops, then attempts in retrying, pending, blocking and backup) are
-    those of a message that waited already when the replay begins.
+    those of a message that was waiting already when the replay begins.
     """
 
     at: float
@@ -60,10 +61,10 @@ class SimulatedArrival(NamedTuple):
 
 
 class SimulatedOutage(NamedTuple):
-    """Something that these tenants need hangs, from `since` to `until` (seconds). What arrives of them meanwhile comes to the
-    lane of `state` at once, as if it had failed before. There their handlers take `seconds`, and end as done or failed;
-    where they fail they do so in all other states, too, after their usual time. A handler that takes longer than
-    the file allows is timed out.
+    """An outage of a dependency of these tenants, from `since` to `until` (seconds). Their messages that arrive
+    meanwhile go to the lane of `state` at once, as if they had failed before. There their handlers take `seconds`, and
+    end as done or failed; if failed, they fail in all other states, too, after their usual time. A handler that takes
+    longer than the file allows is timed out.
     """
 
     tenants: frozenset[str]
@@ -74,12 +75,14 @@ class SimulatedOutage(NamedTuple):
     done: bool
 
     def concerns(self, tenant: str, now: float) -> bool:
-        """True if a run of this tenant's that begins now meets it."""
+        """True if the outage affects a run of this tenant that begins at `now` (seconds)."""
         return self.since <= now < self.until and tenant in self.tenants
 
 
 class SimulatedResult(NamedTuple):
-    """Result of an arrival: seconds until a handler first started, until it was done; None: never."""
+    """Result of an arrival. `wait`: seconds until a handler first started; `done`: seconds until it was done; None:
+    never. `dead`: it is among the dead letters.
+    """
 
     tenant: str
     wait: float | None
@@ -88,8 +91,8 @@ class SimulatedResult(NamedTuple):
 
 
 class RunGroup:
-    """Handler runs of one state, of slow tenants or of others: seconds that messages waited for a slot once they were due,
-    the runs, and the seconds that these had slots.
+    """Handler runs of one state, of slow or of quick tenants. `waits`: seconds for which each due message waited for a
+    slot; `runs`: their number; `slot_time`: seconds in which they had slots.
     """
 
     __slots__ = ("runs", "slot_time", "waits")
@@ -101,7 +104,7 @@ class RunGroup:
 
 
 class _Payload(bytes):
-    """Says that it is as long as the recorded one was, and knows which that is."""
+    """Empty bytes that report the length of the recorded payload, and have the index of their arrival."""
 
     arrival: int
     size: int
@@ -119,7 +122,7 @@ class _Payload(bytes):
 
 
 class _Progress:
-    """How far the recorded outcomes of the messages have come: a letter is for all runs in one lane."""
+    """Position of each message in its recorded outcomes, of which a letter counts for all runs in one lane."""
 
     def __init__(self, arrivals: Sequence[SimulatedArrival]) -> None:
         self._arrivals = arrivals
@@ -127,7 +130,8 @@ class _Progress:
         self._at: dict[int, tuple[int, int]] = {}  # index of the letter, runs that are left of it
 
     def is_new(self, number: int, hop: int) -> bool:
-        """True if it is the first run of the message in its lane, to which it came by its move number `hop`."""
+        """True if this is the first run of the message in its lane. `hop`: number of the reroute that brought it there.
+        """
         last, self._hops[number] = self._hops[number], hop
         return hop != last
 
@@ -147,9 +151,9 @@ class _Progress:
 
 
 class Simulation:
-    """One subscription's traffic under the policies of its workers. `seconds`: run time of a handler by tenant and state
-    (`backup` for the level); `outages`: the first that concerns a run counts. `groups`: runs by state, and whether the
-    worker took the tenant for slow when they began.
+    """Replay of one subscription's traffic, with a worker for each of `policies`. `seconds`: run time of a handler by
+    tenant and state (`backup` for the level). `outages`: the first that affects a run counts. `groups`: runs by state
+    and by whether the worker took the tenant for slow when they began. `counts`: messages by the rule that ended them.
     """
 
     def __init__(
@@ -180,7 +184,9 @@ class Simulation:
         self._done: dict[int, float] = {}
 
     def run(self) -> list[SimulatedResult]:
-        """Results of all arrivals, in their order."""
+        """Runs until all messages have ended, or a day (virtual) after the last arrival. Returns the results in order
+        of the arrivals.
+        """
         coming, last = 0, (self.arrivals[-1].at if self.arrivals else 0.0) + PATIENCE
         while True:
             now = self._clock.now()
@@ -202,7 +208,7 @@ class Simulation:
     # ---- handlers
 
     def on_start(self, message: Message) -> tuple[float, Outcome]:
-        """See SimulatedHandlers."""
+        """Returns seconds and outcome of a run that begins now, as recorded or by an outage."""
         in_flight, now = message._in_flight, self._clock.now()  # noqa: SLF001  # the run belongs to the engine's message
         assert isinstance(in_flight, InFlight)
         number, lane = _number(message), in_flight.lane.lane
@@ -227,7 +233,7 @@ class Simulation:
         return next((one for one in self._outages if one.concerns(tenant, now)), None)
 
     def on_end(self, message: Message, outcome: Outcome) -> None:
-        """See SimulatedHandlers."""
+        """Records the end of a run."""
         began, group = self._running.pop(message)
         now = self._clock.now()
         group.slot_time += now - began
@@ -236,7 +242,7 @@ class Simulation:
             self._done[number] = now - self.arrivals[number].at
 
     def _ready_at(self, number: int, in_flight: InFlight) -> float:
-        """Seconds when the message could have started in its lane."""
+        """Time (seconds) from which the message could have started in its lane."""
         headers, arrival = in_flight.headers, self.arrivals[number]
         if not headers.hop:
             return arrival.at
@@ -246,8 +252,8 @@ class Simulation:
     # ---- time
 
     def _send(self, number: int) -> None:
-        """Sends an arrival to its lane; where the file has none of its level and state, to the one that its
-        producer or its worker would have to take instead.
+        """Sends an arrival to its lane; if the file has no lane of its level and state, to the one that its producer or
+        worker would use instead.
         """
         arrival, properties, due = self.arrivals[number], self.arrivals[number].properties, None
         level, state, attempts = arrival.level, arrival.state, arrival.attempts
@@ -268,13 +274,13 @@ class Simulation:
         self._broker.send(Outgoing(topic, payload, properties, key=arrival.key, deliver_at=due))
 
     def _settle(self, now: float) -> None:
-        """Everything that can happen at this moment."""
+        """Lets workers and broker do everything that can happen at this moment."""
         busy = True
         while busy:
             busy = (sum(worker.step(now) for worker in self._workers) > 0) | self._broker.step()
 
     def _moment(self, now: float, next_at: float) -> float:
-        """Time of the next event."""
+        """Time (seconds) of the next event."""
         due = self._broker.next_due
         held_back = NEVER if due is None else now + max((due - self._clock.wall()) / 1000, 0.001)
         return min(next_at, held_back, *(worker.next_call for worker in self._workers))

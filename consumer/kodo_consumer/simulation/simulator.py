@@ -1,12 +1,12 @@
-"""Recorded traffic through the workers of a topology file, in virtual time: what would happen, before anyone applies
-it.
+"""Simulator: recorded traffic through the workers of a topology file, in virtual time, to see the effect of a file
+before it is applied.
 
-The engine is the one that works on a cluster, with its scheduler, limits, routes, isolation and waiting states; only
-the broker is in memory and the handlers take as long as they are said to. Each worker has an engine of its own; they
-share the lanes, and limits by leases.
+The engine is the product's, with its scheduler, limits, routes, isolation and waiting states; only the broker is in
+memory, and handlers take the recorded time. Each worker has its own engine; the workers share the lanes, and limits by
+leases.
 
-`python -m kodo_consumer.simulation.simulator` reads a request, then an arrival a line, and writes one document: for
-programs that may not import this package.
+`python -m kodo_consumer.simulation.simulator` reads a request, then one arrival a line, and writes one document: for
+programs that cannot import this package.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
-    """Counts of one tenant, or of several, and percentiles in ms; null where none was."""
+    """Counts of these results, and percentiles (p50, p95, p99) of waits and latencies in ms; None if there are no
+    values.
+    """
     waits = sorted(fate.wait for fate in fates if fate.wait is not None)
     times = sorted(fate.done for fate in fates if fate.done is not None)
     return {
@@ -55,8 +57,8 @@ def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
 
 
 def figures(fates: Sequence[SimulatedResult], tenants: int = TENANT_ROWS) -> dict[str, Any]:
-    """Figures of all messages, and of the tenants with most messages. The row with `tenant` null has the figures of the
-    other tenants together.
+    """Figures of all messages (`all`), and of the `tenants` with most messages, one row each. A row with `tenant` None
+    has the figures of all other tenants together.
     """
     by_tenant: dict[str, list[SimulatedResult]] = {}
     for fate in fates:
@@ -75,8 +77,8 @@ def _percentiles(ordered: Sequence[float]) -> dict[str, float] | None:
 
 
 def run_rows(groups: Mapping[tuple[str, bool], RunGroup]) -> list[dict[str, Any]]:
-    """Handler runs by state, of slow tenants and of quick ones: how many, how long their messages waited for a slot once they
-    were due, and how long they had slots, in ms.
+    """Rows of handler runs by state and class (`slow` or `quick` tenants): their number, percentiles of the time that
+    due messages waited for a slot, and the total time in slots, in ms.
     """
     return [
         {
@@ -91,10 +93,10 @@ def run_rows(groups: Mapping[tuple[str, bool], RunGroup]) -> list[dict[str, Any]
 
 
 def answer(lines: Iterator[str]) -> dict[str, Any]:
-    """The first line is a request: {text, path, environment, topic, subscription, workers, slots, seconds, outages}; each
-    other one is a SimulatedArrival, as a list. The document has `all` and `tenants` (figures of the arrivals), `states`
-    (runs of all messages), `waiting` (of the messages that waited before), `moved` (by rule), `slots` and `workers`;
-    or `findings` that speak against it.
+    """Simulates the traffic of `lines`: a request {text, path, environment, topic, subscription, workers, slots,
+    seconds, outages}, then SimulatedArrivals as lists. The document has `all` and `tenants` (see `figures`), `states`
+    (see `run_rows`), `waiting` (counts of the messages that waited before), `moved` (by rule), `breaker_opened`,
+    `slots` and `workers`; or only `findings` (code, summary, detail) if the request is not valid.
     """
     request = json.loads(next(lines))
     try:
@@ -138,7 +140,7 @@ def _arrivals(lines: Iterable[str]) -> list[SimulatedArrival]:
 
 
 def _outage(policy: Policy, given: Mapping[str, Any]) -> SimulatedOutage:
-    """Raises KodoctlError where the file has no lane for it."""
+    """Outage of the request. Raises KodoctlError if the file has no lane of its state."""
     state = given["state"]
     level_and_state = {"backup": (Level.B1, State.READY)}.get(state) or (Level.L1, State(state))
     if level_and_state not in policy.targets:

@@ -1,5 +1,5 @@
-"""Tools for tests of handlers: a broker in memory, a clock moved by hand, a harness around a consumer, one that kills
-it at every step, messages to hand in.
+"""Tools for tests of handlers: a broker in memory, a manual clock, a harness around a consumer, crash injection, and a
+builder of messages.
 """
 
 from kodo_consumer.testing.builders import message

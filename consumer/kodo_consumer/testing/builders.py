@@ -1,4 +1,4 @@
-"""Messages for tests that call a handler directly, without any broker."""
+"""Builder of messages for tests that call a handler directly, without a broker."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def message(
     tenant: str = NOBODY,
     schema: Mapping[str, Any] | None = None,
 ) -> Message:
-    """A message as a handler gets it; a payload that is no bytes is JSON. `place` is level and state, `schema` what
-    `message.json()` checks against, `attempt` the number of this handling.
+    """Returns a message as a handler gets it; a payload other than bytes is encoded as JSON. `place`: level and state;
+    `attempt`: number of this handling; `schema`: JSON schema that `message.json()` validates, None: none.
     """
     data = MessageValidator().encode(payload)
     number = next(_numbers)

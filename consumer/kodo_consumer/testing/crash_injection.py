@@ -26,14 +26,14 @@ _MOST_LEAPS: Final = 10_000  # of virtual time: a run that takes more never ends
 
 
 class _Killed(BaseException):
-    """Ends the handler as a death of its process would: nothing it might catch."""
+    """Ends the handler as a crash of its process would: `except Exception` does not catch it."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One run that was killed once, started again and played to its end.
+    """One run of all messages in which the process was killed once, started again, and went on to the end.
 
-    `step`: where it died. `runs`: how often the handler was begun, by payload. `dead_letters`: what died in the end.
+    `step`: the place of the kill. `runs`: number of handler starts, by payload. `dead_letters`: messages that died.
     """
 
     step: str
@@ -70,7 +70,7 @@ def kills(
 
 
 class _Life:
-    """One run from the first message to the last, with a death in between or (`fatal` None) without."""
+    """One run from the first message to the last, with a kill at step number `fatal`, or (None) without."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class _Life:
         return Harness(self._consumer, broker=self._broker, clock=self._clock, around=self._watch)
 
     def play(self) -> _Life:
-        """To the end. Raises AssertionError when it never comes."""
+        """Runs until all messages have ended, and returns itself. Raises AssertionError if they never do."""
         for _ in range(_MOST_LEAPS):
             try:
                 self._go_on()
@@ -114,7 +114,7 @@ class _Life:
         raise AssertionError(f"killed {self.died_at or 'nowhere'}, and it never comes to an end: {left}")
 
     def _go_on(self) -> None:
-        """Everything that can happen without time passing."""
+        """Does everything that can happen without a change of the clock."""
         harness = self._harness
         while True:
             harness.worker.tick()
@@ -126,7 +126,7 @@ class _Life:
                 return
 
     def _watch(self, unit: Message | Batch, handle: Callable[[], Any]) -> Any:
-        """Around the handler: every line of its file is a step."""
+        """Calls the handler so that every line of its file is a step."""
         for message in unit.messages if isinstance(unit, Batch) else [unit]:
             self.runs[message.data] += 1
         self._step("before the handler")

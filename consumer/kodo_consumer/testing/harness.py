@@ -1,4 +1,6 @@
-"""A consumer on a broker in memory: a test sends, lets time pass and looks. Milliseconds, no threads, no sleeping."""
+"""Harness: a consumer on a broker in memory, for tests that send, move the clock and look. It needs milliseconds, no
+threads and no sleep.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ Around = Callable[[Any, Callable[[], Any]], Any]
 
 
 class InlineExecutor:
-    """Runs handlers one after the other, where `step` is called."""
+    """Executor that runs handlers one after the other, within `step`."""
 
     def __init__(
         self,
@@ -60,14 +62,14 @@ class InlineExecutor:
         """Does nothing: messages are taken when `step` is called."""
 
     def time_out(self, message: Message) -> None:
-        """Does nothing: the handler has returned before anybody can abandon it."""
+        """Does nothing: the handler has returned before a time-out can be noticed."""
 
     def stop(self) -> None:
         """Makes every further `step` return False."""
         self.stopped = True
 
     def step(self) -> bool:
-        """Handles one message; False when there is none now."""
+        """Hands back the last result, and handles one message (or batch). Returns False if it did neither."""
         assert self._source is not None
         if self.stopped:
             return False
@@ -106,9 +108,10 @@ async def _await(result: Any) -> None:
 class Harness:
     """One consumer, its topics, and a clock.
 
-    `send`, `run` (everything that can happen now), `advance` (time passes, all that is due happens in order), then
-    look: `waiting` in a lane, `dead_letters`, `broker.messages(topic)`, `counts`. For several subscriptions give each
-    a harness on the same `broker` and `clock`. `around` is called with each message and what handles it.
+    Tests call `send`, `run` (does everything that can happen now) and `advance` (moves the clock, and does everything
+    that is due, in order), then look at `waiting` in a lane, `dead_letters`, `broker.messages(topic)` or `counts`.
+    Harnesses of several subscriptions share a `broker` and a `clock`. `around` is called with each message and its
+    handler.
     """
 
     def __init__(
@@ -147,9 +150,9 @@ class Harness:
         properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
     ) -> StoredMessage:
-        """A message as a producer would send it, schema or not; a payload that is no bytes is sent as JSON, on an Avro
-        topic as Avro. What the topology declares is not looked at, so that a test can send what must not be. Raises
-        UsageError for what no message can carry.
+        """Stores a message as a producer would, and returns it; a payload other than bytes is encoded as JSON, on an
+        Avro topic as Avro. It is not validated by the topology, so that a test can send invalid messages. Raises
+        UsageError for values that no message can have.
         """
         self._use.check("send")
         topic = self._topic(level, State.READY)
@@ -167,7 +170,9 @@ class Harness:
         raise AssertionError("it never comes to rest")
 
     def step(self) -> bool:
-        """Handles one waiting message (or batch). Returns False if none waits."""
+        """Hands the last result to the worker, and handles one waiting message (or batch). Returns False if it did
+        neither.
+        """
         self._use.check("step")
         return self._runner.step()
 
@@ -182,7 +187,9 @@ class Harness:
             self.run()
 
     def leap(self, end: float = float("inf")) -> None:
-        """Time passes until something is due, at most until `end` (seconds on `clock`)."""
+        """Moves the clock to the next time at which anything is due, at most to `end` (seconds on `clock`). Runs no
+        handler.
+        """
         self._use.check("leap")
         steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]
         if (due := self.broker.next_due) is not None:
@@ -201,7 +208,7 @@ class Harness:
         return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
 
     def close(self) -> None:
-        """Ends the worker; its unacknowledged messages are delivered to others."""
+        """Ends the worker; the broker gives its unacknowledged messages to others."""
         if self._use.end():
             self.worker.drain()
             self.worker.close()

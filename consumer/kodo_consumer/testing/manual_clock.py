@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""Clock that changes only when a test moves it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ START_WALL = 1_800_000_000_000  # ms since the epoch: any moment will do, the sa
 
 
 class ManualClock:
-    """Both readings of kodo_consumer.core.values.clock.Clock, moved by hand and always together."""
+    """Implementation of kodo_consumer.core.values.clock.Clock whose two readings are moved by hand, always together."""
 
     def __init__(self) -> None:
         self._elapsed = 0.0

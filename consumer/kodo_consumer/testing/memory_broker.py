@@ -1,8 +1,8 @@
-"""A broker in memory: topics, subscriptions, delayed delivery, redelivery, receipts. Nothing happens until `step` is
+"""Broker in memory: topics, subscriptions, delayed delivery, redelivery, receipts. It delivers only when `step` is
 called.
 
-It passes the same contract tests as the real adapter. Faults are set by hand: refused and lost sends, held receipts,
-broken connections, early delivery. What a step costs depends on what it delivers, not on what the topics hold.
+It passes the same contract tests as the real adapter. Tests set faults by hand: refused and lost sends, held receipts,
+broken connections, early delivery. The cost of a step depends on its deliveries, not on the size of topics.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class MemoryBroker:
-    """One broker for any number of workers. `ignore_delays`: delivers delayed messages at once, as a broker without it.
-    `prefetch`: lanes have receiver queues.
+    """One broker for any number of workers. `ignore_delays`: delayed messages are delivered at once, as by a broker
+    without delayed delivery. `hold_receipts`: `step` delivers no receipts. `prefetch`: lanes have receiver queues.
     """
 
     def __init__(self, clock: Clock, *, prefetch: bool = False) -> None:
@@ -48,31 +48,35 @@ class MemoryBroker:
 
     @property
     def border(self) -> BorderStatus:
-        """There is none to cross."""
+        """Status of the native border: not used."""
         return BorderStatus(native=False, detail="the broker is in memory")
 
     # ---- what a test sets up and looks at
 
     def create(self, topic: str, subscriptions: Iterable[str] = (), *, partitions: int = 1) -> None:
-        """A topic with subscriptions; harmless when it exists."""
+        """Creates a topic with subscriptions, as far as they do not exist."""
         found = self._topics.setdefault(topic, Topic(topic, len(self._topics) + 1, partitions))
         for name in subscriptions:
             found.subscriptions.setdefault(name, MemorySubscription())
 
     def create_for(self, policy: Policy) -> None:
-        """Every topic and subscription that a subscription's worker needs."""
+        """Creates every topic and subscription that a worker with this policy needs."""
         for lane in policy.every_lane:
             self.create(lane.topic, [policy.subscription], partitions=lane.partitions)
         for topic in policy.written_topics:
             self.create(topic)
 
     def send(self, message: Outgoing) -> StoredMessage:
-        """Stores a message as a producer would. Raises ClusterError for an unknown topic, TypeError for what no client sends."""
+        """Stores a message as a producer would. Raises ClusterError for an unknown topic, TypeError for values that no
+        client can send.
+        """
         _check(message)
         return self._topic(message.topic).store(message, self._clock.wall())
 
     def send_batch(self, messages: Sequence[Outgoing]) -> list[StoredMessage]:
-        """Stores messages of one topic as a batching producer would: together they are acknowledged, or come again."""
+        """Stores messages of one topic as one batch: a broken connection redelivers all of it unless all its messages
+        are acknowledged.
+        """
         topic = self._topic(messages[0].topic)
         first = len(topic.messages)
         return [topic.store(message, self._clock.wall(), first) for message in messages]
@@ -92,7 +96,9 @@ class MemoryBroker:
         return len(found.messages) - len(found.subscriptions[subscription].acknowledged)
 
     def fail_sends(self, topic: str, *receipts: Receipt) -> None:
-        """The next sends to a topic get these receipts (a `Unconfirmed` one is stored all the same), then all is well again."""
+        """Determines the receipts of the next sends to a topic; later sends succeed. A message with the receipt
+        Unconfirmed is stored all the same.
+        """
         self._faults.setdefault(topic, []).extend(receipts)
 
     def disconnect(self, topic: str) -> None:
@@ -111,8 +117,8 @@ class MemoryBroker:
                 lane.sink.on_disconnect()
 
     def lose_connections(self) -> None:
-        """Closes all lanes, as if every process were gone: messages without an acknowledgement will be delivered to the next
-        consumer, receipts that are out never come.
+        """Closes all lanes, as if every process had died: unacknowledged messages go to the next consumer, and
+        outstanding receipts never come.
         """
         self._receipts = []
         for topic in self._topics.values():
@@ -133,11 +139,11 @@ class MemoryBroker:
     # ---- the port
 
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
-        """See Broker. It has no threads, and nothing to say."""
+        """Does nothing: this broker has no threads that could fail, and no alarms."""
 
     def open(self, request: LaneRequest, sink: LaneSink) -> MemoryLane:
-        """Reads a topic from the earliest unacknowledged message on; messages come with `step`. Raises ClusterError for
-        an unknown topic (K710), or a second reader of an exclusive subscription (K712).
+        """Opens a lane that reads a topic from the earliest unacknowledged message; messages come with `step`. Raises
+        ClusterError for an unknown topic (K710), or a second reader of an exclusive subscription (K712).
         """
         topic = self._topic(request.topic)
         subscription = topic.subscriptions.setdefault(request.subscription, MemorySubscription())
@@ -156,13 +162,13 @@ class MemoryBroker:
         *,
         moves: bool = False,
     ) -> MemoryPublisher:
-        """A publisher to these topics. Raises ClusterError (K710) where there is no such topic."""
+        """New publisher to these topics. Raises ClusterError (K710) if one does not exist."""
         for topic in topics:
             self._topic(topic)
         return MemoryPublisher(self, on_receipts, largest or {}, moves=moves)
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """Its own name alone: it is read and written as a whole. Raises ClusterError (K710)."""
+        """The topic's own name alone, because producers and lanes use topics as a whole. Raises ClusterError (K710)."""
         return [self._topic(topic).name]
 
     def close(self) -> None:
@@ -183,7 +189,9 @@ class MemoryBroker:
         return bool(receipts) or any(delivered)
 
     def deliver(self, topic: str) -> bool:
-        """Hands over messages of one topic, at most a bundle to each lane. False: there was nothing to hand over, or no room."""
+        """Delivers messages of one topic, at most a bundle to each lane. Returns false if none were due, or no lane had
+        room.
+        """
         return self._deliver(self._topics[topic], self._now)
 
     @staticmethod
@@ -247,7 +255,7 @@ class MemoryBroker:
 
 
 def _check(message: Outgoing) -> None:
-    """The client of a real broker takes bytes and text that can be encoded, and nothing else."""
+    """Raises TypeError for values that the client of a real broker refuses: other than bytes and encodable text."""
     payload: object = message.payload
     if not (payload is None or isinstance(payload, bytes)):
         raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
@@ -262,8 +270,8 @@ def _check(message: Outgoing) -> None:
 
 
 class MemoryPublisher:
-    """kodo_consumer.core.values.broker.Publisher in memory: receipts come with the next `MemoryBroker.step`. `largest`: bytes
-    that a message may have, by topic; those of `moves` may be compressed.
+    """Implementation of kodo_consumer.core.values.broker.Publisher: receipts come with the next `MemoryBroker.step`.
+    `largest`: bytes that a message may have, by topic; with `moves` it may be compressed to that.
     """
 
     def __init__(

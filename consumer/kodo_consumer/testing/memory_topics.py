@@ -1,4 +1,6 @@
-"""Topics of the in-memory broker: messages by topic, what each subscription still has to get, and who holds it."""
+"""Topics of the in-memory broker: their messages, and for each subscription the undelivered and the unacknowledged
+ones.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +62,16 @@ class MemorySubscription:
     changed: bool = True
 
     def is_idle(self, messages: Sequence[StoredMessage], wall: float) -> bool:
-        """True if there is nothing to hand over: nothing came or is due, and no lane has changed, since there was nothing."""
+        """True if a call of `hand_over` would do nothing: since the last one no message came or became due, and no lane
+        changed.
+        """
         later = self.later
         return not self.changed and self.offered == len(messages) and not (later and later[0][0] <= wall)
 
     def offer(self, messages: Sequence[StoredMessage], wall: float) -> None:
-        """Sorts messages that came since the last call, and messages that have become due."""
+        """Sorts messages that came since the last call into `ready` and `later`, and moves those that are due at `wall`
+        (ms since the epoch) to `ready`.
+        """
         for stored in messages[self.offered :]:
             if stored.message.deliver_at is None:
                 heappush(self.ready, stored.number)
@@ -76,21 +82,21 @@ class MemorySubscription:
             heappush(self.ready, heappop(self.later)[1])
 
     def take_back(self, numbers: Iterable[int]) -> None:
-        """To be delivered once more."""
+        """Makes messages ready to be delivered once more."""
         self.changed = True
         for number in numbers:
             self.release(number)
             heappush(self.ready, number)
 
     def hold(self, number: int, lane: MemoryLane, key: str | None) -> None:
-        """A lane has the message. `key`: where lanes share by key."""
+        """Notes that a lane has the message. `key`: its key if lanes share by key, else None."""
         self.unacknowledged[number] = lane
         if key is not None:
             self.keys[number] = key
             self.owners[key] = lane, self.owners.get(key, (lane, 0))[1] + 1
 
     def release(self, number: int) -> None:
-        """No lane has the message any more. Harmless when none had."""
+        """Notes that no lane has the message any more; does nothing if none had."""
         self.unacknowledged.pop(number, None)
         key = self.keys.pop(number, None)
         if key is not None:
@@ -100,14 +106,16 @@ class MemorySubscription:
                 self.owners[key] = lane, count - 1
 
     def is_due(self, number: int) -> bool:
-        """True if a message that comes up is to be delivered."""
+        """True if a message that is ready should be delivered: no lane has it, and it is not acknowledged or is
+        redelivered.
+        """
         return number not in self.unacknowledged and (number not in self.acknowledged or number in self.again)
 
 
 @dataclass(slots=True)
 class Topic:
-    """Messages in the order of their arrival.
-    A partitioned topic keeps one order for all; each message names its partition.
+    """Messages of a topic in the order of their arrival. A partitioned topic has one order for all partitions; each
+    message names its partition.
     """
 
     name: str
@@ -130,15 +138,15 @@ class Topic:
         return stored
 
     def token(self, stored: StoredMessage) -> str:
-        """Token by which a lane acknowledges the message, and which a receipt names."""
+        """Token of the message, which lanes acknowledge and receipts have as position."""
         index = -1 if stored.batch is None else stored.number - stored.batch
         return f"({self.ledger},{stored.number},{stored.partition},{index})"
 
 
 class MemoryLane:
-    """kodo_consumer.core.values.broker.LaneReader in memory: messages come when the broker hands them over. With
-    `prefetch` it has a receiver queue, as the client of a real broker: the broker hands over as many messages as that
-    has permits for, and no other lane of the subscription can get them while they wait there.
+    """Implementation of kodo_consumer.core.values.broker.LaneReader: the broker hands messages over. With `prefetch`
+    the lane has a receiver queue, as a real client: the broker fills it with as many messages as it has permits for,
+    and no other lane of the subscription can get them meanwhile.
     """
 
     def __init__(
@@ -172,11 +180,11 @@ class MemoryLane:
         return frozenset()
 
     def seconds_since_empty(self) -> Mapping[str, float]:
-        """All partitions share one receiver queue: now, where that is empty."""
+        """0 for all partitions, which share one receiver queue, if it is empty; else none."""
         return {} if self._received else {str(number): 0.0 for number in range(self._partitions)}
 
     def room(self) -> int:
-        """Number of messages that it may be given."""
+        """Number of messages that the broker may hand over now."""
         if self._received is None:
             return self._sink_room()
         return 0 if self._stopped else max(0, self.request.queue - len(self._received))
@@ -189,7 +197,7 @@ class MemoryLane:
         return room
 
     def deliver(self, bundle: list[Delivery]) -> None:
-        """Messages that the broker hands over."""
+        """Takes messages that the broker hands over: into the receiver queue, or without one to the sink."""
         if self._received is None:
             self.sink.deliver(bundle)
         else:
@@ -197,14 +205,15 @@ class MemoryLane:
             self.read()
 
     def read(self) -> bool:
-        """Gives the worker a batch from the receiver queue, if the worker has room. False if nothing was given."""
+        """Moves a batch from the receiver queue to the sink, if the sink has room. Returns false if it moved nothing.
+        """
         if not self._received or not (room := self._sink_room()):
             return False
         self.sink.deliver([self._received.popleft() for _ in range(min(room, len(self._received)))])
         return True
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Acknowledges at once; a token may come again."""
+        """Acknowledges messages at once; to acknowledge one twice does no harm."""
         subscription = self._subscription
         for token in tokens:
             number = int(str(token).split(",")[1])
@@ -213,7 +222,7 @@ class MemoryLane:
             subscription.again.discard(number)
 
     def resume(self) -> None:
-        """Lets the broker hand messages over again, after `LaneSink.room` was 0."""
+        """Lets the broker hand messages over again, after the sink had no room."""
         self._full = False
         self._subscription.changed = True
 
@@ -224,11 +233,11 @@ class MemoryLane:
         """Does nothing: delivery in memory does not stall."""
 
     def leave(self, wait: float) -> None:  # noqa: ARG002  # the port's name
-        """Leaves at once: acknowledgements in memory are never under way."""
+        """Leaves the subscription at once: its unacknowledged messages go to other lanes."""
         self._take_back()
 
     def join(self) -> None:
-        """Is back at once."""
+        """Returns to the subscription at once."""
         if self not in self._subscription.lanes:
             self._subscription.lanes.append(self)
             self._subscription.changed = True
@@ -252,8 +261,9 @@ class MemoryLane:
 
 
 def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bool:
-    """Hands messages that are due to lanes with room. Returns False if there was nothing to do. As in a real broker,
-    delays apply to shared subscriptions only: a single reader in order gets delayed messages at once.
+    """Hands due messages to lanes with room. Returns False if there was nothing to do. `wall`: ms since the epoch. As
+    with a real broker, delays apply to shared subscriptions only: readers that keep an order get delayed messages at
+    once.
     """
     if not subscription.lanes:
         return False
@@ -297,7 +307,9 @@ def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bo
 
 
 def _receiver(subscription: MemorySubscription, stored: StoredMessage, room: Sequence[int]) -> int:
-    """Index of the lane that gets the message: any with room, the owner of the key, or the first one."""
+    """Index of the lane that gets the message: in turn one with room (shared), the lane of the key (key_shared), or the
+    first one. `room`: free messages by lane.
+    """
     lanes = subscription.lanes
     match lanes[0].request.type:
         case "shared":

@@ -1,7 +1,8 @@
 """Native border of kodoctl's consumer to Pulsar's client library: messages in bundles, without the interpreter between.
 
-`load` is the only way in. It refuses whatever it is not proven with: another version of the client, another build of
-it, a library without one of the functions, or one whose objects look otherwise than expected.
+`load`, `load_messages` and `load_batches` are the only ways in. They refuse everything that the module is not proven
+with: another version of the client, another build of it, a library without one of the functions, or one whose objects
+look otherwise than expected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 INTERFACE: Final = 3
-"""What the consumer has to expect: raised whenever a function or a field of a type means something else."""
+"""Version of this interface: raised whenever a function or a field of a type means something else."""
 PROVEN: Final = ("3.13.0",)
 """Versions of pulsar-client that all tests passed with."""
 DELIVERY: Final = (
@@ -46,11 +47,11 @@ _UNFIT: Final = f"kodo-fast {__version__} and kodoctl do not fit each other: ins
 
 
 class RefusalError(Exception):
-    """Why the native border cannot be used here, as a sentence."""
+    """Error: the native border cannot be used here; its text is the reason, as a sentence."""
 
 
 class NativeBorder(NamedTuple):
-    """The types of the loaded module."""
+    """Types of the loaded module for a worker, and the version of pulsar-client."""
 
     reader: type[Reader]
     producer: type[Producer]
@@ -60,8 +61,9 @@ class NativeBorder(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Messages in Arrow's layout, a buffer for each part. `has_…`: a bit for each row, None where every row has a value;
-    `…_offsets`: numbers of 32 bits; times are numbers of 64 bits, in microseconds. Parts of properties are one for all rows.
+    """Messages in Arrow's layout, a buffer for each column. `has_…`: a bit for each row, None where every row has a
+    value; `…_offsets`: numbers of 32 bits; `published` and `event_time`: numbers of 64 bits, in microseconds. Names and
+    values of properties of all rows are in one row of buffers, which `map_offsets` divides.
     """
 
     ledger: Buffer
@@ -87,7 +89,7 @@ class Columns(NamedTuple):
 
 
 class BatchBorder(NamedTuple):
-    """The loaded module, for whoever reads stored messages as columns."""
+    """Types of the loaded module for reading stored messages as columns, and the version of pulsar-client."""
 
     reader: type[BatchReader]
     columns: type[Columns]
@@ -95,7 +97,7 @@ class BatchBorder(NamedTuple):
 
 
 class MessageBorder(NamedTuple):
-    """The types of the loaded module, for whoever reads stored messages one by one, or sends numbered ones."""
+    """Types of the loaded module for stored messages one by one, and for sending numbered ones."""
 
     reader: type[MessageReader]
     producer: type[Producer]
@@ -104,7 +106,7 @@ class MessageBorder(NamedTuple):
 
 
 def load_messages(delivery: type[Any]) -> MessageBorder:
-    """Loads the module for stored messages as tuples of the type `delivery`. Raises RefusalError."""
+    """Loads and tests the module for stored messages, as tuples of the type `delivery`. Raises RefusalError."""
     found = _client_version()
     if tuple(getattr(delivery, "_fields", ())) != DELIVERY:
         raise RefusalError(_UNFIT)
@@ -123,7 +125,7 @@ def load_messages(delivery: type[Any]) -> MessageBorder:
 
 
 def load_batches() -> BatchBorder:
-    """Loads the module for columns. Raises RefusalError."""
+    """Loads and tests the module for stored messages as columns. Raises RefusalError."""
     found = _client_version()
     try:
         import _pulsar
@@ -138,7 +140,9 @@ def load_batches() -> BatchBorder:
 
 
 def load(delivery: type[Any], outgoing: Sequence[str]) -> NativeBorder:
-    """Loads the module for tuples of the type `delivery`; `outgoing`: the fields of messages to publish. Raises RefusalError."""
+    """Loads and tests the module for tuples of the type `delivery` and messages of the fields `outgoing`. Raises
+    RefusalError.
+    """
     found = _client_version()
     if tuple(getattr(delivery, "_fields", ())) != DELIVERY or tuple(outgoing) != OUTGOING:
         raise RefusalError(_UNFIT)
@@ -170,7 +174,7 @@ def _client_version() -> str:
 
 
 def _library(extension: Path) -> Path:
-    """The client library that the wheel brings."""
+    """Path of the client library in the wheel of `extension`. Raises ImportError unless there is exactly one."""
     found = sorted((extension.parent / "pulsar_client.libs").glob("libpulsar*.so*"))
     if len(found) != 1:
         raise ImportError(f"{len(found)} libraries named libpulsar beside {extension.name}")
@@ -190,7 +194,7 @@ def _test(delivery: Callable[[Any], Any], position: Callable[[Any], Any], client
 
 
 def _test_columns(columns: Callable[..., tuple[Any, ...]], client: Any) -> None:
-    """The same of columns."""
+    """Compares messages as columns with the values from which they were built. Raises ImportError if they differ."""
     found = Columns._make(columns([_built(case, client) for case in _CASES], _none_is_odd, True, 1 << 52))
     (payloads, properties, keys, _, times), count = zip(*_CASES, strict=True), len(_CASES)
     pairs = sorted(pair for each in properties for pair in each.items())

@@ -1,4 +1,6 @@
-"""Command: loads border and core as the consumer does and says whether they can be used here; exit 1 with the reason where not."""
+"""Command: loads border and core as the consumer does, and prints whether they can be used here. Exit code 1, with the
+reason on stderr, if not.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import kodo_fast
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Prints whether border and core are used. Returns the exit code."""
     delivery = type("Delivery", (tuple,), {"__slots__": (), "_fields": kodo_fast.DELIVERY})
     try:
         border = kodo_fast.load(delivery, kodo_fast.OUTGOING)
@@ -21,7 +23,7 @@ def main() -> int:
 
 
 def _core() -> int:
-    """Says whether the compiled core fits the consumer that is installed, if one is."""
+    """Prints whether the compiled core fits the installed consumer, if there is one. Returns the exit code."""
     try:
         status = import_module("kodo_consumer.core").COMPILED
     except (ModuleNotFoundError, AttributeError):  # no consumer, or an older one

@@ -1,6 +1,6 @@
-"""Compiled core: the hot modules of the consumer's pure core, compiled by mypyc from the very sources that are installed.
+"""Compiled core: the hot modules of the consumer's pure core, which mypyc compiled from the very sources installed.
 
-A build carries the digest of the sources that it was made of. Beside other sources it is not used: those are interpreted.
+A build carries the digest of the sources that it was made of. If other sources are installed, they are interpreted.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ BUILD: Final = Path(__file__).with_name("core")
 LIBRARY: Final = "kodo_core__mypyc"
 """Module that holds the code of all others."""
 SWITCHES: Final = ("KODO_CONSUMER_NATIVE", "KODO_FAST_CORE")
-"""Environment variables that switch it off, the first one all of kodo-fast."""
+"""Environment variables: 0 or false in one of them switches the core off, in the first one all of kodo-fast."""
 
 
 class CoreStatus(NamedTuple):
-    """Whether the compiled core is in use. `detail`: what it is, or why it is not used."""
+    """Whether the compiled core is in use. `detail`: number of modules and digest, or the reason why it is not used."""
 
     compiled: bool
     detail: str
 
 
 class CompiledModules:
-    """Finder of the compiled modules, by their full names. Others are found as ever."""
+    """Finder of the compiled modules, by their full names; Python finds others without it."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._files = files
@@ -48,8 +48,8 @@ class CompiledModules:
 
 
 def use_compiled_core(package: Path, build: Path = BUILD) -> CoreStatus:
-    """Has the modules below the package's folder (`…/kodo_consumer`) that are compiled imported so from now on, if the
-    build fits. Never raises.
+    """Lets Python import the compiled modules in place of those in the folder `package` (`…/kodo_consumer`) from now
+    on, if the build was made of exactly these sources. Returns whether it does. Never raises.
     """
     for switch in SWITCHES:
         if os.environ.get(switch, "").lower() in ("0", "false"):
@@ -78,8 +78,8 @@ def use_compiled_core(package: Path, build: Path = BUILD) -> CoreStatus:
 
 
 def digest(sources: Iterable[str], consumer: Path, tool: Path) -> str:
-    """Digest of sources by their paths, such as `kodo_consumer/core/engine/engine.py`, in the folders kodo_consumer and kodoctl.
-    Raises OSError for one that is not there.
+    """Digest (hex) of the texts of sources, by their paths such as `kodo_consumer/core/engine/engine.py`; `consumer`
+    and `tool`: the folders kodo_consumer and kodoctl. Raises OSError if a source is missing.
     """
     found = blake2b(digest_size=20)
     roots = {"kodo_consumer": consumer, "kodoctl": tool}

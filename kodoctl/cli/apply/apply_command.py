@@ -144,8 +144,9 @@ def _check_planned(given: PlanFlags) -> None:
 
 
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
-    """The plan made now, if the approved plan contains all of it. The approved file limits the changes; it is
-    not carried out itself.
+    """Returns `planned` with the reviewed evidence. Raises RefusedError if the approved plan `reviewed` of the file is
+    refused or reduced, or does not contain all of `planned`. The approved plan only limits the changes; it is not
+    carried out itself.
     """
     from kodoctl.plan.approval import unapproved_changes, with_reviewed_evidence
     from kodoctl.plan.partial_access import refuse_reduced
@@ -159,7 +160,9 @@ def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
 
 
 def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
-    """Exactly these plans: each bound to its cluster, to the files and to every object it touches."""
+    """Carries out the plans of a file exactly as they are: each is bound to its cluster, to the files and to its
+    objects. Only protected contexts are confirmed.
+    """
     from kodoctl.plan.fleet import ONLY
     from kodoctl.plan.partial_access import refuse_reduced
 
@@ -180,7 +183,9 @@ def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
 
 
 def _of_file(reach: TargetClusters, fleet: FleetPlan) -> Mapping[str, TargetOptions]:
-    """The clusters of a plan file: flags name the only one, and must name the same ones of several."""
+    """The target for each context of a plan file. Flags name the cluster of a plan for one; for several, they must name
+    the same ones or none. Raises UsageError (K548).
+    """
     if fleet.only is not None:
         if reach.several:
             detail = "the plan file is of one cluster: name its context"
@@ -199,7 +204,9 @@ def _plan_refusal(file: str) -> RefusedError:
 
 
 def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
-    """The rest of a plan that was cut off, confirmed and carried out: the journal that has it is no approval."""
+    """Shows the rest of the latest apply, which was cut off, asks for confirmation, and carries it out: a plan from the
+    journal is not approved by anybody.
+    """
     from kodoctl.plan.live.undo_planner import prepare_resume
 
     rest = prepare_resume(session, command_target.parse_namespace(namespace), destroy)

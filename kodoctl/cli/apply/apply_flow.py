@@ -1,4 +1,6 @@
-"""Common steps of commands that apply: the plan shown, confirmation, check against the files, execution, report."""
+"""Common steps of commands that apply: show the plan, ask for confirmation, compare it with the files, carry it out,
+report.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Any])
 
 _BEGUN: Final[ContextVar[bool]] = ContextVar("begun", default=False)
-"""Whether the running command may have written."""
+"""True if the running command may have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def carry_out(
     waiting: Collection[str] | None = None,
     verb: str = "apply",
 ) -> None:
-    """Runs the apply and prints its report. The exit code is 0 only if everything was done.
+    """Carries out the plans of a fleet, blocks meanwhile, and prints the report. Ends the command with another exit
+    code than 0 unless everything was done.
 
     `waiting`: the contexts with something to do, None for all. `verb`: for the journal.
     """
@@ -169,7 +172,9 @@ def carry_out(
 
 
 def _run(tasks: Sequence[Task], fleet: FleetPlan, approval: Approval, verb: str) -> tuple[ClusterResult, ...]:
-    """The results of the tasks, whose progress is shown. Ctrl-C stops them after their running calls."""
+    """Carries out the tasks, prints their progress, and returns their results. Ctrl-C stops them after their running
+    calls.
+    """
     from kodoctl.apply.fleet_run import run_fleet
     from kodoctl.apply.run import RunOptions
 
@@ -201,8 +206,8 @@ def _tell_unreached(fleet: FleetPlan, approval: Approval) -> None:
 
 
 def _finish(ended: Sequence[ClusterResult], fleet: FleetPlan) -> None:
-    """Exits with the code of the clusters' results. A refusal or a held lease comes first: then nothing was
-    written anywhere.
+    """Ends the command with the exit code of the results, if it is not 0. A refusal or a held lease comes first: then
+    nothing was written to any cluster.
     """
     for one in ended:
         if one.problem is not None and one.problem.exit_code != ExitCode.ERROR and not _held_back(one.problem):
@@ -248,14 +253,16 @@ def check_files(plan: Plan) -> None:
 
 
 def of_one(session: Session, plan: Plan) -> tuple[dict[str, Session], FleetPlan]:
-    """The sessions and the plan of a command that reaches one cluster."""
+    """The sessions and the fleet of a command for one cluster, with the context `ONLY`."""
     from kodoctl.plan.fleet import ONLY, alone
 
     return {ONLY: session}, alone(plan)
 
 
 def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
-    """Shows the plan to people. Raises RefusedError for one that may not be carried out."""
+    """Prints the plan unless the output is JSON. Raises RefusedError if the plan is refused, with its findings only for
+    JSON.
+    """
     if not approval.json_output:
         show_plan(fleet, shown_targets(sessions))
     if fleet.refused:
@@ -264,7 +271,7 @@ def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: A
 
 
 def confirm_all(sessions: Collection[Session], approval: Approval, *, question: str) -> None:
-    """Each protected context by its name; the others together, once, as `confirm` does."""
+    """Asks for the name of each protected context, and once for all other clusters together, as `confirm` does."""
     contexts = [session.connection.context for session in sessions]
     protected = [one for one, context in zip(sessions, contexts, strict=True) if context and context.protected]
     for session in protected:

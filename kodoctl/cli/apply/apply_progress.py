@@ -1,4 +1,4 @@
-"""Live progress of an apply: a table on a terminal, one line per event elsewhere, JSON lines for machines."""
+"""Live progress of an apply: a table on a terminal, one line per event elsewhere, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ApplyProgress:
                 self._live.stop()
 
     def of(self, cluster: str) -> Listen:
-        """Listener for the apply of one cluster; "": of the only one."""
+        """The listener for the apply of one cluster; `cluster` is its context, "" for the only one."""
         return lambda event: self._hear(event, cluster)
 
     def _hear(self, event: ApplyEvent, cluster: str) -> None:
@@ -118,8 +118,8 @@ def _verb(event: ApplyEvent) -> str:
 
 
 def event_lines(event: ApplyEvent) -> list[str]:
-    """Lines of one event, such as `[12/40] created topic.…`. For a change that was not made they name its state
-    and, below it, the reason.
+    """Lines of one event, such as `[12/40] created topic.…`. For a change that was not made, they contain its state
+    and, in further lines, the reason.
     """
     from kodoctl.render.plan_words import DONE
     from kodoctl.text.escaping import one_line

@@ -1,4 +1,4 @@
-"""The report of an apply, for people and as JSON."""
+"""The report of an apply, printed as text or as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
-    """The report of an apply: the last line that `apply --format json` prints."""
+    """The report of an apply as JSON: the last line that `apply --format json` prints."""
     from kodoctl.apply.report import ChangeStatus
 
     return {
@@ -38,7 +38,7 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
 
 
 def show_result(result: ClusterResult, *, json_output: bool) -> None:
-    """The end of one cluster's apply, under its name where there are several."""
+    """Prints the result of one cluster's apply, with its context if there are several."""
     if result.problem is not None:
         show_problem(result.context, "not applied", result.problem.diagnostics, json_output=json_output)
         return
@@ -53,7 +53,7 @@ def show_result(result: ClusterResult, *, json_output: bool) -> None:
 
 
 def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, json_output: bool) -> None:
-    """Why one of several clusters was not applied to."""
+    """Prints why one of several clusters has no apply. `status`: a text such as "not applied"."""
     if json_output:
         from kodoctl.plan.serialization import diagnostic_to_json
 

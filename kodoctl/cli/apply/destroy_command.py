@@ -1,4 +1,4 @@
-"""destroy: everything that a topology created goes."""
+"""destroy: deletes everything that a topology created."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def _destroy_plan(  # one for each flag
     env: str | None,
     allow_destroy: list[str] | None,
 ) -> Plan:
-    """The plan that leaves nothing of the topologies named by files or by name."""
+    """Returns the plan that deletes or forgets all objects of the topologies, which files or names give. Prints a note
+    if the cluster has none.
+    """
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
     from kodoctl.plan.live.planner import plan_live

@@ -1,4 +1,4 @@
-"""history, undo, unlock: applies of a namespace, how to undo them, and the lease for writing there."""
+"""history, undo, unlock: applies of a namespace, their undo, and the lease that one of them may hold."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class TargetClusters:
 
     @property
     def by_context(self) -> dict[str, TargetOptions]:
-        """Context -> the flags that reach it; the key of the only cluster is `kodoctl.plan.fleet.ONLY`."""
+        """Context -> the flags for its cluster; the key of the only cluster is `kodoctl.plan.fleet.ONLY`."""
         from kodoctl.plan.fleet import ONLY
 
         return {str(target.context) if self.several else ONLY: target for target in self.targets}
@@ -102,7 +102,9 @@ _SEVERAL = Annotated[
     typer.Option("--context", help="Context of kodoctl.toml to use; several make one plan.", metavar="NAME"),
 ]
 reaches = gathers("reach", {**CONNECTION, "context": _SEVERAL}, _reach)
-"""As `connects`, for commands that may ask several clusters: their parameter is `reach`."""
+"""Gives a command the connection options as `connects` does, for one or several clusters: its parameter `reach` is a
+`TargetClusters`.
+"""
 
 
 def shown_target(connection: Connection) -> str:

@@ -1,4 +1,4 @@
-"""Console of both command lines: their output, its streams, and the exit codes of commands."""
+"""Console of both command lines: output, its streams, and the exit codes of commands."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ Environment = Annotated[
 
 
 def paths_or_default(paths: list[str] | None) -> list[str]:
-    """The files named, or the folder `topologies/`."""
+    """The paths as given, or the folder `topologies`."""
     return paths or ["topologies"]
 
 
 class _Streams:
-    """Standard output and error of the running command, and the loss of one of them, because its reader left or
-    its disk is full.
+    """Standard output and error of the running command, and the loss of one of them, because its reader left or its
+    disk is full.
 
-    A command that only reads ends then. A command that changes something goes on without the stream: a reader
-    must not stop unfinished changes.
+    A command that only reads ends then. A command that changes something continues without the stream: a reader must
+    not stop unfinished changes.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,13 @@ class _Streams:
         self.problem: OSError | None = None  # why one was lost, the first
 
     def begin(self, *, only_reads: bool) -> None:
-        """Starts a new command."""
+        """Resets the state for a new command."""
         self.only_reads, self.problem = only_reads, None
 
     def lost(self, problem: OSError, stream: IO[Any]) -> None:
-        """Whatever is written there from now on goes nowhere. Raises OutputLostError in a command that only reads."""
+        """Records the loss of a stream, and discards everything that is written there later. Raises OutputLostError in
+        a command that only reads.
+        """
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         self.problem = self.problem or problem
@@ -62,7 +64,7 @@ class _Streams:
 
 
 class OutputLostError(Exception):
-    """The reader of a command's output left, and printing is all that the command does."""
+    """The output of a command is lost, and printing is all that the command does."""
 
 
 _streams = _Streams()
@@ -70,7 +72,7 @@ _streams = _Streams()
 
 @contextlib.contextmanager
 def printing(stream: IO[Any]) -> Iterator[None]:
-    """Surrounds whatever prints to standard output or error."""
+    """Context for code that prints to `stream`: an OSError there counts as a lost stream."""
     try:
         yield
     except OSError as problem:
@@ -78,19 +80,21 @@ def printing(stream: IO[Any]) -> Iterator[None]:
 
 
 def say(text: str = "", *, newline: bool = True) -> None:
-    """A line for people or machines on standard output."""
+    """Prints a line on standard output, for people or programs."""
     with printing(sys.stdout):
         typer.echo(text, nl=newline)
 
 
 def tell(text: str) -> None:
-    """A line for people on standard error: progress, notes, errors. Never data."""
+    """Prints a line for people on standard error: progress, notes, errors. Never data."""
     with printing(sys.stderr):
         typer.echo(text, err=True)
 
 
 def tell_wait(what: str, seconds: float, limit: float) -> None:
-    """Prints a long wait for the cluster (kodoctl.pulsar.connection.wait_monitor)."""
+    """Prints a line about a long wait for the cluster (kodoctl.pulsar.connection.wait_monitor); `seconds` so far,
+    `limit` at most.
+    """
     if seconds < limit:
         tell(f"Waiting for the cluster, {seconds:.0f} s of at most {limit:.0f} s: {one_line(what, 300)}")
     else:
@@ -100,24 +104,24 @@ def tell_wait(what: str, seconds: float, limit: float) -> None:
 
 
 def one_line(value: object, limit: int) -> str:
-    """A value from elsewhere, harmless and on one line, of at most `limit` of its characters."""
+    """A value from outside as harmless text on one line, of at most `limit` characters."""
     from kodoctl.text import escaping
 
     return escaping.one_line(value, limit)
 
 
 def is_terminal() -> bool:
-    """True if a person can answer: standard input and error are a terminal, and this is no CI."""
+    """True if a person can reply: standard input and error are a terminal, and CI is not set."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
 
 
 def columns() -> int:
-    """Width of the screen: COLUMNS, the terminal's, or 80 where there is none."""
+    """Width of the screen in columns: COLUMNS, the terminal's, or 80 without a terminal."""
     return shutil.get_terminal_size().columns
 
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:
-    """Findings, one block each, on standard error."""
+    """Prints findings on standard error, one block each."""
     from kodoctl.text.escaping import printable
     from kodoctl.text.wrap import fold
 
@@ -132,26 +136,31 @@ def report(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def finish(code: int) -> NoReturn:
-    """Ends the command with an exit code."""
+    """Ends the command with an exit code, by raising typer.Exit."""
     raise typer.Exit(code)
 
 
 def command(function: C) -> C:
-    """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback.
+    """Decorator of a command: prints a KodoctlError as findings and ends with its exit code; any other exception is a
+    defect, with exit code 1. No error that a user can cause prints a traceback.
 
-    If its output is lost, the command goes on to its end and then fails; `reading` and `judging` are for
-    commands that change nothing.
+    If its output is lost, the command continues to its end and then fails; `reading` and `judging` are for commands
+    that change nothing.
     """
     return _command(function)
 
 
 def reading(function: C) -> C:
-    """A `command` that changes nothing: it stops as soon as its output is lost, as filters do."""
+    """Decorator: a `command` that changes nothing, and ends with exit code 0 as soon as the reader of its output
+    leaves, as filters do.
+    """
     return _command(function, only_reads=True)
 
 
 def judging(function: C) -> C:
-    """A `command` that changes nothing, and whose exit code is the point: it answers the same when its reader leaves early."""
+    """Decorator: a `command` that changes nothing and whose exit code is its result: the code is the same if the reader
+    of the output leaves early.
+    """
     return _command(function, reader_may_leave=True)
 
 
@@ -174,7 +183,7 @@ def _command(function: C, *, only_reads: bool = False, reader_may_leave: bool = 
 
 
 def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """The exit code of a command, its errors reported."""
+    """Runs a command, prints its errors, and returns its exit code."""
     try:
         working_folder()
         function(*args, **kwargs)
@@ -197,7 +206,7 @@ def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int
 
 
 def _told_lost(problem: OSError) -> int:
-    """Says on standard error, if that is there, that not all was printed."""
+    """Prints on standard error, if that still works, that not all was printed; returns the exit code."""
     rest = "" if _streams.only_reads else "; the command itself completed"
     _streams.only_reads = False
     report(
@@ -211,8 +220,8 @@ def _told_lost(problem: OSError) -> int:
 
 
 def defect(problem: Exception) -> Diagnostic:
-    """A finding for an unexpected exception. The traceback goes to a file, not to the screen, for the people
-    who repair the defect.
+    """A finding (K599) for an unexpected exception. The traceback is written to a temporary file, not to the screen,
+    for the developers.
     """
     import tempfile
     import traceback
@@ -241,7 +250,7 @@ def prepare_streams() -> None:
 
 
 def run_application(app: typer.Typer) -> NoReturn:
-    """A whole command line, to its exit code: usage errors exit 64, as CI scripts expect."""
+    """Runs a whole command line and ends the process with its exit code; usage errors have 64, as CI scripts expect."""
     prepare_streams()
     try:
         code = app(standalone_mode=False)
@@ -260,9 +269,9 @@ def run_application(app: typer.Typer) -> NoReturn:
 
 
 def end_process(code: int, *, at_once: bool = False) -> NoReturn:
-    """Ends the process with an exit code. If a call into the client library was abandoned (or `at_once`), the
-    interpreter's own end is skipped, because that call would turn it into SIGABRT: registered exit functions
-    are called, and streams are flushed.
+    """Ends the process with an exit code. If a call into the client library was abandoned (or `at_once`), the normal
+    end of the interpreter is skipped, because that call would turn it into SIGABRT; registered exit functions are still
+    called, and streams flushed.
     """
     deadlines = sys.modules.get("kodoctl.pulsar.binary.deadlines")  # loaded by whoever made such a call
     if not at_once and (deadlines is None or not deadlines.any_left_behind()):
@@ -275,7 +284,7 @@ def end_process(code: int, *, at_once: bool = False) -> NoReturn:
 
 
 def write_output(text: str, file: str | None) -> None:
-    """Text to a file, or to standard output."""
+    """Writes a text to a file, or prints it if `file` is None. Raises UsageError as `write_file` does."""
     if file is None:
         say(text)
     else:
@@ -283,7 +292,7 @@ def write_output(text: str, file: str | None) -> None:
 
 
 def write_file(file: str, data: bytes) -> None:
-    """Bytes to a file. Raises UsageError with the system's reason."""
+    """Writes bytes to a file. Raises UsageError (K020) with the system's reason."""
     try:
         Path(file).write_bytes(data)
     except OSError as problem:
@@ -291,8 +300,8 @@ def write_file(file: str, data: bytes) -> None:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Replaces a file in one step, a link included: readers see the old bytes or the new ones. Raises UsageError with
-    the system's reason.
+    """Replaces a file in one step: readers see the old bytes or the new ones. A symbolic link itself is replaced.
+    Raises UsageError (K020) with the system's reason.
     """
     try:
         write_whole(file, data)

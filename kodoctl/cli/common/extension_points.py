@@ -1,6 +1,7 @@
-"""Extension points: what the control plane takes of the consumer and of the pipeline, found by name when it is asked for.
+"""Extension points: functions and classes of the consumer and the pipeline that the control plane uses, found by name
+when they are needed.
 
-Both of them import the control plane; it imports neither, so that its commands are read, and started, without them.
+Both packages import the control plane, which imports neither: so its commands start without them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,6 @@ LOST_MESSAGES: Final = "kodo_pipeline.recall.landed_messages:lost_messages"
 
 
 def load(target: str) -> Any:
-    """The class or function `target`, as MODULE:NAME. Its module is imported now."""
+    """Imports the module of `target`, MODULE:NAME, and returns its class or function."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)

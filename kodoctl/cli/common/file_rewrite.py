@@ -1,4 +1,4 @@
-"""Files rewritten in place: in one step, with the mode they had, or not at all."""
+"""Topology files rewritten in place: in one step, with their earlier mode, or not at all."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Revision:
         return sorted(folder / name.removeprefix(start) for name in names if is_topology_file(name))
 
     def _list_blobs(self, path: Path) -> Iterator[tuple[str, str]]:
-        """(name, blob) of a file, or of everything below a folder; `path` without symbolic links on the way."""
+        """(name, blob) of a file, or of everything below a folder; `path` contains no symbolic links."""
         inside = self._inside(path)
         if inside.partition("/")[0] == "..":
             return  # of another folder than the repository's
@@ -84,9 +84,7 @@ class Revision:
         return Path(os.path.relpath(path, self._top)).as_posix()
 
     def _run_git(self, *arguments: str) -> bytes:
-        """Output of git for this commit, which it knows.
-        Raises UsageError if git fails: the clone then lacks a part of the commit.
-        """
+        """Output of a git command. Raises UsageError if git fails: the clone then lacks a part of the commit."""
         done = _git(self._top, *arguments)
         if done.returncode != 0:
             reason = done.stderr.decode(errors="replace").strip()
@@ -100,13 +98,17 @@ def _unknown(ref: str, folder: Path, why: str) -> UsageError:
 
 
 def _top(folder: Path) -> Path | None:
-    """The nearest folder with a `.git`, at or above this one: a checkout's, a linked one's or a submodule's."""
+    """The nearest folder with a `.git`, at or above `folder`: the root of a checkout, a linked worktree or a submodule;
+    None if there is none.
+    """
     here = folder.resolve()
     return next((place for place in (here, *here.parents) if os.path.lexists(place / ".git")), None)
 
 
 def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs git where a `.git` lies. Raises UsageError where there is no git, or where it does not answer."""
+    """Runs git in a folder with a `.git`, and returns its result, failed or not. Raises UsageError (K025) if there is
+    no git, or no result within TIMEOUT seconds.
+    """
     settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
     if (git := find_program("git", os.environ)) is None:
         raise UsageError(error("K025", "git is needed", "--against reads earlier files with git: install it"))

@@ -1,4 +1,4 @@
-"""Options that several commands of both command lines share: the same names, the same texts, the same order everywhere."""
+"""Options that several commands of both command lines have: with the same names, texts and order everywhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONNECTION: Final[Mapping[str, Any]] = {
         str | None, typer.Option("--tls-ca", help="Whom to trust, PEM, in place of the system's.", metavar="FILE")
     ],
 }
-"""Which cluster; each is None when it was not given."""
+"""Options that name the cluster and its credentials; each is None if it is not given."""
 
 
 class Format(StrEnum):
@@ -56,7 +56,7 @@ def parse_duration(option: str, text: str) -> Duration:
 
 
 def parse_rate(option: str, text: str) -> float:
-    """How many a second the rate of an option is, written as `100/s`; more than 0. Raises UsageError (K005)."""
+    """Messages per second of the rate in an option, written as `100/s`; more than 0. Raises UsageError (K005)."""
     from kodoctl.topology.units import Rate, UnitError
 
     try:

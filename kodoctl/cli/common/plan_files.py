@@ -1,4 +1,4 @@
-"""Plan files as commands read and write them, whatever plan is in them."""
+"""Reading and writing of plan files, independent of the kind of plan."""
 
 from __future__ import annotations
 

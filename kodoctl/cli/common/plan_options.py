@@ -1,4 +1,4 @@
-"""Options of the commands that plan: typer parameters, and the allowances that they and the files' own lists make."""
+"""Options of the commands that plan: typer parameters, and the allowances from options and files."""
 
 from __future__ import annotations
 

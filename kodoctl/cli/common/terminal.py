@@ -1,4 +1,5 @@
-"""Lines on a terminal: colour, and screens that are drawn again; plain lines everywhere else. Ctrl-C of long commands."""
+"""Lines on a terminal: colour, and screens that are redrawn; plain lines everywhere else. Also Ctrl-C of long commands.
+"""
 
 from __future__ import annotations
 

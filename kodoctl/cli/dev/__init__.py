@@ -1,1 +1,1 @@
-"""Commands for a laptop: the development broker, and contexts."""
+"""Commands for a developer's machine: the development broker, and contexts."""

@@ -46,7 +46,7 @@ _KEPT: Final[Mapping[str, Any]] = {
         typer.Option("--env", help="Environment of the files that this cluster is bound to.", metavar="NAME"),
     ],
 }
-"""What a context keeps besides its address."""
+"""Options that `context add` stores besides the address."""
 
 
 def _read_contexts() -> Contexts:
@@ -94,7 +94,9 @@ def add(
 
 
 def _add(name: str, given: dict[str, Any], *, project: bool, replace: bool) -> None:
-    """Written only if a command could use it."""
+    """Writes a context to its file, after a check that commands could use it. Raises UsageError (K500) if it exists and
+    `replace` is False.
+    """
     from kodoctl.pulsar.connection.connection import CONFIG_FILE, check_context, in_file, own_config, write_context
 
     file = Path.cwd() / CONFIG_FILE if project else own_config(os.environ)

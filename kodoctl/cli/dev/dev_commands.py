@@ -114,8 +114,8 @@ def up(
 
 
 def _usable_config(places: Homes, name: str) -> Path:
-    """The configuration file of the instance's context; read before the broker starts, so that faults in it show
-    early.
+    """Path of the configuration file for the instance's context. Reads and checks the file before the broker starts,
+    and raises KodoctlError for its faults.
     """
     from kodoctl.dev import contexts
     from kodoctl.pulsar.connection.connection import own_config, read_contexts

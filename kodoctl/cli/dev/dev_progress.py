@@ -1,4 +1,6 @@
-"""Progress of `kodoctl dev` on standard error: one living line on a terminal, a plain line now and then elsewhere."""
+"""Progress of `kodoctl dev` on standard error: one changing line on a terminal, a plain line from time to time
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances of `kodoctl dev` for people: drawn from the JSON form of `kodoctl dev … --format json`."""
+"""Instances of `kodoctl dev` as text, from the JSON form of `kodoctl dev … --format json`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def instance_table(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _node_lines(documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Nodes of clusters, one a line, below the instances."""
+    """Lines of the nodes of clusters, one a node, below the table of instances."""
     lines: list[str] = []
     for one in documents:
         rows = [
@@ -64,7 +64,9 @@ def _node_lines(documents: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _addresses(one: Mapping[str, Any]) -> tuple[str, str]:
-    """The first address of each kind of a cluster, and how many more there are: six addresses fit no screen."""
+    """The first admin and the first broker address, each with the number of further ones: all would not fit on a
+    screen.
+    """
     return _first(one["admin_url"]), _first(one["broker_url"])
 
 

@@ -110,7 +110,7 @@ def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan:
 
 
 def _letters(session: Session, topics: list[str], begin: int | None, unread: Unread) -> Generator[DeadLetter]:
-    """Partition after partition, each up to its last message of now."""
+    """Yields the messages of one partition after another, each up to its present last message."""
     from kodoctl.pulsar.binary.message_reader import partitions_of, read_all, read_facts
     from kodoctl.recall.cluster import letter_of
 

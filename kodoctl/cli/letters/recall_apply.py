@@ -1,4 +1,5 @@
-"""recall apply: a recall plan carried out, at a rate, as often as it takes, each letter once."""
+"""recall apply: carries out a recall plan at a limited rate; repeated runs continue it, and each letter is sent once.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +50,9 @@ _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """A plan that was compared with the topology file and the cluster, and confirmed; it ends with its session.
+    """A plan that was compared with the topology file and the cluster, and confirmed; usable while its session is open.
 
-    `ledger`: where the recall ledger is; `per_second`: messages per second; `largest`: greatest size of a message in
+    `ledger`: location of the recall ledger; `per_second`: messages per second; `largest`: greatest size of a message in
     bytes that the file allows, by the topic of its lane; `horizon`: ms that a message may wait at most; `ordered`: the
     lane keeps the order of keys.
     """
@@ -111,8 +112,8 @@ def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT
 
 
 def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, parallel: ParallelSends | None = None) -> None:
-    """Carries out a plan of dead or lost messages and reports it; exits with the code of the report. `parallel`: see
-    `ApprovedPlan.send`.
+    """Carries out a plan of dead or lost messages and prints its report; ends the command with the exit code of the
+    report. `parallel`: see `ApprovedPlan.send`.
     """
     with approved_plan(target, asked, output) as approved:
         if approved is None:
@@ -173,8 +174,7 @@ def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: F
 
 
 def _check_age(plan: RecallPlan, most: Duration) -> None:
-    """Raises RefusedError for a plan older than `most`: since then letters have come, died again and been fixed
-    elsewhere.
+    """Raises RefusedError (K559) for a plan older than `most`: letters may have come, died again or been handled since.
     """
     if plan.age(round(time.time() * 1000)) > most:
         made = time_text(plan.made_at)
@@ -259,7 +259,10 @@ def _show(form: AnyRecallPlan, session: Session) -> None:
 
 
 def _confirm(session: Session, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None) -> None:
-    """A hash that was named must fit; discarding needs it, typed or named; a protected context asks for its name."""
+    """Asks for the name of a protected context, and for a discard for the hash of the plan. `found`: the hash;
+    `answer`: the hash on the command line, which must be equal; `names`: contexts on the command line. Raises
+    UsageError, RefusedError.
+    """
     from kodoctl.recall.plan.recall_plan import RecallAction
 
     confirm(session.connection, Approval(auto_approve=True, names=names), question="")
@@ -276,13 +279,13 @@ def _confirm(session: Session, plan: RecallPlan, found: str, answer: str | None,
 
 
 def _lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> MessageSource:
-    """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
+    """The source of the messages of a plan of lost ones. Raises UsageError if the landing does not exist."""
     made: Callable[[RecallPlan, RecallCluster, Signer | None], MessageSource] = load(LOST_MESSAGES)
     return made(plan, cluster, signer)
 
 
 def _after_the_end(plan: RecallPlan) -> str:
-    """The hint after a second Ctrl-C: how to continue, and which lane stays paused."""
+    """Text for a second Ctrl-C: how to continue, and which lane stays paused."""
     from kodoctl.recall.plan.recall_plan import SourceKind
 
     paused = f" {plan.lane} stays paused until then." if plan.kind is SourceKind.WAITING else ""
@@ -290,7 +293,7 @@ def _after_the_end(plan: RecallPlan) -> str:
 
 
 class _Progress:
-    """A line now and then; on a terminal one line, rewritten."""
+    """Prints the progress every 2 s: on a terminal one line that changes, else a new line."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

@@ -1,4 +1,5 @@
-"""recall plan|discard|apply: dead letters chosen, reviewed, and sent again or discarded, each exactly once."""
+"""recall plan|discard: choose dead letters, and make a plan that sends them again or discards them, each exactly once.
+"""
 
 from __future__ import annotations
 
@@ -102,8 +103,8 @@ def prepare_plan(
     fill: Fill | None = None,
     run: str | None = None,
 ) -> RecallPlan:
-    """Makes a plan for the command's flags. `fill`: see `kodoctl.recall.recall_planner`; `run`: the id of the
-    run; None: a new id.
+    """Makes a plan for the command's flags; reads the dead letters and prints warnings for those that cannot be read.
+    `fill`: see `kodoctl.recall.recall_planner`; `run`: the id of the run; None: a new id.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse
@@ -128,16 +129,16 @@ def prepare_plan(
 
 
 def run_id(now: int) -> str:
-    """The id of a new plan, of `now` in ms since the epoch."""
+    """A new random id of a run, which begins with the time `now` (ms since the epoch) in UTC."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
 
 
 @contextmanager
 def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Yields a function that returns which letters are done by the workers' deduplication store.
+    """Context with a function that returns which letters are done, as the workers' deduplication store says.
 
-    None: no store is named, `again` is set, or the workers' store is their own memory, which nobody else can
-    read. Raises KodoctlError.
+    None: no store is named, `again` is set, or the workers' store is their own memory, which nobody else can read.
+    Raises KodoctlError.
     """
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -153,7 +154,7 @@ def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> 
 
 
 def level_named(text: str | None) -> Level | None:
-    """The level of --to. Raises UsageError."""
+    """The level of `--to`; None without one. Raises UsageError (K555) for an unknown level."""
     from kodoctl.topology.names import Level
 
     try:
@@ -164,7 +165,7 @@ def level_named(text: str | None) -> Level | None:
 
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
-    """The patch of --edit, with the schema that payloads of the topic have. Raises UsageError."""
+    """The patch in the file of `--edit`, with the schema that payloads of the topic have. Raises UsageError (K568)."""
     from kodoctl.recall.message.payload_patch import Edit, NotEditableError, read_patch
     from kodoctl.recall.message.stored_message import NotJsonError
 
@@ -177,7 +178,7 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
 
 
 def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
-    """Writes it where --out says, and prints it; `apply` is the command that carries it out."""
+    """Writes the plan to the file `out` (None: to none), and prints it; `apply` is the command that carries it out."""
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.letter_table import SUFFIX
     from kodoctl.render.recall import recall_plan_lines

@@ -83,8 +83,8 @@ class RecallFlags:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFlags(RecallFlags):
-    """RecallFlags in which all letters are chosen where no condition is given, and of all subscriptions where none is named,
-    if they are lost.
+    """RecallFlags with defaults: without a condition all letters are chosen, and with --lost, without a topic or
+    subscription, those of all.
     """
 
     topic: Annotated[
@@ -135,8 +135,8 @@ class WaitingApplyFlags(ApplyFlags):
 
 
 def ledger_named(given: str | None, landing: str = "") -> str:
-    """The recall ledger: as --ledger names it, else `recall` beside the landing, wherever a command is run; without a
-    landing, or with the one that commands take by themselves, LEDGER.
+    """Location of the recall ledger: the value `given` of --ledger; else `recall` beside the landing, independent of
+    the working folder; LEDGER without a landing, or with the default one.
     """
     if given is not None:
         return given
@@ -151,7 +151,9 @@ def ledger_named(given: str | None, landing: str = "") -> str:
 
 
 def signing_keys() -> Secret | None:
-    """The keys that workers and producers have, from the same variable. Raises UsageError."""
+    """The keys in KODO_CONSUMER_SIGNING_KEYS, the variable of workers and producers; None if it is not set. Raises
+    UsageError (K502).
+    """
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -168,7 +170,7 @@ def signing_keys() -> Secret | None:
 def family_in(
     session: Session, path: str, env: str | None, topic: str, subscription: str
 ) -> tuple[LoadedTopology, RecallSource]:
-    """The subscription in the file, or in the one file of a folder that has the topic.
+    """The loaded topology of the file, or of the one file in the folder that has the topic, and its subscription.
     Raises UsageError, InvalidFileError.
     """
     from kodoctl.recall.plan.destinations import family_of
@@ -178,7 +180,9 @@ def family_in(
 
 
 def file_with(session: Session, path: str, env: str | None, topic: str | None) -> LoadedTopology:
-    """The file, or the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
+    """The loaded topology of the file, or of the one file in the folder that has the topic. If none has it, the first
+    file; `topic` None: the folder must have one file. Raises UsageError (K569), InvalidFileError.
+    """
     desired = command_target.load_desired([path], command_target.environment_of(session.connection, env))
     topologies = [expansion.topology for expansion in desired.expansions]
     having = [one for one in topologies if topic in one.spec.topics]
@@ -192,7 +196,9 @@ def file_with(session: Session, path: str, env: str | None, topic: str | None) -
 
 
 def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
-    """The JSON Schema that payloads of a topic are declared with. Raises InvalidFileError where it cannot be used."""
+    """The declared JSON Schema of a topic's payloads; None: they have none. Raises InvalidFileError if it cannot be
+    used.
+    """
     from kodoctl.topology.payload_definition import why_unusable
 
     payload = loaded.payloads.get(topic)

@@ -1,4 +1,4 @@
-"""waiting apply: a plan of waiting messages carried out while their lane is paused, each message exactly once."""
+"""waiting apply: carries out a plan of waiting messages while their lane is paused, each message exactly once."""
 
 from __future__ import annotations
 
@@ -44,23 +44,26 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
 
 
 class SendPace(NamedTuple):
-    """Durations of an attempt: ms that workers may take to leave the lane, then messages sent a second."""
+    """Pace of an attempt. `wait`: ms that workers may take to leave the lane; `per_second`: messages sent per second.
+    """
 
     wait: int
     per_second: float
 
     @classmethod
     def of(cls, wait: str, rate: str) -> SendPace:
-        """The durations in the options --wait and --rate. Raises UsageError."""
+        """The pace in the options --wait and --rate. Raises UsageError (K005)."""
         return cls(int(parse_duration("--wait", wait)), parse_rate("--rate", rate))
 
     def sending(self, plan: RecallPlan) -> int:
-        """Milliseconds for the messages of a plan."""
+        """Milliseconds that the messages of a plan take at this pace."""
         return ceil(plan.size / self.per_second * 1000)
 
 
 class PausedSend(NamedTuple):
-    """A plan that was carried out in `seconds`. `stays_paused`: the pause could not be ended, which was reported."""
+    """Result of a plan that was carried out in `seconds`. `stays_paused`: the pause could not be ended; the error was
+    printed.
+    """
 
     report: SendReport
     seconds: float
@@ -68,9 +71,10 @@ class PausedSend(NamedTuple):
 
 
 def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
-    """Carries out a plan of waiting messages: pauses its lane, sends, and ends the pause by the report. An error while
-    ending the pause is printed: the sent messages are reported in any case. Raises KodoctlError; the pause stays if a
-    message may have been sent, and the same command continues.
+    """Carries out a plan of waiting messages: pauses its lane, sends or discards them, and ends the pause unless the
+    report says that another attempt must follow. An error at the end of the pause is printed, because the report of the
+    sent messages must not be lost. Raises KodoctlError; the lane stays paused if a message may have been sent, and the
+    same command continues.
     """
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -100,7 +104,9 @@ def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
 
 
 def may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
-    """True unless the ledger shows that no attempt at the plan came to send or discard anything."""
+    """False if the ledger shows that no attempt at the plan began to send or discard; True otherwise, also if the
+    ledger cannot be read.
+    """
     from kodoctl.recall.ledger.recall_ledger import has_begun
 
     try:

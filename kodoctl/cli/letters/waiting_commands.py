@@ -1,4 +1,5 @@
-"""waiting list|plan|apply|release: messages that wait for their due time, listed, reviewed, released, moved or discarded."""
+"""waiting list|plan: list messages that wait for their due time, and make a plan that releases, moves or discards them.
+"""
 
 from __future__ import annotations
 

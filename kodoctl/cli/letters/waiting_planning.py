@@ -1,4 +1,6 @@
-"""Plans of waiting messages: a choice of one lane, made now and frozen, for the commands that show or carry it out."""
+"""Plans of waiting messages: the messages of one lane that are chosen now, for the commands that show or carry out the
+plan.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ def plan_lane(
     because: str,
     ledger: str,
 ) -> RecallPlan:
-    """Makes a plan for the messages of a lane that meet `where`; the lane has its target. Prints a warning for
-    messages that cannot be read. Raises KodoctlError.
+    """Makes a plan for at most `limit` messages of a lane that meet `where`; `lane` contains the target. `because`:
+    reason, for the ledger; `ledger`: its location. Prints a warning for messages that cannot be read. Raises
+    KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse

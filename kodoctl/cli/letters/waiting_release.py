@@ -1,8 +1,8 @@
 """waiting release: plans and releases the waiting messages of some lanes in one run, each message exactly once.
 
-The plan is stored before the lane is paused, and removed when all of it is done, so that the same command
-continues after a kill: other plans leave a paused lane alone. Plans are in the user's state folder, never in
-the working folder, and a plan is carried out only if it matches this run's options.
+The plan is stored before the lane is paused, and deleted after all of it is done, so that the same command continues
+after a kill; no other plan takes the messages of a paused lane. Plans are in the user's state folder, never in the
+working folder, and a plan is carried out only if it matches this run's options.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def release(
 
 
 def plans_folder() -> Path:
-    """Folder of the user's plans that are not finished."""
+    """Folder of the user's plans that are not finished; it may not exist yet."""
     return state_folder() / "releases"
 
 
@@ -132,7 +132,7 @@ def _lanes(
 
 
 class _LaneRelease:
-    """Release of one lane after the other. `interrupted`: by Ctrl-C; the lanes that follow are left then."""
+    """Release of one lane after the other. `interrupted`: Ctrl-C ended the run, and further lanes are left out."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class _LaneRelease:
         )
 
     def _file(self, session: Session, lane: WaitingLane) -> Path:
-        """One plan at a time of each lane and cluster, whatever it chose."""
+        """File of the plan of one lane and cluster; at most one plan of them exists at a time."""
         name = f"{session.connection.admin_url}|{lane.source_topic}|{lane.holder}"
         return self._plans / f"{lane.lane.replace('/', '-')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
 
@@ -284,7 +284,7 @@ def _goes_on(report: SendReport) -> bool:
 
 
 def _stays(made: RecallPlan) -> dict[str, int]:
-    """Numbers of messages that stay in the lane, by reason."""
+    """Number of messages that stay in the lane, by reason."""
     summary = made.summary
     found = Counter(summary["left_out"])
     found["other"] = summary["read"] - summary["matched"]

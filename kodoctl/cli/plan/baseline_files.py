@@ -46,7 +46,9 @@ def _folder(path: Path) -> Path:
 
 
 def _files(paths: Sequence[str], at: _At) -> Iterator[SourceFile]:
-    """The files named, and every `*.yaml` below the folders named, those that are gone since included; each once."""
+    """Yields the named files, and every `*.yaml` below the named folders, as they were at the revision, deleted ones
+    included; each once.
+    """
     from kodoctl.topology.load import source_of
 
     seen: set[Path] = set()
@@ -62,7 +64,7 @@ def _files(paths: Sequence[str], at: _At) -> Iterator[SourceFile]:
 
 
 def _payloads(loaded: LoadedTopology, at: _At) -> Iterator[tuple[str, PayloadFile]]:
-    """The payload schemas as they were, too."""
+    """Yields (ground topic, payload schema) as the schemas were at the revision."""
     from kodoctl.topology.payload_schemas import payload_of
 
     for ground, payload in loaded.payloads.items():

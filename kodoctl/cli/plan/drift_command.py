@@ -55,7 +55,7 @@ def drift(
 
 
 def _document(fleet: FleetPlan, found: Mapping[str, Drift]) -> Mapping[str, Any]:
-    """The drift of the only cluster, or of each of several."""
+    """JSON of the drift of the only cluster, or of each of several."""
     from kodoctl.plan.drift import to_json
     from kodoctl.plan.fleet import ONLY
     from kodoctl.plan.serialization import diagnostic_to_json
@@ -74,7 +74,7 @@ def _document(fleet: FleetPlan, found: Mapping[str, Drift]) -> Mapping[str, Any]
 
 
 def _show(fleet: FleetPlan, found: Mapping[str, Drift], targets: Mapping[str, str]) -> None:
-    """Each cluster's drift, under its name where there are several."""
+    """Prints the drift of each cluster, with its context if there are several."""
     from kodoctl.plan.drift import to_json
     from kodoctl.render.drift_text import drift_lines
 

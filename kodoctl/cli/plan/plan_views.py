@@ -1,4 +1,4 @@
-"""Plans as people and programs read them, from a cluster or from a file; and the file itself."""
+"""Views of plans, from a cluster or from a file; reading and writing of plan files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def show(
 
 
 def show_plan(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Any view of a plan, drawn from its JSON form; `targets`: context -> where its plan comes from."""
+    """Prints a view of a plan, rendered from its JSON form; `targets`: context -> text about its cluster or file."""
     from kodoctl.plan import fleet as fleets
     from kodoctl.plan import plan_file
 
@@ -96,7 +96,9 @@ def _show(
 
 
 def read_plan(file: str) -> Plan:
-    """The plan of a file of one cluster. Raises UsageError for one of several, and else as `read_plans`."""
+    """The plan in a file of one cluster. Raises UsageError for a file of several clusters, otherwise as `read_plans`
+    does.
+    """
     found = read_plans(file)
     if found.only is not None:
         return found.only
@@ -105,7 +107,9 @@ def read_plan(file: str) -> Plan:
 
 
 def read_plans(file: str) -> FleetPlan:
-    """A plan file's plans. Raises UsageError for a file that cannot be read; see kodoctl.plan.fleet.loads for the rest."""
+    """The plans in a plan file. Raises UsageError if the file cannot be read, otherwise as `kodoctl.plan.fleet.loads`
+    does.
+    """
     from kodoctl.plan import fleet
 
     return fleet.loads(read_plan_text(file, "kodoctl plan"), file)

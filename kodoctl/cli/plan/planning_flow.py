@@ -52,7 +52,7 @@ class _LoadedFiles:
 
 @dataclass(frozen=True, slots=True)
 class FleetRun:
-    """The plan of the clusters, and the live side of those that could be read."""
+    """The plans of the clusters, and by context the plan and the live inventory of those that could be read."""
 
     fleet: FleetPlan
     prepared: Mapping[str, PlannedRun]
@@ -60,7 +60,9 @@ class FleetRun:
 
 @contextmanager
 def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session]]:
-    """Context -> its session. Raises UsageError where two contexts name one address."""
+    """Context with the sessions by context; it closes them at its end. Raises UsageError (K548) if two contexts have a
+    common address.
+    """
     with ExitStack() as stack:
         sessions = {name: stack.enter_context(target.session()) for name, target in targets.items()}
         seen: dict[str, str] = {}
@@ -81,8 +83,9 @@ def plan_all(
     verbose: bool,
     may_reduce: bool = False,
 ) -> FleetRun:
-    """Plans all clusters side by side. The plan reports a cluster of several that cannot be read; errors of the only
-    cluster, of files and of flags raise. `may_reduce`: the plan will not be applied as it is.
+    """Plans all clusters side by side. A cluster of several that cannot be read becomes a member without a plan; errors
+    of the only cluster, of files and of flags raise. `verbose`: prints requests and time; `may_reduce`: a role that may
+    not read all gets a reduced plan.
     """
     from kodoctl.plan.fleet import ONLY, FleetPlan, Member, same_cluster
 
@@ -113,7 +116,8 @@ def plan_all(
 
 
 def _side_by_side(prepare: Callable[[str], T], names: Collection[str]) -> Iterable[T]:
-    """Results in the order of the names. The only one is made by the calling thread, which an interrupt ends at once."""
+    """Results in the order of the names. The calling thread makes the only one, because an interrupt ends it at once.
+    """
     if len(names) == 1:
         return [prepare(name) for name in names]
     with ThreadPoolExecutor(len(names), thread_name_prefix="cluster") as pool:
@@ -136,7 +140,7 @@ def _load(paths: list[str] | None, environment: str | None, given: PlanFlags) ->
 def _prepare(
     session: Session, loaded: _LoadedFiles, given: PlanFlags, *, tell: Callable[[str], None] | None, may_reduce: bool
 ) -> PlannedRun:
-    """The plan against one cluster; `tell` prints requests and time."""
+    """Plans one cluster. `tell` prints requests and time; None: nothing prints them."""
     from kodoctl.plan.live.planner import plan_live
     from kodoctl.topology.target_flags import TargetFlags
 
@@ -155,5 +159,5 @@ def _prepare(
 
 
 def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
-    """Context -> how its cluster is reached, for the heads of plans."""
+    """Context -> text with context and address of its cluster, for the heads of plans."""
     return {name: command_target.shown_target(session.connection) for name, session in sessions.items()}

@@ -128,7 +128,9 @@ def _find_approved_plan(
 
 
 def _place() -> Repository:
-    """The forge of this job. Raises UsageError with all missing settings."""
+    """Repository, addresses and token of the forge, from environment variables. Raises UsageError (K547) with all
+    missing ones.
+    """
     from kodoctl.forge.github import Repository
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -148,7 +150,9 @@ def _place() -> Repository:
 
 
 def _job(place: Repository, workflow: str | None) -> CiJob:
-    """The branch that the job is of, and which workflow plans its pull requests. Raises UsageError."""
+    """Branch of this job, and the workflow that plans its pull requests, from environment variables. Raises UsageError
+    (K547).
+    """
     from kodoctl.forge.review import CiJob
 
     ref, own = os.environ.get("GITHUB_REF", ""), os.environ.get("GITHUB_WORKFLOW_REF", "")

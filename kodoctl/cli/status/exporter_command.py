@@ -1,4 +1,4 @@
-"""exporter: depth and age of every lane as metrics, whether workers run or not."""
+"""exporter: depth and age of every lane as metrics, independent of running workers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def _run(
     every: float,
     stopped: threading.Event,
 ) -> None:
-    """Reads again and again, at equal intervals, until stopped."""
+    """Reads the lanes every `every` seconds and publishes the metrics, until `stopped` is set. A file that cannot be
+    written is reported and tried again.
+    """
     before: tuple[UnreadTopic, ...] = ()
     while not stopped.is_set():
         began = time.monotonic()
@@ -109,7 +111,9 @@ def _run(
 def _reader(
     target: TargetOptions, paths: list[str] | None, env: str | None, every: float, stopped: threading.Event
 ) -> Iterator[Callable[[], StatusReading]]:
-    """Reads all lanes of the files. A reading that lasts longer than the interval leaves the rest of the topics unread."""
+    """Context with a function that reads all lanes of the files. A reading that takes longer than `every` seconds, or
+    is stopped, leaves the rest of the topics unread.
+    """
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.status.status_reader import read_lanes
@@ -140,7 +144,9 @@ def _reader(
 def _serve_metrics(
     registry: CollectorRegistry, collector: StatusCollector, host: str, port: int | None
 ) -> Iterator[None]:
-    """HTTP, where a port is named. Raises UsageError where it cannot be listened on."""
+    """Context that serves metrics and probes over HTTP; without a port it does nothing. Raises UsageError if the port
+    cannot be used.
+    """
     if port is None:
         yield
         return
@@ -157,7 +163,7 @@ def _serve_metrics(
 
 
 def _publish(registry: CollectorRegistry, textfile: Path | None) -> None:
-    """To the file, which is replaced as a whole: whoever reads it never sees a part; without one to standard output."""
+    """Writes the metrics to the file in one step, so that no reader sees a part; without a file prints them."""
     from prometheus_client import generate_latest
 
     text = generate_latest(registry)

@@ -1,4 +1,4 @@
-"""status: where the messages of a topology sit right now, once or again and again."""
+"""status: counts of a topology's messages by lane, once or again and again."""
 
 from __future__ import annotations
 

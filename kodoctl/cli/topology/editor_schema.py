@@ -1,4 +1,5 @@
-"""The schema that editors complete a topology file with: the file's line that names it, and the schema where that points."""
+"""The JSON Schema with which editors complete a topology file: the line of the file that names it, and the schema file.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def editor_schema(file: Path) -> EditorSchema:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folder and those above it in its repository; only the folder itself outside of a repository."""
+    """The folder and those above it up to the root of its repository; outside of a repository only the folder itself.
+    """
     above = [folder, *folder.parents]
     root = next((number for number, place in enumerate(above) if (place / ".git").exists()), 0)
     return above[: root + 1]

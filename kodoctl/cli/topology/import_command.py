@@ -80,7 +80,9 @@ def _check_options(several: bool, name: str | None, out: str | None) -> None:  #
 
 
 def _find_namespaces(session: Session, places: Iterable[str]) -> list[NamespaceName]:
-    """The namespaces, a tenant's in place of its name. Raises UsageError with everything that is not there."""
+    """The namespaces in `places`; for a Pulsar tenant all of its namespaces, without the control namespace. Raises
+    UsageError (K509) if a tenant does not exist.
+    """
     from kodoctl.protocol.properties import CONTROL_NAMESPACE
     from kodoctl.pulsar.admin.admin import must
     from kodoctl.topology.names import NamespaceName
@@ -133,7 +135,9 @@ def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> 
 
 
 def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
-    """A file for each namespace. One that cannot be imported stops no other: all problems are reported at the end."""
+    """Writes a file for each namespace. A namespace that cannot be imported does not stop the others: all problems
+    raise at the end.
+    """
     from kodoctl.plan.importing.import_planner import import_namespace
 
     names = Counter(space.namespace for space in files)

@@ -1,4 +1,4 @@
-"""Commands that check and rewrite the file: lint, fmt, schema, init. They need no cluster."""
+"""Commands that check and rewrite topology files: lint, fmt, schema, init. They need no cluster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every code of a finding or an error, from the file to the consumer: one list, so that none has two meanings.
 
-A code never changes its meaning. A test holds this list against the sources: nothing is missing, nothing is left over.
+A code never changes its meaning. A test compares this list with the sources: exactly the codes in use are listed.
 """
 
 from __future__ import annotations

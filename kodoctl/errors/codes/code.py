@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One diagnostic code. `title`: the summary of its findings; `todo`: the action against a finding; `also`:
-    other summaries that describe the same finding more closely.
+    """One diagnostic code. `title`: the usual summary of its findings; `todo`: advice to the user; `also`: other
+    summaries of findings with this code, which are more precise.
     """
 
     title: str

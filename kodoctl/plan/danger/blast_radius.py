@@ -1,4 +1,6 @@
-"""Blast radius (K403): owned share that a plan deletes or weakens at once; large shares are rarely meant."""
+"""Blast radius (K403): the share of the owned topics and subscriptions that a plan deletes or weakens at once; large
+shares are rarely meant.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _COUNTED = ("topic.", "subscription.")
 def blast_radius(
     desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
 ) -> tuple[Diagnostic, ...]:
-    """Refuses changes that hit more than `LARGEST` of the owned objects, unless `allowed` (0 to 1) covers the
-    share. A destroy names all its objects itself and is not judged.
+    """Returns an error if the changes delete or weaken at least `FEWEST` and more than `LARGEST` of the owned objects,
+    a warning if `allowed` (0 to 1) covers their share, else (). A destroy is not judged, because its command names the
+    topologies.
     """
     owned = _owned_addresses(desired, live)
     hit = {change.address for change in changes if change.address in owned and _takes(change)}

@@ -1,7 +1,7 @@
 """Broker settings that change declared topics automatically (K210), and values that Pulsar accepts but cannot handle
 well (K207).
 
-Only a cluster can show that a value is of the second kind.
+Only a cluster shows whether a value is of the second kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ K207: Final = "a value Pulsar accepts but cannot handle well"
 
 
 def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Warnings, one for each namespace and matter; none where the broker's configuration is unknown."""
+    """Yields at most one warning for each namespace and each of: automatic creation of topics, their automatic
+    deletion, an ensemble larger than the cluster, stalled delivery. A value that is unknown causes none.
+    """
     set_by_plan = namespace_changes(changes)
     subscribed = {
         wanted.resource.topic

@@ -1,6 +1,6 @@
-"""The danger rules: losses by a change, and whether they are allowed. Pure: evidence and clock are passed in.
+"""The danger rules: data loss by a change, and its permission. Pure: evidence and clock are passed in.
 
-A finding of severity ERROR refuses the plan (exit 4); once its address is allowed it stays as a WARNING, so that the
+A finding of severity ERROR refuses the plan (exit 4); once its address is allowed it becomes a WARNING, so that the
 reviewer still reads of the loss.
 """
 
@@ -38,7 +38,9 @@ K405 = "partitions grown under an ordered subscription"
 
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
-    """The other changes of a plan: objects it deletes, and (topic, policy) that it changes on the topic itself."""
+    """Facts about all changes of a plan: the objects that it deletes, and (topic, policy) of each policy that it
+    changes on a topic itself.
+    """
 
     gone: frozenset[Address]
     own: frozenset[tuple[Address, str]]
@@ -54,7 +56,9 @@ def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
 
 @dataclass(frozen=True, slots=True)
 class DangerRules:
-    """Everything the rules may look at."""
+    """The rules, and their input: `ordered` are topics with a subscription that keeps order, `allowed` the addresses
+    whose loss is allowed.
+    """
 
     ordered: frozenset[Address]
     live: Live
@@ -63,7 +67,7 @@ class DangerRules:
     now: int  # ms since the epoch
 
     def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """The changes with their dangers and the figures behind them."""
+        """Returns the changes in their order, each with its dangers and its evidence."""
         all_changes = tuple(changes)
         rest = _rest_of(all_changes)
         return tuple(self._judge_change(change, rest) for change in all_changes)
@@ -101,7 +105,9 @@ class DangerRules:
         }
 
     def _of_another_tenant(self, change: Delete | Update) -> Iterator[Diagnostic]:
-        """A refusal of a grant that only ledgers of another tenant list: the administrators of that tenant can write any entry."""
+        """Yields a refusal (K409) for a grant that only ledgers of another Pulsar tenant list: the administrators of
+        that tenant can write any entry.
+        """
         if not takes_away(change):
             return
         ours = {entry.namespace for entry in self.live.entries if change.address in entry.grants}
@@ -150,8 +156,8 @@ class DangerRules:
         yield self._refusal("K402", K402, change.address, stake)
 
     def _affected_topics(self, change: Update, policy: str, rest: OtherDeletions) -> Iterator[Address]:
-        """The topic itself, or the topics of a namespace that have no value of their own; those whose own value the same
-        plan changes are judged there.
+        """Yields the topic itself, or the topics of a namespace without a value of their own. A topic whose own value
+        changes in the same plan is judged by that change.
         """
         if isinstance(change.before, TopicResource):
             yield change.address
@@ -191,7 +197,9 @@ class DangerRules:
 
 
 def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: bool, advice: str = "") -> Diagnostic:
-    """An error that says how it is allowed; a warning once it is."""
+    """An error that names the remedy `--allow-destroy`; a warning if `allowed`. `stake`: text of the loss; `advice`: a
+    further line of the error.
+    """
     if allowed:
         return warning(code, summary, f"{address}: {stake}; allowed by name")
     detail = f"{address}: {stake}\n{advice}" if advice else f"{address}: {stake}"
@@ -213,7 +221,9 @@ def _tighter_quota(before: PolicyValue, after: BacklogQuota) -> bool:
 
 
 def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: int) -> str:
-    """Loss by a quota that evicts: all beyond its size; up to all, if the oldest message is older than it allows."""
+    """Text of the loss by a quota that evicts: the backlog beyond its size; all of it if the oldest message is older
+    than the quota allows.
+    """
     over = facts.backlog_bytes - as_limit(after.size or UNLIMITED)
     age = now - evidence.oldest if evidence.oldest else float("inf")
     if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):
@@ -222,7 +232,9 @@ def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: i
 
 
 def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evidence: Evidence, now: int) -> str:
-    """Retention keeps acknowledged data; Pulsar drops whole closed ledgers beyond either limit."""
+    """Text of the loss of acknowledged data by a lower retention; "" for none. Pulsar drops whole closed ledgers beyond
+    either limit.
+    """
     assert before.time is not None
     assert before.size is not None
     assert after.time is not None

@@ -20,9 +20,9 @@ _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 
 def delayed_delivery_findings(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """A warning for each namespace whose broker delivers waiting messages at once, or cuts the connection of a client that
-    asks for such a wait (the client connects again, for ever: docs/explanation/pulsar.md#delays). None where the
-    broker's configuration is unknown.
+    """Yields a warning (K211) for each namespace whose broker delivers waiting messages at once, or disconnects a
+    client that asks for such a wait (the client connects again, for ever: docs/explanation/pulsar.md#delays). Nothing
+    if the broker's configuration is unknown.
     """
     for namespace in desired.namespaces:
         delays = live.delays.get(namespace, live.default_delays)
@@ -44,13 +44,13 @@ def delayed_delivery_findings(desired: Desired, live: Live) -> Iterator[Diagnost
 
 
 def _longest(expansions: tuple[Expansion, ...]) -> tuple[Duration, FamilyTopic | None]:
-    """The longest wait (ms) that is left to the broker, and where; no topic: nothing is."""
+    """The longest wait (ms) that the broker has to keep, and its topic; None: there is no such wait."""
     waits = [(wait, topic) for one in expansions for topic in one.topics if (wait := _wait(one, topic)) is not None]
     return max(waits, key=lambda found: found[0], default=(Duration(0), None))
 
 
 def _wait(expansion: Expansion, topic: FamilyTopic) -> Duration | None:
-    """The longest wait in a topic; None: none there is left to the broker."""
+    """The longest wait (ms) that the broker has to keep in a topic; None: there is none."""
     ground = expansion.topology.spec.topics[topic.ground]
     readers = expansion.readers(topic)
     if topic.state is State.READY:  # the waits of a backup level, of which the short ones are sat out in memory

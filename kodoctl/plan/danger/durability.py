@@ -17,7 +17,7 @@ K406 = "durability or replication lowered"
 
 
 def durability_warnings(change: Update) -> Iterator[Diagnostic]:
-    """A warning for each field after which messages have fewer copies, or reach fewer clusters."""
+    """Yields a warning (K406) for each policy whose change leaves messages with fewer copies or in fewer clusters."""
     for one in change.policy_changes:
         before, after = one.counting(after=False), one.counting(after=True)
         if one.policy == "persistence" and (lower := _fewer(before, after)):
@@ -31,7 +31,7 @@ def _weaker(change: Update, what: str) -> Diagnostic:
 
 
 def _fewer(before: Any, after: Any) -> str:
-    """The numbers that became less; against a default that the broker does not show, all of them may."""
+    """Text of the numbers that become less; of all of them, if the broker does not show its default."""
     if not isinstance(before, Persistence):
         return ""
     if not isinstance(after, Persistence):

@@ -13,8 +13,8 @@ _KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
-    """Addresses whose evidence the danger rules need: deleted objects that hold something, and objects that
-    will keep less.
+    """Yields the addresses whose evidence the danger rules need: deleted topics and subscriptions, and topics whose
+    retention, TTL or backlog quota changes, if `holds_something` is true for them.
     """
     for change in changes:
         match change:
@@ -33,7 +33,7 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
 
 
 def holds_something(address: Address, live: Live) -> bool:
-    """True if data, clients or recent use of an object call for its evidence."""
+    """True if a topic has stored data, clients or a last publish, or a subscription a backlog or consumers."""
     match live.objects[address].facts if address in live.objects else None:
         case TopicFacts() as facts:
             return bool(

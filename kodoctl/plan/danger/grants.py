@@ -18,8 +18,8 @@ _SHOWN = 3  # topics named, the rest is counted
 
 
 def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
-    """A warning for a grant that is revoked, in part or whole, or widened. Brokers show the roles of consumers
-    only, not of producers.
+    """Yields one warning (K404) for a grant that is widened, or revoked in part or whole, with the connected consumers
+    of the role. Brokers do not show the roles of producers.
     """
     before = change.before
     assert isinstance(before, GrantResource)

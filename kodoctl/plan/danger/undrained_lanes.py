@@ -34,7 +34,9 @@ class _Lane:
 def with_lanes(
     changes: tuple[Change, ...], desired: Desired, live: Live, allowed: frozenset[Address]
 ) -> tuple[Change, ...]:
-    """The changes with the dangers to lanes that are deleted and to subscriptions that replace others."""
+    """Returns the changes with further dangers (K408): of lanes that are deleted with messages in them, and of
+    subscriptions that replace others.
+    """
     lanes = _lanes(desired) if any(_deletes_topic(change) for change in changes) else {}
     replaced = _replaced_subscriptions(changes)
     found = []
@@ -69,7 +71,7 @@ def _lanes(desired: Desired) -> Mapping[TopicName, _Lane]:
 def _backlog_dangers(
     change: Change, lanes: Mapping[TopicName, _Lane], live: Live, allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
-    """A lane with messages: workers on the new file would no longer read them."""
+    """Yields a refusal for the deletion of a lane with messages: workers on the new file would no longer read them."""
     if not isinstance(change, Delete) or not isinstance(change.before, TopicResource):
         return
     lane, facts = lanes.get(change.before.name), _topic_facts(change.before.name, live)
@@ -92,7 +94,7 @@ def _topic_facts(topic: TopicName, live: Live) -> TopicFacts:
 
 
 def _replaced_subscriptions(changes: tuple[Change, ...]) -> Mapping[TopicName, tuple[str, ...]]:
-    """Topic -> the subscriptions that leave it."""
+    """Topic -> the subscriptions that are deleted from it."""
     found: dict[TopicName, tuple[str, ...]] = {}
     for change in changes:
         if isinstance(change, Delete) and isinstance(change.before, SubscriptionResource):

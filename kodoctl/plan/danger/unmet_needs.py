@@ -1,5 +1,5 @@
-"""Unmet needs of a plan, at which its apply would end half way though the file is right by itself: clusters that the
-instance does not have (K432), and more topics than a namespace may have (K220).
+"""Unmet needs of a plan, for which its apply would fail half way although the file is valid: clusters that the instance
+does not have (K432), and more topics than a namespace may have (K220).
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ K220: Final = "more topics than the namespace may have"
 
 
 def unmet_needs(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Errors of these changes that this cluster causes. Facts that are unknown about the cluster cause no
-    error.
-    """
+    """Yields errors for changes that this cluster cannot carry out. Unknown facts about the cluster cause no error."""
     made = tuple(changes)
     yield from _unknown_clusters(live, made)
     yield from _too_many_topics(live, made)
@@ -81,7 +79,9 @@ def _too_many_topics(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagno
 
 
 def _count_after(namespace: NamespaceName, live: Live, changes: Iterable[Change]) -> int:
-    """Topics of a namespace after the plan, at least: those of other topologies are not read."""
+    """Number of topics of a namespace after the plan, partitions counted; a lower bound, because topics of other
+    topologies are not read.
+    """
     partitions = {address: topic.partitions for address, topic in live.topics_in(namespace)}
     for change in changes:
         if isinstance(change, Delete):

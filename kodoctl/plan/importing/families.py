@@ -1,4 +1,4 @@
-"""Families in a live namespace: which topics belong together, by the naming rule run backwards."""
+"""Families in a live namespace: topics are assigned to families by their names, as the naming rule makes these."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSubscription:
-    """One subscription of an imported family."""
+    """One subscription of an imported family: the waiting states that it has, and its dead letter and audit topics
+    (None: it has none).
+    """
 
     states: tuple[State, ...] = ()
     dead_letter: TopicResource | None = None
@@ -44,7 +46,9 @@ class ImportedFamily:
 
 @dataclass(frozen=True, slots=True)
 class UnownedObjects:
-    """Objects of a namespace without an owner: partitioned topics and the subscriptions on them, by local name."""
+    """Objects of a namespace without an owner. `topics`: partitioned topics by local name; `subscriptions`: names by
+    local name of their topic; `grants`: actions on the namespace by role; `cluster`: name of the cluster.
+    """
 
     namespace: NamespaceName
     topics: Mapping[str, TopicResource]
@@ -55,7 +59,9 @@ class UnownedObjects:
 
 
 def recognise_families(seen: UnownedObjects) -> dict[str, ImportedFamily]:
-    """Every topic whose name is no level's or state's begins a family."""
+    """Local name of each ground topic -> its family. Each topic whose name is valid and has no suffix of a level or
+    state is a ground topic.
+    """
     return {
         local: _family(local, seen)
         for local in sorted(seen.topics)
@@ -84,7 +90,7 @@ def _importable(subscription: str) -> bool:
 
 
 def _fits(seen: UnownedObjects, local: str, partitions: int, subscriptions: list[str]) -> bool:
-    """The topic is there, with the family's partitions, and all its subscriptions are on it."""
+    """True if the topic exists with as many partitions as its family, and has all these subscriptions."""
     there = seen.subscriptions.get(local, frozenset())
     return local in seen.topics and seen.topics[local].partitions == partitions and there.issuperset(subscriptions)
 
@@ -92,7 +98,9 @@ def _fits(seen: UnownedObjects, local: str, partitions: int, subscriptions: list
 def _reader(
     ground: str, name: str, family: ImportedFamily, seen: UnownedObjects
 ) -> tuple[ImportedSubscription, dict[str, TopicResource]]:
-    """A state belongs to the family when every level has it: one that some levels lack would be a creation."""
+    """The subscription of the family, and its topics by local name. A state belongs to the family only if every level
+    has it, because an apply would create missing topics.
+    """
     members: dict[str, TopicResource] = {}
     states = []
     for state in WAITING_STATES:
@@ -109,7 +117,7 @@ def _reader(
 
 
 def expected_readers(ground: str, local: str, family: ImportedFamily) -> Iterator[str]:
-    """Subscriptions that a family explains on one of its topics."""
+    """Yields the subscriptions that the family has on its topic `local`; none for a dead letter or audit topic."""
     if local in {ready_name(ground, level) for level in family.levels}:
         yield from family.readers
         return

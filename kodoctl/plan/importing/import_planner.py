@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """The text of an imported file, and the objects that the file leaves out, each with the reason."""
+    """The text of an imported file, the objects that the file leaves out, each with the reason, and the numbers of its
+    ground topics and of the objects that its plan adopts.
+    """
 
     text: str
     left_out: tuple[tuple[Address, str], ...]
@@ -46,7 +48,9 @@ class Import:
 
 
 def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
-    """The file for all objects of a namespace that have no owner and fit the format."""
+    """Returns the file, with the topology `name`, for all objects of a namespace that have no owner and fit the format.
+    Raises KodoctlError if no such file is valid.
+    """
     left_out: dict[Address, str] = dict(_unfit(live, namespace))
     excluded: set[str] = set()
     while True:
@@ -72,7 +76,9 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
 
 
 def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
-    """The file's expansion, and line -> codes of lint's findings there, which the file allows."""
+    """The expansion of the file's text, and line -> codes of the lint findings there, which comments of the file will
+    allow. Raises KodoctlError if the file is invalid.
+    """
     expansions, findings = check_set([source_of(text.encode(), "import")], None)
     if not expansions:
         raise KodoctlError(*findings)
@@ -135,7 +141,9 @@ def _why_not(local: str) -> str:
 
 
 def _odd_subscriptions(seen: UnownedObjects, families: Mapping[str, ImportedFamily]) -> Iterator[tuple[Address, str]]:
-    """Subscriptions on imported topics that their family does not explain stay, unmanaged."""
+    """Yields (address, reason) of subscriptions on imported topics that do not belong to their family; the file leaves
+    them out.
+    """
     for ground, family in families.items():
         expected = {local: set(expected_readers(ground, local, family)) for local in family.members}
         for local, names in expected.items():

@@ -28,7 +28,7 @@ _HEAD = """\
 
 
 def document(name: str, seen: UnownedObjects, families: Mapping[str, ImportedFamily]) -> Json:
-    """The file as plain data, in the order of the format."""
+    """The topology file as plain data, with the keys in the order of the format."""
     found: Json = {"version": 1, "name": name, "tenant": seen.namespace.tenant, "namespace": seen.namespace.namespace}
     if policies := _namespace(seen):
         found["namespace_policies"] = policies
@@ -87,7 +87,9 @@ def _levels(levels: Iterable[Level]) -> Json:
 
 
 def _state_policies(ground: Policies, members: list[TopicResource]) -> Json:
-    """`state_policies` with which merging gives the live values of all state topics; a topic that differs leaves the file."""
+    """The `state_policies` that give most state topics their live value; a topic with another value is left out of the
+    file later.
+    """
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = [
@@ -120,7 +122,9 @@ def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
 
 
 def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
-    """Content of a dead letter or audit map: the live value where merging gives another, `inherit` where it is unset."""
+    """Content of the map of a dead letter or audit topic: its live value if merging gives another one, `inherit` if it
+    is unset.
+    """
     base = merge_layers([Layer((), dict(ground)), derived])
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
@@ -131,7 +135,9 @@ def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
 
 
 def render(data: Json, left_out: Mapping[Address, str], findings: Mapping[int, set[str]] | None = None) -> str:
-    """The YAML text; `findings`: line of the text without them -> codes to allow there, with the reason they are there."""
+    """The YAML text of a topology file. `left_out`: object -> reason, written as comments at the end; `findings`: line
+    of the text without this argument -> codes that a comment above the line allows.
+    """
     from ruamel.yaml import YAML
 
     yaml = YAML()

@@ -47,14 +47,14 @@ _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the b
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A plan and the live side it was made against."""
+    """A plan and the live inventory from which it was made."""
 
     plan: Plan
     live: Live
 
 
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
-    """The scope to read for a plan of `desired`."""
+    """The scope that a plan of `desired` reads. `namespaces`: further ones."""
     resources = [wanted.resource for wanted in desired.objects.values()]
     return replace(
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
@@ -86,9 +86,9 @@ def plan_live(
     selection: TargetFlags | None = None,
     may_reduce: bool = False,
 ) -> PlannedRun:
-    """Makes the plan for the declared objects. `namespaces`: further namespaces to read (destroy by name);
-    `selection`: plans a part only; `may_reduce`: a role that may read topics only gets a plan that cannot be
-    applied.
+    """Reads the cluster and returns the plan for the declared objects; writes nothing. `namespaces`: further namespaces
+    to read (destroy by name); `selection`: plans a part only; `may_reduce`: a role that may read topics only gets a
+    plan that cannot be applied, instead of an error.
     """
     scope = replace(scope_of(desired, namespaces), reduced=may_reduce, selection=selection or WHOLE)
     live = read_live(session.admin, session.client, scope)
@@ -98,7 +98,7 @@ def plan_live(
 
 
 def scope_of_plan(plan: Plan) -> ReadScope:
-    """The scope to read again before a plan is carried out."""
+    """The scope that is read again before a plan is carried out."""
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     selection = plan.portion.selection if plan.portion else WHOLE
@@ -106,8 +106,8 @@ def scope_of_plan(plan: Plan) -> ReadScope:
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
-    """The scope with the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
-    read whole only where something that counts for all its topics changes.
+    """The scope with the objects of these changes. `own`: their namespaces; `names`: their topologies. A namespace is
+    read whole only if a change concerns all its topics, such as one of its policies.
     """
     touched = [resource_of(change) for change in changes]
     topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
@@ -116,7 +116,7 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
 
 
 def topic_of(resource: Resource | None) -> TopicName | None:
-    """The topic an object is or hangs on."""
+    """The name of the topic of a topic, subscription or schema; None for any other object."""
     match resource:
         case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
             return topic
@@ -125,8 +125,8 @@ def topic_of(resource: Resource | None) -> TopicName | None:
 
 
 def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
-    """The plan with the dangers of its changes judged on the live cluster of now. Its evidence stays the
-    reviewed one: clients that the evidence does not name must not be cut off.
+    """Reads new evidence and returns the plan with the dangers of its changes on the present live cluster. The plan
+    keeps its reviewed evidence: an apply disconnects clients only if that evidence names some.
     """
     evidence = evidence_for(admin, plan.changes, live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
@@ -135,7 +135,8 @@ def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
-    """Figures about data and clients that these changes put at risk."""
+    """Reads figures about data and clients that these changes put at risk: address -> evidence; {} if none is at risk.
+    """
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}
@@ -151,7 +152,9 @@ def plan_inventory(
     against: Baseline | None = None,
     selection: TargetFlags | None = None,
 ) -> Plan:
-    """The plan for an inventory that has been read already. Raises UsageError where `selection` names nothing in it."""
+    """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
+    cluster. Raises UsageError if `selection` names nothing in the inventory, ClusterError if a part cannot be read.
+    """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
     if desired.destroyed:
@@ -174,7 +177,9 @@ def plan_inventory(
 
 
 def _incompatible_schemas(admin: Admin, plan: Plan) -> Iterable[Diagnostic]:
-    """The broker's own verdict on a new schema version, before anything is written (it says no with a 500)."""
+    """Yields an error (K418) for each new schema version that the broker would refuse. The broker is asked before
+    anything is written; its refusal is a reply with status 500.
+    """
     for change in plan.changes:
         if isinstance(change, Update) and isinstance(change.after, SchemaResource):
             topic = change.after.topic

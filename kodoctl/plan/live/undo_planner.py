@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """The plan backwards, and the apply it undoes."""
+    """The plan that undoes the apply `applied`."""
 
     plan: Plan
     applied: Applied
 
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
-    """One apply, from the journals of all the namespaces it wrote to, each of which must know it: a writer of one journal
-    cannot name another namespace. Raises UsageError for an unknown name, RefusedError where one does not know it.
+    """Reads one apply from the journals of all namespaces to which it wrote. Raises UsageError for an unknown name,
+    RefusedError (K431) if the journal of one of these namespaces does not have the apply: a writer of one journal could
+    name any namespace.
     """
     entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
     first = find_apply(read_history(entries).applies, name, str(namespace))
@@ -49,7 +50,7 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
 
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
-    """The plan that takes an apply back, its dangers judged."""
+    """Reads journal and cluster, and returns the plan that undoes an apply, with its dangers; writes nothing."""
     applied = read_apply(session, namespace, name)
     live = read_live(session.admin, session.client, _scope(applied))
     changes, _ = backwards(applied, live)
@@ -59,8 +60,9 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
 
 
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
-    """The rest of the latest apply of a namespace, which must have been cut off. `destroy`: addresses that may be
-    destroyed; allowances in the journal do not count. Raises UsageError, RefusedError.
+    """Returns the plan of the rest of the latest apply of a namespace, which must have been cut off; writes nothing.
+    `destroy`: addresses that may be destroyed; allowances in the journal do not count. Raises UsageError if there is
+    nothing to continue, RefusedError if journals contradict each other.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of
@@ -84,7 +86,7 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
 
 
 def _refuse_other_places(places: set[NamespaceName], applied: Applied, namespace: NamespaceName) -> None:
-    """A plan of a journal is for the namespaces whose journals know its apply."""
+    """Raises RefusedError (K431) if a plan from a journal writes to a namespace that the apply does not name."""
     known = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers} | {namespace}
     if others := sorted(map(str, places - known)):
         detail = f"the plan of {applied.id} writes to {', '.join(others)}, of which its journal says nothing"

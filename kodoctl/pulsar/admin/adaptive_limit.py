@@ -7,11 +7,11 @@ from types import TracebackType
 
 
 class AdaptiveConcurrencyLimit:
-    """Limit of concurrent requests. Enter it with `with`, around one request; then report the result. Safe to
-    use from several threads.
+    """Limit of concurrent requests, `most` at first. Enter it with `with` around one request, which blocks until there
+    is room; then report the result by `throttled` or `succeeded`. Safe to use from several threads.
 
-    A thread that has room makes its preparatory requests without waiting again: otherwise it would wait for
-    itself.
+    A thread that has entered may enter again, for requests that prepare its own one: this neither waits nor counts,
+    because otherwise the thread would wait for itself.
     """
 
     def __init__(self, most: int) -> None:
@@ -56,14 +56,16 @@ class AdaptiveConcurrencyLimit:
             self._changed.notify()
 
     def throttled(self) -> None:
-        """A broker had no time: half as many, and only once for those that were under way together."""
+        """Reports that a broker was too busy for a request: halves the limit (1 at least), once for all requests that
+        were under way together.
+        """
         with self._changed:
             if self._since >= int(self._limit) or self._limit == self._most:
                 self._limit = max(1.0, self._limit / 2)
                 self._since = 0
 
     def succeeded(self) -> None:
-        """A broker had time: one more for every round of answers."""
+        """Reports that a broker answered: as many reports as the limit raise the limit by one, up to `most`."""
         if self._limit < self._most:
             with self._changed:
                 self._limit = min(float(self._most), self._limit + 1 / self._limit)

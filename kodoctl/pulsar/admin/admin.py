@@ -1,4 +1,4 @@
-"""The port to Pulsar's admin API: one call, one reply. The caller knows the meaning of a call."""
+"""Port (interface) to Pulsar's admin API: one call gives one reply, which the caller interprets. Also object paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName, TopicName
 
 PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
-"""Content type of a request that makes a topic together with its properties."""
+"""Content type of a request that creates a partitioned topic together with its properties."""
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _WITHOUT_OWNER: Final = ("Can't find owner for topic", "Failed to find ownership for")  # how Pulsar's 412 begins then
 _UNSETTLED: Final = (
@@ -27,15 +27,16 @@ NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as
 
 
 def no_condition() -> None:
-    """Nothing stands in the way of a request."""
+    """Default of `condition` in `Admin.call`: never raises, so that every request is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` is its
-    text for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between
-    request and answer, which were `took` seconds apart; None: the answer had none. `foreign`: the body is no
-    JSON and no text of Pulsar about its objects. `body` and `headers`: the answer as it came. `host`: who answered.
+    """Answer of a broker. `data`: the decoded JSON, or the plain text if the body is no JSON; None: the body is empty
+    or a web page. `reason`: the text of a refusal (status 400 or above). `server_time`: the header `Date`, ms since the
+    epoch by the server's clock in whole seconds; None: no such header. `took`: seconds from request to answer.
+    `foreign`: the body is a web page or no JSON. `body` and `headers`: as received. `host`: `http://HOST:PORT` that
+    answered.
     """
 
     method: str
@@ -57,24 +58,25 @@ class Reply:
 
     @property
     def missing(self) -> bool:
-        """True if the object, or something around it, does not exist by Pulsar's answer. A web page with status
-        404 comes from a server before Pulsar, or concerns a path that Pulsar lacks: that says nothing about
-        objects.
+        """True if Pulsar answered that the object, or an object around it, does not exist. A `foreign` 404 comes from a
+        proxy in front of Pulsar, or Pulsar lacks the path: such an answer says nothing about objects.
         """
         return self.status == 404 and not self.foreign
 
     @property
     def forbidden(self) -> bool:
-        """Known role, not allowed on this resource (Pulsar says 401 or 403, both with a JSON reason)."""
+        """True if the broker knows the role and refuses it this resource (status 401 or 403; a 401 about the token
+        raises in `call`).
+        """
         return self.status in (401, 403)
 
     @property
     def transient(self) -> bool:
-        """True if the same request may succeed later: a broker without time, a subscription whose cursor is
-        being moved, or a topic between two brokers, as in an unload, a split and a fail-over.
+        """True if the same request may succeed later: the broker is busy or fails, another request moves the cursor of
+        the subscription, or the topic has no owner for a moment, as in an unload, a split and a fail-over.
 
-        A 412 about the topic itself, such as one with clients, is not transient. Nor is a 409: only the caller
-        knows whether it means another's change at the same time.
+        A 412 about the topic itself, such as one with clients, is not transient. Nor is a 409: only the caller knows
+        whether it means a change by another client at the same time.
         """
         passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _UNSETTLED)
         return self.status in _BUSY or (self.status == 412 and passing)
@@ -85,7 +87,9 @@ class Reply:
 
 @dataclass(slots=True)
 class RequestCount:
-    """Requests sent so far; redirects and retries count, because the broker works for them too."""
+    """Number of requests sent; redirects and retries count, because the broker works for them too. `by_path`: by method
+    and last part of the path, such as `GET partitioned-stats`.
+    """
 
     reads: int = 0
     writes: int = 0
@@ -93,7 +97,7 @@ class RequestCount:
 
 
 class Admin(Protocol):
-    """Anything that can carry an admin call."""
+    """Port to the admin API of one cluster."""
 
     @property
     def traffic(self) -> RequestCount:
@@ -114,22 +118,23 @@ class Admin(Protocol):
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """Sends one call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
-        connection breaks, and so are requests that certainly were not sent; a write with an answer is not. Not
-        `patient`: any answer is returned, for requests that a sender's data may make fail permanently.
+        """Sends one call and blocks until its reply, which may be a refusal. `path` is below `/admin/v2/`; `body` is
+        encoded as JSON. As long as `waits` allows, a read is sent again if its answer is transient or the connection
+        breaks; a write is sent again only if no broker can have received it. `patient` False: a transient answer of a
+        read is returned as well, for requests that a sender's data may make fail permanently.
 
-        `condition` is called right before each request on the wire, after all waiting, and for redirected
-        requests as well; its exception is raised here, and that request is not sent. Raises LostReplyError if
-        the result of a write is unknown, ClusterError if there is no broker or no valid token.
+        `condition` is called right before each request on the wire, after all waiting, and for redirected requests as
+        well; its exception is raised here, and that request is not sent. Raises LostReplyError if the result of a write
+        is unknown, ClusterError if no broker answers or the token is not accepted.
         """
 
 
 class LostReplyError(ClusterError):
-    """A write was sent and no answer came: it may or may not have happened. Read again before anything else."""
+    """Raised if a write got no answer: the broker may have carried it out or not. Read the object first."""
 
 
 class AdminError(ClusterError):
-    """A call was refused in a way its caller has no use for."""
+    """Raised for a refusal (`reply`) that the caller cannot use. `doing`: the action, for the text (`reading X`)."""
 
     def __init__(self, reply: Reply, doing: str) -> None:
         super().__init__(_refusal(reply, doing))
@@ -148,14 +153,14 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
 
 
 def must(reply: Reply, doing: str) -> Any:
-    """The reply's data. Raises AdminError, whose text names the action `doing`."""
+    """Returns the reply's data. Raises AdminError, whose text names the action `doing`, if the status is not 2xx."""
     if not reply.ok:
         raise AdminError(reply, doing)
     return reply.data
 
 
 def path_part(name: str) -> str:
-    """A name as one part of a path, whatever it is: none leads to another object."""
+    """Percent-encodes a name, also `.` and `..`, as one part of a path, so that no name leads to another object."""
     return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
 
 
@@ -165,7 +170,7 @@ def topic_path(topic: TopicName) -> str:
 
 
 def partition_path(topic: TopicName, index: int) -> str:
-    """The path of one partition."""
+    """Path of one partition of a topic below `/admin/v2/`."""
     return f"{topic_path(topic)}-partition-{index}"
 
 
@@ -180,5 +185,5 @@ def schema_path(topic: TopicName) -> str:
 
 
 def subscription_path(topic: TopicName, subscription: str) -> str:
-    """The path of a subscription on all partitions."""
+    """Path below `/admin/v2/` of a subscription on all partitions of a topic; both names are percent-encoded once."""
     return f"{topic_path(topic)}/subscription/{path_part(subscription)}"

@@ -1,6 +1,4 @@
-"""Errors for an admin address that does not answer or accepts no token: the host, the server there, and the
-remedy.
-"""
+"""Errors for an admin address that does not answer or accepts no token. They name the host, the cause and a remedy."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A request that got no answer. `host`: http://HOST:PORT that it went to;
-    `via`: the one that redirected there, if any.
+    """Record of a request that got no answer. `host`: `http://HOST:PORT` that it was sent to; `via`: the host that
+    redirected there, None without a redirect.
     """
 
     host: str
@@ -57,16 +55,17 @@ class NoAnswerError(Exception):
 
 
 class CircularRedirectError(Exception):
-    """Raised for a request that brokers of the cluster send on to each other, so that none of them has done anything
-    with it, read or write. It passes where a topic moves: two brokers each take the other one for its owner.
+    """Raised for a request that brokers redirect to each other; none has carried it out, so that even a write may be
+    sent again. This ends when a topic has moved: until then two brokers may each take the other one for its owner.
     """
 
 
 def unreachable(
     connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
 ) -> ClusterError:
-    """The error for a request that got no answer: `last`, its last try; `failed`: the configured addresses that did
-    not answer either, by address; `seconds`: how long it was tried.
+    """Returns the error for a request without an answer; a LostReplyError for a write that may have arrived. `last`:
+    its last try; `failed`: the configured addresses that did not answer, by address; `seconds`: duration of all tries.
+    For a read, connects to the silent hosts to find out their protocol.
     """
     if not last.not_sent and method != "GET":
         return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirect_text(last)}"))
@@ -107,8 +106,8 @@ def _redirect_text(silence: Silence) -> str:
 
 
 def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[str, str]:
-    """Code and detail of the error about one address. `look`: the host may be tried over the other of HTTP and
-    HTTPS, for advice.
+    """Returns code and detail of the error about one address. `look`: connect to the host for advice about its
+    protocol, as is always done after a TLS failure.
     """
     reason, problem = why(silence.problem), silence.problem
     if (look or isinstance(problem, SSLError)) and (advice := _other_protocol(silence)):
@@ -128,7 +127,7 @@ def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[s
 
 
 def bad_token(connection: Connection, host: str) -> ClusterError:
-    """The error for a 401 of `host` that is about the token itself."""
+    """Returns the error (K511) for a 401 by which `host` rejects the token, or demands one."""
     if connection.oauth2 is not None:
         detail = f"{host} takes no token of {connection.oauth2.issuer}, not even a new one: audience, or another key?"
     elif connection.token is None:
@@ -145,7 +144,7 @@ def bad_token(connection: Connection, host: str) -> ClusterError:
 
 
 def _expiry_of(token: str) -> int | None:
-    """Expiry of a JSON Web Token, in seconds since the epoch, as it says itself; None: it says nothing of it."""
+    """Expiry of a JSON Web Token, in seconds since the epoch, not verified; None: the token names no expiry."""
     payload = token.split(".")[1:2]
     try:
         claims = json.loads(base64.urlsafe_b64decode(f"{payload[0]}=="))
@@ -155,7 +154,7 @@ def _expiry_of(token: str) -> int | None:
 
 
 def _other_protocol(silence: Silence) -> str:
-    """Advice for an address where another service than expected answers; "" if that is not the reason."""
+    """Connects to an address. Returns advice if another protocol than expected is spoken there, else ""."""
     if isinstance(silence.problem, urllib3.exceptions.TimeoutError | urllib3.exceptions.NewConnectionError):
         return ""
     parts = urlsplit(silence.host)
@@ -174,7 +173,7 @@ def _other_protocol(silence: Silence) -> str:
 
 
 def why(problem: HTTPError) -> str:
-    """The innermost cause, in the words of the system: `Connection refused`, not a chain of wrappers."""
+    """Returns the innermost cause in the system's words: `Connection refused` instead of a chain of wrappers."""
     cause: BaseException = problem
     seen = set()
     while id(cause) not in seen:

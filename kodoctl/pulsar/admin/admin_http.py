@@ -1,5 +1,6 @@
-"""The admin port over HTTP: kept-alive connections, as many as the broker has time for, redirects within the cluster
-only, several addresses of one cluster, and one place that waits for a broker that is busy or away.
+"""The admin port over HTTP: it keeps connections alive, adapts their number to the load of the broker, follows
+redirects within the cluster only, knows several addresses of one cluster, and waits in one place for a broker that is
+busy or does not answer.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class HttpAdmin:
         limit: float = FAIL_OVER_S,
         timeout: tuple[float, float] | None = None,
     ) -> None:
-        """Prepares the calls; none is made. `waits`: limits and reports waits; None: waits of at most `limit`
-        seconds a call are not reported (0 for callers that call again soon anyway). `timeout`: seconds to
-        connect, seconds to answer; None: TIMEOUT.
+        """Sends nothing yet. `waits`: monitor that limits and reports waits; None: a new one without reports, which
+        allows `limit` seconds per call (0, no wait, for callers that call again soon anyway) and sleeps by `pause`.
+        `timeout`: seconds to connect, seconds to answer; None: TIMEOUT.
         """
         self._connection = connection
         self._waits = waits or WaitMonitor(limit=limit, pause=pause)
@@ -108,7 +109,7 @@ class HttpAdmin:
         return self._waits
 
     def close(self) -> None:
-        """Closes the connections, and ends the reports."""
+        """Closes the connections, and ends the reports of waits."""
         self._pool.clear()
         self._waits.close()
 
@@ -123,17 +124,16 @@ class HttpAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """One call, as Admin.call promises. An address that does not answer is left for the next one that is
-        configured.
-        """
+        """Sends one call, as `Admin.call` does. If an address does not answer, tries the next configured one."""
         data = None if body is NOT_SENT else json.dumps(body).encode()
         request = _Request(method, path, data, content_type, condition, patient)
         with self._waits.during(f"{request}: no answer yet") as wait:
             return self._until_answered(request, query, wait)
 
     def _until_answered(self, request: _Request, query: dict[str, str] | None, wait: Wait) -> Reply:
-        """Tries until there is an answer that stays, or the limit is reached: at other configured addresses first, then after a
-        pause.
+        """Sends a request until its answer is not transient or the limit is reached: first at other configured
+        addresses, then after pauses. Also returns a transient answer if the request must not be sent again. Raises
+        ClusterError.
         """
         address, failed = self._brokers.address, dict[str, Silence]()
         while True:
@@ -163,7 +163,7 @@ class HttpAdmin:
             address = self._brokers.after(address)
 
     def _goes_on(self, request: _Request, silence: Silence, failed: dict[str, Silence], wait: Wait) -> bool:
-        """True if a request without an answer is tried again; waits where another address is no help."""
+        """True if a request without an answer is sent again. Sleeps first if no other configured address is left."""
         if not (silence.not_sent or request.reads):
             return False
         others = set(self._connection.admin_urls) - failed.keys()
@@ -196,7 +196,9 @@ class HttpAdmin:
         )
 
     def _ask_host(self, request: _Request, url: str, via: str | None) -> tuple[Reply, str]:
-        """Answer of one host, with a second token if it refused the first; and the address that it redirects to."""
+        """Sends a request to one host, with a second token if the host refuses the first. Returns the reply and the URL
+        of a redirect ("": none). Raises NoAnswerError, ClusterError for a refused token.
+        """
         token, asked = self._bearer_token.token(), time.monotonic()
         answer = self._once(request, url, via, token)
         if _token_refused(answer) and (other := self._bearer_token.after_refusal(token)) is not None:
@@ -211,11 +213,13 @@ class HttpAdmin:
         return replace(reply, server_time=_server_time(answer), took=took), ""
 
     def _ask(self, url: str) -> Answer:
-        """A question of Brokers, to a host that it trusts."""
+        """Sends a GET of `Brokers` to a URL of a host that it trusts."""
         return Answer(*self._ask_host(_Request("GET", urlsplit(url).path.lstrip("/")), url, None))
 
     def _once(self, request: _Request, url: str, via: str | None, token: Secret | None) -> urllib3.BaseHTTPResponse:
-        """One exchange, its body read. By urllib3 itself: half the CPU of `requests`, whose other half serves sessions."""
+        """Makes one HTTP exchange and reads the body, after the request's `condition`. Raises NoAnswerError. Uses
+        urllib3 without `requests`, which needs twice the CPU time for its sessions.
+        """
         request.condition()
         self._count(request)
         headers = {**_HEADERS, "Content-Type": request.content_type, **_bearer(token)}
@@ -294,5 +298,5 @@ def _server_time(answer: urllib3.BaseHTTPResponse) -> int | None:
 
 
 def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
-    """A 401 of the server itself; one about a right comes as JSON."""
+    """True for a 401 about the token, whose body is empty or HTML; a 401 about a missing right has a JSON body."""
     return answer.status == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.data)

@@ -21,7 +21,10 @@ from kodoctl.topology.units import UNLIMITED, Duration, Size
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`defaults` is empty and `delays` None where the broker's configuration may not be read (super-users only)."""
+    """Facts about a broker and its cluster. `cluster`: name of the local cluster; `clusters`: all that it knows;
+    `version`: () if unknown; `unsupported`: names of policies that the version lacks. `defaults` is empty and `delays`
+    None if the role may not read the broker's configuration (super-users only).
+    """
 
     cluster: str
     version: tuple[int, ...]
@@ -32,7 +35,9 @@ class Server:
 
 
 def read_server(admin: Admin) -> Server:
-    """Three requests that every role may try."""
+    """Reads the facts by three requests that every role may try. Raises ClusterError, also (K517) if the role cannot
+    learn which of several clusters is the local one.
+    """
     clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
     if not isinstance(clusters, list) or not clusters:
         raise ClusterError(
@@ -53,21 +58,22 @@ def read_server(admin: Admin) -> Server:
 
 
 def read_bookies(admin: Admin) -> int | None:
-    """Number of bookies that can be written to; None: only super-users may ask. Raises AdminError."""
+    """Number of writable bookies; None: the role is no super-user and may not ask. Raises AdminError."""
     answer = _content_if_allowed(admin.call("GET", "bookies/all"), "counting bookies")
     found = answer.get("bookies") if isinstance(answer, dict) else None
     return len(found) if isinstance(found, list) else None
 
 
 def _content_if_allowed(reply: Reply, doing: str) -> Any:
-    """Content of a reply that a broker gives to some roles only, and a proxy may not pass on: None then. Raises
-    AdminError if the broker has no time, or has ended: its answer to this role is then unknown, and not empty.
+    """Returns the data of a reply; None for a refusal (401, 403, 404), because brokers answer some roles only and a
+    proxy may not pass the request on. Raises AdminError if the broker is busy or has ended: the data are then unknown,
+    not empty.
     """
     return None if reply.forbidden or reply.status == 404 else must(reply, doing)
 
 
 def read_version(admin: Admin) -> tuple[int, ...]:
-    """`4.2.4` -> (4, 2, 4); () when the broker does not say. Raises AdminError."""
+    """Reads the broker's version: (4, 2, 4) for `4.2.4`, () if this role may not know it. Raises AdminError."""
     answer = _content_if_allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(answer or ""))
     return tuple(int(part) for part in match.groups(default="0")) if match else ()
@@ -87,7 +93,9 @@ def _local_cluster(clusters: list[str], configuration: dict[str, Any]) -> str:
 
 
 def _unsupported_policies(version: tuple[int, ...]) -> frozenset[str]:
-    """4.0.7 answers 404 for a topic's subscription expiration, 4.2.4 takes it (docs/explanation/pulsar.md#versions)."""
+    """Names of policies that this version lacks; none if the version is unknown. 4.0.7 answers 404 for a topic's
+    subscription expiration, 4.2.4 accepts it (docs/explanation/pulsar.md#versions).
+    """
     return frozenset({"subscription_expiry"}) if version and version < (4, 2) else frozenset()
 
 
@@ -97,7 +105,7 @@ def _delays(configuration: dict[str, Any]) -> DelayedDelivery:
 
 
 def _defaults(configuration: dict[str, Any]) -> Policies:
-    """Policies that hold where neither topic nor namespace says anything."""
+    """Policies of topics for which neither topic nor namespace sets any; empty if the configuration is unknown."""
     if not configuration:
         return {}
 

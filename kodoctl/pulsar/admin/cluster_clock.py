@@ -1,5 +1,5 @@
-"""Clock of a cluster: the `Date` header of the admin API's answers, compared with the clock of this machine. Publish times
-are no substitute: who sends a message chooses its time.
+"""Clock of a cluster: the `Date` header of the admin API's answers, compared with the clock of this machine. Publish
+times are no substitute, because the sender of a message chooses them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ class ClusterClock:
 
 
 def read_clock(admin: Admin) -> ClusterClock:
-    """Reads the cluster's clock by a request that every role may make; a refusal has the time as well."""
+    """Reads the cluster's clock by a request that every role may make; even a refusal has the time."""
     reply = admin.call("GET", "clusters")
     return ClusterClock.of(reply, int(time.time() * 1000))

@@ -1,8 +1,8 @@
-"""A write that survives the broker: sent once, and again only after a reading showed that the first had no
-effect.
+"""Writes that are repeated when a broker fails: sent once, and sent again unless a reading shows that the first one
+took effect.
 
-A DELETE is the only write that does more harm if the object changed meanwhile: only `delete` sends it, and
-looks before every try.
+A DELETE is the only write that does more harm if the object changed meanwhile: only `delete` sends it, and reads the
+object before every try.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CONFLICT_S: Final = 8.0  # of two changes at the same time one is over soon; wha
 PATIENCE_S: Final = 10.0
 _Done = Callable[[], bool]
 Look = Callable[[], Mapping[str, str] | None]
-"""What is there now: the query with which it may be deleted, None where it is gone. Raises WriteFailedError where what it sees
-must stay.
+"""Reads the object before a DELETE. Returns the query parameters of the DELETE, or None if the object does not exist
+any more. Raises WriteFailedError if the object must not be deleted.
 """
 
 
 class WriteFailedError(Exception):
-    """The broker refused for good; the message is for people."""
+    """Raised if a write failed: the broker or a `Look` refused it, or no try had an effect. The text is for people."""
 
 
 def write_confirmed(  # noqa: PLR0913  # a request has these parts
@@ -39,13 +39,13 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
     content_type: str = "application/json",
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
-    """Sends one write and makes sure of its effect. Returns the last reply, None if the effect was seen without
-    a reply.
+    """Sends one write, makes sure of its effect, and blocks meanwhile. Returns the last reply (2xx, or a status in
+    `final`); None if `done` saw the effect instead.
 
-    `done` reads whether the effect is there; it is called after a lost or transient reply, before the write is
-    sent again. Statuses in `final` are answers that another try would not change; such an answer to a repeated
-    request may be caused by the first request, whose effect a broker may show late. Tries as long as
-    `admin.waits` allows. Raises WriteFailedError.
+    `done` reads whether the write has taken effect; it is called after a lost or transient reply or a 409, before the
+    write is sent again. Statuses in `final` are answers that another try would not change; such an answer to a repeated
+    request may be caused by the first request, whose effect a broker may show late: `done` then polls. Tries as long as
+    `admin.waits` allows, CONFLICT_S seconds after a 409. Raises WriteFailedError.
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0
@@ -87,12 +87,13 @@ def delete(
     *,
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
-    """Looks, then sends one DELETE; repeats both while a busy broker or a lost reply makes it necessary.
-    Returns the last reply, None if a look found the object gone.
+    """Calls `look`, then sends one DELETE; repeats both after a transient or lost reply, or a 409. Returns the last
+    reply, which may have a status in `final`; None if a look found the object gone.
 
-    Seconds to minutes lie between two tries, and clients and messages come back when a broker restarts.
-    Therefore `look` decides before each try whether to delete, and with which query; nothing is sent if the
-    look fails. Statuses in `final` are answers that another try would not change. Raises WriteFailedError.
+    Seconds to minutes lie between two tries, and clients and messages come back when a broker restarts. Therefore
+    `look` decides before each try whether to delete, and with which query; nothing is sent if the look fails. Statuses
+    in `final` are answers that another try would not change. Raises WriteFailedError, and ClusterError of the first
+    look.
     """
     problem, limit, sent = "", cast("float | None", None), 0
     with admin.waits.during(f"DELETE {path}: no answer yet") as wait:
@@ -140,7 +141,9 @@ def _is_done(done: _Done) -> bool:
 
 
 def poll_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
-    """True if `done` came true in time (PATIENCE_S unless said): brokers other than the writer's may show a value late."""
+    """Calls `done` with pauses until it returns true; False: it did not within `seconds` (None: PATIENCE_S). Brokers
+    other than the one that took a write may show its effect late.
+    """
     deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
     wait = 0.02
     while not done():

@@ -10,8 +10,8 @@ from kodoctl.topology.names import TopicName, whole_topic
 
 
 def largest_message(admin: Admin, topic: str) -> int | None:
-    """Bytes by the topic's own limit, local or for all clusters; 0: it has none; None: this role may not ask.
-    Of a partition, its topic's.
+    """Reads the topic's own maximum message size in bytes, local or for all clusters; 0: the topic has none; None: the
+    broker refused to answer this role. For the name of a partition, the limit of its topic.
     """
     path = f"{topic_path(TopicName.parse(whole_topic(topic)))}/maxMessageSize"
     found = 0

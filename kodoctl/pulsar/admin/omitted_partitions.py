@@ -1,13 +1,13 @@
-"""Partitions that an answer about a whole topic leaves out: each is asked for itself, and is absent only where two
+"""Partitions that an answer about a whole topic omits: each is asked individually, and counts as absent only if two
 sources say so.
 
 The broker that is asked for a whole topic asks each partition's owner, and answers 200 without those that gave no
 answer. Measured on 3 brokers, Pulsar 4.2.4: from a broker's death until its ZooKeeper session ends (0 to 30 s)
-`partitioned-stats` lacks all partitions that it owned, and in an unload, a split or a move those on their way: 372 of
-1,880 answers. A partition itself is then answered with 412 or 500, or redirected to the dead broker. Never seen there
-in 20,000 answers: a 404 of a partition that exists; a subscription or a backlog that lacks in what is told of a
-partition; a namespace's topic lists, partition counts and policies without some of it (they are read from metadata by
-whichever broker is asked).
+`partitioned-stats` lacks all partitions that it owned, and in an unload, a split or a move the partitions that have no
+owner meanwhile: 372 of 1,880 answers. A request for such a partition is then answered with 412 or 500, or redirected to
+the dead broker. Never seen in 20,000 answers: a 404 for a partition that exists; stats of a partition without one of
+its subscriptions or a backlog; topic lists, partition counts or policies of a namespace that are incomplete (any broker
+reads these from metadata).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ADVICE: Final = (
 
 
 class UnknownPartitionsError(ClusterError):
-    """Partitions of which it is not known whether they are there: nothing about their topic may be decided."""
+    """Raised if it is unknown whether the partitions `numbers` exist: no decision about their topic is safe."""
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str) -> None:
         parts = ", ".join(map(str, numbers))
@@ -38,14 +38,15 @@ class UnknownPartitionsError(ClusterError):
 
 
 class NotAwaitedError(UnknownPartitionsError):
-    """A partition of a topic that does not concern the command is unknown: its broker may answer in a moment,
-    or never.
+    """Raised at once, without a retry, for an unknown partition of a topic that does not concern the command: its
+    broker may answer in a moment, or never.
     """
 
 
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:
-    """The answers of these partitions to `GET …-partition-N/<what>`; one that is absent has none. Raises
-    UnknownPartitionsError for the first that neither answers nor is absent, AdminError where the role may not ask.
+    """Sends `GET …-partition-N/<what>` for each partition. Returns the decoded answers by partition number, without
+    absent partitions. Raises UnknownPartitionsError as soon as a partition neither answers nor is absent, AdminError if
+    the role lacks the right.
     """
     asked, found = tuple(numbers), dict[int, Any]()
     for place, number in enumerate(asked):

@@ -19,8 +19,8 @@ _DENIED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One kind of work. `missing`: the right that the role lacks for it, "" if it lacks none; `unknown`: the
-    reason why that cannot be determined.
+    """Whether a role may do one kind of work. `missing`: the right that the role lacks for it, "" if it lacks none;
+    `unknown`: the reason why that cannot be determined.
     """
 
     work: str
@@ -29,7 +29,7 @@ class Permission:
 
 
 def probe_permissions(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Permission]:
-    """Each kind of work in a namespace, from the most to the least. Sends two reads."""
+    """Yields a Permission for each kind of work in a namespace. Sends two reads. `superuser`: the role is one."""
     tenant = admin.call("GET", f"namespaces/{namespace.tenant}")
     lacks = f"the admin role of the Pulsar tenant {namespace.tenant}"
     yield _permission("plan, drift, import", lacks, tenant, superuser=superuser)

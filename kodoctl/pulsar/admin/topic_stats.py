@@ -1,9 +1,9 @@
-"""One GET a topic: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
+"""Reading of a topic by one GET: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
 
-`partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union
-and hides a subscription that some partitions lack (docs/explanation/pulsar.md). It leaves out partitions whose
-owner cannot be asked: those are asked one by one (kodoctl.pulsar.admin.omitted_partitions), so that what is read here
-is complete, or refused.
+`partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union and
+hides a subscription that some partitions lack (docs/explanation/pulsar.md). The answer omits partitions whose owner
+does not answer: those are asked one by one (kodoctl.pulsar.admin.omitted_partitions), so that a reading is complete or
+raises an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ COMPACTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionReading:
-    """One durable subscription as the partitions show it."""
+    """One durable subscription on all partitions of its topic. `missing_on`: numbers of the existing partitions that
+    lack it; `marker`: name of its owner, None without a marker.
+    """
 
     name: str
     missing_on: tuple[int, ...]
@@ -55,8 +57,8 @@ class TopicReading:
 def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
     """Reads a topic; None: no such partitioned topic. Raises ClusterError if any part of it is unknown.
 
-    `of`: topologies. A topic with the marker of none of them is not awaited: NotAwaitedError is raised at once
-    for missing partitions.
+    `of`: names of topologies; None: all. If the answer omits partitions and the topic's marker names none of these
+    topologies, NotAwaitedError is raised at once, and the partitions are not asked.
     """
     answer = _answer(admin, topic, {})
     if answer is None:
@@ -67,16 +69,16 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
 
 
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
-    """The raw answer, complete; None: no such partitioned topic. `query` adds to the question. Raises
-    UnknownPartitionsError where a partition that the metadata counts neither answers nor is absent: its messages,
-    subscriptions and clients are unknown.
+    """Reads the JSON of `partitioned-stats`, with the partitions that the answer omits; None: no such partitioned
+    topic. `query`: more query parameters. Raises UnknownPartitionsError if a partition that the metadata counts neither
+    answers nor is absent: its messages, subscriptions and clients are unknown.
     """
     answer = _answer(admin, topic, query)
     return None if answer is None else _fill_partitions(admin, topic, answer, query)
 
 
 def _answer(admin: Admin, topic: TopicName, query: dict[str, str]) -> Stats | None:
-    """The answer about the whole topic, with those of its partitions that can be read."""
+    """Reads the answer about the whole topic, which may omit partitions; None: no such partitioned topic."""
     reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
     if reply.missing:
         return None
@@ -108,7 +110,7 @@ def _count(stats: Stats) -> int:
 
 
 def parse(topic: TopicName, stats: Stats) -> TopicReading:
-    """A complete answer (read_stats) in our types: a partition that it lacks is missing."""
+    """Converts a complete answer of `read_stats` to our types: a partition that the answer lacks counts as missing."""
     count = _count(stats)
     by_index = {
         index: part for name, part in (stats.get("partitions") or {}).items() if (index := _index(name)) is not None
@@ -151,8 +153,9 @@ def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
 
 
 def replications(parts: Iterable[Stats]) -> dict[str, tuple[int, bool]]:
-    """Other clusters that a topic is replicated to, in order: entries not there yet over these partitions, and whether each
-    partition is connected. The broker's own cursors for it (`pulsar.repl.…`) are no subscriptions in its answer.
+    """Returns, for each other cluster that the topic is replicated to (sorted by name), the number of entries of these
+    partitions that are not yet replicated, and whether all partitions are connected. The broker's own cursors for it
+    (`pulsar.repl.…`) are not among the subscriptions of its answer.
     """
     found: dict[str, tuple[int, bool]] = {}
     for part in parts:
@@ -164,7 +167,9 @@ def replications(parts: Iterable[Stats]) -> dict[str, tuple[int, bool]]:
 
 
 def _roles(parts: Iterable[Stats]) -> tuple[tuple[str, int], ...]:
-    """Consumers by role; one client's consumer shows on every partition, so that the fullest one counts."""
+    """Returns (role, number of consumers), sorted. Because one client's consumer is counted on every partition, the
+    number is that of the partition with most.
+    """
     found: dict[str, int] = {}
     for part in parts:
         here = Counter(
@@ -179,7 +184,7 @@ def _roles(parts: Iterable[Stats]) -> tuple[tuple[str, int], ...]:
 
 
 def _subs(part: Stats) -> dict[str, Stats]:
-    """Durable subscriptions of one partition; readers leave others behind, which hold nothing."""
+    """Durable subscriptions of one partition, by name. Others come from readers, and retain no messages."""
     return {
         name: sub
         for name, sub in (part.get("subscriptions") or {}).items()

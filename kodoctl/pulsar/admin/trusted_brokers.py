@@ -1,9 +1,9 @@
-"""The hosts that a client's token may be sent to: the configured addresses, and brokers that one of these
-names.
+"""The hosts that may receive a client's token: the configured addresses, and brokers that such a host names in an
+answer.
 
-A redirect alone is no reason to trust a host: its target depends on the request, and so on names that others
-choose. Two answers name brokers of the cluster as they registered themselves in its metadata: the list of
-brokers, for super-users, and the lookup of a topic, for every role that may use the topic.
+A redirect alone is no reason to trust a host: its target depends on the request, and so on names that others choose.
+Two answers name brokers of the cluster as they registered themselves in its metadata: the list of brokers, for
+super-users, and the lookup of a topic, for every role that may use the topic.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _URLS: Final = ("httpUrl", "httpUrlTls")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a broker to a question of this module. `location`: of a redirect."""
+    """Answer of a broker to a request of this module. `location`: target of a redirect (status 307 or 308), else ""."""
 
     reply: Reply
     location: str = ""
 
 
 Ask = Callable[[str], Answer]
-"""A GET with the token to a URL of a trusted host."""
+"""Sends a GET with the token to a URL of a trusted host. Follows no redirect."""
 
 
 class Course(Enum):
-    """Decision on a redirect."""
+    """Decision on a redirect: send the request to its target (FOLLOW), or to the first host once more (ASK_AGAIN)."""
 
     FOLLOW = "the host is a broker of this cluster"
     ASK_AGAIN = "a known broker owns the topic by now, perhaps not the one that the redirect named"
 
 
 class NotNowError(Exception):
-    """The cluster cannot say at this moment whether a host is one of its brokers."""
+    """Raised if the cluster cannot say now whether a host is one of its brokers. `reply`: its transient answer."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(str(reply))
@@ -56,7 +56,10 @@ class NotNowError(Exception):
 
 
 class Brokers:
-    """Safe to use from several threads: all that meet an unknown host wait for the one that asks about it."""
+    """Trusted hosts of one cluster: the configured `addresses` always, a broker that a trusted host names for
+    NAMED_FOR_S seconds. Safe to use from several threads: while one thread asks about an unknown host, others with an
+    unknown host wait.
+    """
 
     def __init__(self, addresses: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._addresses, self._clock = tuple(addresses), clock
@@ -68,23 +71,24 @@ class Brokers:
 
     @property
     def address(self) -> str:
-        """The configured address to begin with: the one that answered last."""
+        """The configured address that a request tries first; `failed` changes it."""
         return self._addresses[self._first]
 
     def after(self, address: str) -> str:
-        """The next configured address, of one alone itself."""
+        """The configured address that follows `address`, cyclically; `address` itself if it is the only one."""
         return self._addresses[(self._addresses.index(address) + 1) % len(self._addresses)]
 
     def failed(self, address: str) -> None:
-        """Begins with the next address from now on, unless another thread did so already."""
+        """Makes the next address the first one from now on; does nothing if another thread has done so already."""
         if self.address == address:
             self._first = self._addresses.index(self.after(address))
 
     def course(self, here: str, location: str, topics: Sequence[str], ask: Ask, *, asked_again: bool) -> Course:
-        """Decision on a redirect from `here`, a trusted URL. `topics`: `persistent/tenant/namespace/topic`, of
-        which one may be why the request was redirected. `asked_again`: an earlier decision about this request was
-        ASK_AGAIN; otherwise a lookup that names another host is taken for a topic that moved since the redirect.
-        Raises ClusterError (K513) for a host that no trusted broker names, NotNowError.
+        """Decides on a redirect from `here`, a trusted URL, to `location`; asks trusted hosts by `ask` if the target is
+        unknown. `topics`: the topics (`persistent/tenant/namespace/topic`) whose owner the redirect may lead to.
+        `asked_again`: an earlier decision about this request was ASK_AGAIN; if not, a lookup that names a third host is
+        taken as a sign that the topic has moved since the redirect. Raises ClusterError (K513) for a host that no
+        trusted broker names, NotNowError.
         """
         source, target = urlsplit(here), urlsplit(location)
         if target.scheme != source.scheme:
@@ -114,7 +118,7 @@ class Brokers:
         raise _foreign(source.netloc, location)
 
     def _base(self, url: str) -> str:
-        """The configured address that a URL begins with, a path of its own included; of other brokers, scheme and host."""
+        """The configured address (with its path) with which a URL begins; for another broker, scheme and host."""
         parts = urlsplit(url)
         return next((one for one in self._addresses if url.startswith(f"{one}/")), f"{parts.scheme}://{parts.netloc}")
 
@@ -122,17 +126,18 @@ class Brokers:
         return bool(host) and (host in self._configured or self._clock() < self._named.get(host, 0.0))
 
     def _list_brokers(self, origin: str, ask: Ask) -> set[str]:
-        """The brokers that are alive, as a super-user sees them; none for other roles."""
+        """Reads the hosts of all living brokers, which are trusted from now on; empty if the role is no super-user."""
         reply = _final_reply(ask(f"{origin}/admin/v2/brokers").reply)
         found = {str(host) for host in reply.data} if reply.ok and isinstance(reply.data, list) else set()
         return self._remember(found)
 
     def _looked_up(self, origin: str, topic: str, ask: Ask) -> tuple[set[str], bool]:
-        """Looks up the topic's owner; also returns whether this request made a broker the owner.
+        """Looks up the topic's owner. Returns its hosts (HTTP, HTTPS), which are trusted from now on, and whether this
+        request made a broker the owner.
 
-        A topic without an owner also makes a broker redirect the lookup, to the broker that would get the
-        topic, and no owner is named. Then that broker is asked to take the topic over, as it does when the
-        leader sends a client there.
+        If a topic has no owner, a broker redirects the lookup to the broker that would get the topic, and names no
+        owner. If that one is not trusted, `origin` itself is asked to take the topic over, as it does when the leader
+        sends a client there.
         """
         url = f"{origin}/lookup/v2/topic/{topic}"
         for _ in range(_LOOKUPS):
@@ -161,7 +166,9 @@ class Brokers:
 
 
 def topics_of(path: str) -> tuple[str, ...]:
-    """The topics whose owner a request of this path may be for: the one it names, and its first partition."""
+    """Topics whose owner has to answer a request with this path: the topic in the path, and its partition 0 unless the
+    path names a partition. Empty if the path is not about a topic.
+    """
     kind, *parts = path.split("/")
     if kind not in ("persistent", "schemas") or len(parts) < 3:
         return ()

@@ -1,4 +1,4 @@
-"""A recall's producer by the native border: numbered messages go in bundles, their receipts come in bundles."""
+"""A recall's producer that uses the native border: it sends numbered messages and gets their receipts in bundles."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ OnReceipt = Callable[[Receipt], None]
 
 
 class BundledProducer(DedupProducer):
-    """DedupProducer whose messages wait for `flush`, and whose receipts come on a thread of its own. The binding
-    sends, in order, the messages that the border cannot build (a NUL in a text, which C would cut), and the messages
+    """DedupProducer that queues messages until `flush`, and calls `on_receipt` in a thread of its own. Python's binding
+    sends, in the same order, the messages that the border cannot build (a NUL in a text, which C would cut), and those
     that need compression.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:
-        """Raises RuntimeError, TypeError where the border does not know the client library's object."""
+        """Opens the producer and starts the thread for receipts. Raises RuntimeError or TypeError if the border does
+        not know the client library's object; the producer is then closed.
+        """
         super().__init__(client, part, name, largest)
         self._border, self._sender = border, border.sender()
         try:
@@ -47,7 +49,7 @@ class BundledProducer(DedupProducer):
         self._thread.start()
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
-        """Queues the message until `flush`. Raises RejectedError."""
+        """Queues a message, which `flush` sends. Raises RejectedError if it is too large even when compressed."""
         if self._largest and self._needs_compression(message):
             self._large.add(number)
         size = len(message.payload or b"")
@@ -57,11 +59,13 @@ class BundledProducer(DedupProducer):
 
     @property
     def full(self) -> bool:
-        """True if a bundle waits."""
+        """True if the queue has a full bundle, so that the caller should call `flush`."""
         return len(self._queue) >= _MOST or self._bytes >= _MOST_BYTES
 
     def flush(self) -> bool:
-        """Sends the waiting messages, as `DedupProducer.flush` does. Raises ClusterError."""
+        """Sends the queued messages. False: the client refused one, and later ones are still queued, as in
+        `DedupProducer.flush`. Raises ClusterError.
+        """
         import pulsar
 
         while self._queue:
@@ -80,7 +84,9 @@ class BundledProducer(DedupProducer):
         return True
 
     def _publish(self) -> tuple[int, int]:
-        """Number of messages tried, and the result of the last one where the client refused it; else 0."""
+        """Passes queued messages to the client, up to the first that needs compression. Returns the number of messages
+        tried, and the result code of the last one if the client refused it, else 0.
+        """
         fit = list(takewhile(self._fits, self._queue)) if self._large else self._queue
         if not fit:
             return 0, 0
@@ -89,7 +95,7 @@ class BundledProducer(DedupProducer):
         return self._sender.publish_numbered(self._native, fit, True)
 
     def _fits(self, waiting: tuple[int, RecalledMessage]) -> bool:
-        """True for a message that its topic takes as it is, as far as that is known."""
+        """True if a queued message is not known to need compression."""
         return waiting[0] not in self._large
 
     def _send_by_binding(self, number: int, message: RecalledMessage) -> bool:
@@ -115,11 +121,11 @@ class BundledProducer(DedupProducer):
         self._native = self._native_producer()
 
     def _native_producer(self) -> Any:
-        """The border's object of the present producer."""
+        """Creates the border's object for the present producer."""
         return self._border.producer(self._producer._producer, 0)  # noqa: SLF001  # named nowhere else
 
     def close(self) -> None:
-        """Closes the producer as `DedupProducer.close` does, and ends its thread."""
+        """Closes the producer as `DedupProducer.close` does, and waits at most 1 s for its thread to end."""
         super().close()
         self._over = True
         self._sender.wake()

@@ -1,4 +1,4 @@
-"""A connection to the broker's binary port, made when first needed: for bulk reads, the journal and the lease. Every
+"""A connection to the broker's binary port, opened when first needed: for bulk reads, the journal and the lease. Every
 wait has a limit (kodoctl.pulsar.binary.deadlines).
 """
 
@@ -33,8 +33,8 @@ _BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class BrokerClient:
-    """Holder of at most one client; closing twice is fine. The client library's own log is not shown: kodoctl
-    reports errors itself.
+    """Opens at most one `pulsar.Client`, when first needed. A second `close` does nothing. The client library's own log
+    is not shown: kodoctl reports errors itself.
     """
 
     def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
@@ -61,11 +61,14 @@ class BrokerClient:
 
     @property
     def border(self) -> MessageBorder | None:
-        """The native border, where this process uses it."""
+        """The native border; None if this process does not use it."""
         return MESSAGES.choose(native=self._connection.native).border
 
     def get(self) -> Any:
-        """The `pulsar.Client`. Raises ClusterError without an address, PortError where that leads to no broker."""
+        """Returns the `pulsar.Client`; the first call probes the address, and opens it. Raises ClusterError if the
+        connection has no address of the binary port, PortError if no broker answers there; later calls then raise the
+        same error without a probe.
+        """
         with self._lock:
             if self.problem is not None:
                 raise self.problem
@@ -89,10 +92,11 @@ class BrokerClient:
         patience: Patience | None = None,
         new_topic: bool = False,
     ) -> T:
-        """Result of `work` on the `pulsar.Client`. The call is repeated for `limit` seconds while topics move
-        from a broker to another or cannot be opened; 0: one call. `new_topic`: the topic may have been created a
-        moment ago, and a broker that does not know it yet is asked again. Raises the library's last error,
-        UnansweredError if a call does not return, and as `get`.
+        """Returns the result of `work`, called with the `pulsar.Client` in another thread. The call is repeated for
+        `limit` seconds while topics move from one broker to another or cannot be opened; 0: one call. `what`: name of
+        the awaited thing, for messages. `late`: receives a result that comes after its call was given up. `new_topic`:
+        the topic may have been created a moment ago, and a broker that does not know it yet is asked again. Raises the
+        library's last error, UnansweredError if a call does not return within CALL_S seconds, and the errors of `get`.
         """
         client = self.get()
         waiting = patience or self.patience
@@ -126,14 +130,16 @@ class BrokerClient:
                 self.patience.call(opened.close, f"the end of the reader of {what}", CLOSE_S)
 
     def partitions(self, topic: str, *, limit: float = FAIL_OVER_S) -> list[str]:
-        """Full names of the parts of a topic. Raises as `ask`."""
+        """Full names of a topic's partitions, or its own name if it has none. Raises the same errors as `ask`."""
         found: list[str] = self.ask(
             lambda client: client.get_topic_partitions(topic), f"the partitions of {topic}", limit=limit
         )
         return found
 
     def probe(self) -> None:
-        """Asks the broker for something that does not exist: an answer is an answer. Raises ClusterError."""
+        """Checks that the binary port answers, by a question about a topic that does not exist; a refusal is an answer
+        as well. Raises ClusterError.
+        """
         import pulsar
 
         try:
@@ -145,7 +151,7 @@ class BrokerClient:
             raise ClusterError(error("K518", "the broker's binary port does not answer", detail)) from None
 
     def close(self) -> None:
-        """Closes the connection, if there is one; one that does not close in time is left behind."""
+        """Closes the client, if there is one; after CLOSE_S seconds without success it is abandoned. Never raises."""
         if self._client is not None:
             client, self._client = self._client, None
             with contextlib.suppress(Exception):  # it ends with the process in any case
@@ -153,8 +159,8 @@ class BrokerClient:
 
 
 class BoundedReader:
-    """A reader of the client library whose waits have limits. `border`: takes its messages in bundles; None: the binding
-    does, one by one.
+    """A reader of the client library whose waits have limits. `limit`: see `BrokerClient.ask`. `border` reads messages
+    in bundles; None: Python's binding reads them one by one.
     """
 
     def __init__(
@@ -168,11 +174,11 @@ class BoundedReader:
                 self._take = partial(_take_bundle, reader, native)
 
     def take(self, seconds: float) -> list[Any] | None:
-        """Returns the next stored messages (of the client library, or NativeMessage with a border). The list is
-        empty if no message came within `seconds`; None is the end of the stored messages.
+        """Returns the next stored messages (of the client library, or NativeMessage with a border). The list is empty
+        if no message came within `seconds`; None: no stored message is left.
 
-        The client may report more messages without returning any. While its broker is away, the reader waits up
-        to its limit for another broker. Raises as BrokerClient.ask.
+        The client may report that there are more messages and then return none. While its broker is not connected, the
+        reader waits for another broker, up to its own limit. Raises the same errors as `BrokerClient.ask`.
         """
         what, is_away = f"messages of {self._what}", False
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:
@@ -190,12 +196,12 @@ class BoundedReader:
                         return found
 
     def next(self, seconds: float) -> Any:
-        """The next message, stored already or not. Raises pulsar.Timeout after so many seconds, UnansweredError."""
+        """Waits at most `seconds` for the next message, stored or not yet. Raises pulsar.Timeout, UnansweredError."""
         what = f"messages of {self._what}"
         return self._patience.call(lambda: self._reader.read_next(int(seconds * 1000)), what, CALL_S + seconds)
 
     def seek(self, since: int) -> None:
-        """Goes on at a publish time, ms since the epoch. Raises as BrokerClient.ask."""
+        """Moves the reader to a publish time, ms since the epoch. Raises the same errors as `BrokerClient.ask`."""
         self._patience.call(lambda: self._reader.seek(since), f"a place in {self._what}", CALL_S)
 
 
@@ -213,7 +219,7 @@ def _take(reader: Any, seconds: float) -> list[Any] | None:
 
 
 def _take_bundle(reader: Any, native: Any, seconds: float) -> list[Any] | None:
-    """The same by the native border. Messages that only the binding can read come as its objects."""
+    """Does the same as `_take` by the native border. Messages that only the binding can read are `pulsar.Message`."""
     import pulsar
 
     if not reader.has_message_available():
@@ -235,7 +241,9 @@ def _close(opened: Any) -> None:
 
 
 def _transient(*, new_topic: bool = False) -> tuple[type[Exception], ...]:
-    """Errors of the client library while a topic moves, and while its broker cannot open it, or does not know it yet."""
+    """Types of errors that the client library raises while a topic moves or its broker cannot open it; with `new_topic`
+    also while the broker does not know it yet.
+    """
     import pulsar
 
     return (

@@ -1,11 +1,11 @@
-"""Compression of messages that go on to another topic: workers' moves, recalls, releases.
+"""Compression of messages that are sent on to another topic: workers' moves, recalls, releases.
 
-A topic stores a message above its maximum if the producer compresses the message, and the client library tells no
-reader how a message was compressed. So a message goes on as it is; only a message that is too large for that goes
-compressed.
+A topic stores a message above its maximum if the producer compresses the message, and the client library does not tell
+a reader how a message was compressed. Therefore a message is sent on uncompressed, and compressed only if it is too
+large otherwise.
 
-No message goes on in chunks. With pulsar-client 3.13 no consumer ever gets a chunked message whose first part was
-stored twice, as after a lost connection: the move would lose it. A part without its first part stops a shared
+No message is sent on in chunks. With pulsar-client 3.13 no consumer ever gets a chunked message whose first chunk was
+stored twice, as after a lost connection: the move would lose it. A chunk without the first chunk stops a shared
 subscription for every later message.
 """
 
@@ -19,8 +19,8 @@ TOO_LARGE: Final = "compressed as well; messages are not sent on in chunks"
 
 
 def compression(largest: int) -> Any:
-    """The type of compression for a topic of the maximal size `largest`, 0: it has none of its own. Where it has one,
-    the size is to be measured before the message is sent, and Python has zlib.
+    """Returns the `pulsar.CompressionType` for a topic with its own maximum message size of `largest` bytes; 0: none of
+    its own. With a maximum the compressed size must be measured before a message is sent, and Python has zlib for this.
     """
     import pulsar
 
@@ -28,8 +28,8 @@ def compression(largest: int) -> Any:
 
 
 def fits_compressed(payload: bytes | None, size: int, largest: int) -> bool:
-    """True if a message of `size` bytes is within the maximal size of its topic when its payload is compressed. The
-    broker answers a larger one by cutting the connection, and the client sends it again, for ever.
+    """True if a message of `size` bytes with its properties is within the maximum of its topic when its payload is
+    compressed. The broker closes the connection for a larger message, and the client sends it again, for ever.
     """
     if not payload:
         return False

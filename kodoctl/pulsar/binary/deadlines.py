@@ -1,8 +1,8 @@
-"""Waits on the binary port that end in time: receipts, and calls into the client library, which may never return.
+"""Limits of waits on the binary port: for receipts, and for calls into the client library, which may never return.
 
 The client library has time-outs of its own, and they do not fire in every state: a producer of a topic that cannot
-store waits for ever (pulsar-client 3.13, a dead bookie). So each limit is kept on our side; a call that does not
-return is left behind.
+store waits for ever (pulsar-client 3.13, a dead bookie). So kodoctl enforces each limit; a call that does not return is
+abandoned in its thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ _left_behind: list[threading.Thread] = []
 
 
 class UnansweredError(ClusterError):
-    """A wait reached its limit, or was interrupted: the awaited event may still happen. `seconds`: length of
-    the wait.
-    """
+    """Raised after a wait of `seconds` by its limit or an interruption: the awaited event may still happen."""
 
     def __init__(self, what: str, seconds: float, *, interrupted: bool = False) -> None:
         self.seconds, self.interrupted = seconds, interrupted
@@ -35,8 +33,8 @@ class UnansweredError(ClusterError):
 
 
 class Patience:
-    """Limit of the waits of one command, by the deadlines of its waits and by `stop`, which an interruption sets.
-    Reports long waits to its monitor. Safe to use from several threads.
+    """Limits the waits of one command: each has its own limit, and all end AFTER_STOP_S seconds after the event `stop`,
+    which an interruption sets. Reports long waits to its monitor. Safe to use from several threads.
     """
 
     def __init__(
@@ -51,8 +49,9 @@ class Patience:
         self._ends = float("inf")
 
     def until(self, changed: threading.Condition, done: Callable[[], object], what: str, limit: float) -> float:
-        """Returns, with `changed` held as before, when `done` is true: how many seconds that took. Raises UnansweredError after
-        `limit` seconds.
+        """Waits until `done` is true, and returns the seconds that it waited. The caller must have acquired `changed`,
+        which is released while waiting and acquired again on return. Raises UnansweredError after `limit` seconds, or
+        after an interruption.
         """
         since = self._clock()
         with self.waits.during(what, limit):
@@ -65,9 +64,8 @@ class Patience:
         return self._clock() - since
 
     def call(self, work: Callable[[], T], what: str, limit: float, late: Callable[[T], object] = lambda _: None) -> T:
-        """Runs `work` in a thread of its own, and returns its result or raises its exception. Raises
-        UnansweredError after `limit` seconds; the call is then abandoned, and its later result is passed to
-        `late`.
+        """Runs `work` in a thread of its own, and returns its result or raises its exception. Raises UnansweredError
+        after `limit` seconds; the call is then abandoned, and its thread passes a later result to `late`.
         """
         changed = threading.Condition()
         returned: list[T] = []
@@ -110,7 +108,7 @@ class Patience:
 
 
 def any_left_behind() -> bool:
-    """True if a call that was left behind has not returned. An interpreter that ends ends such threads in the midst
-    of the client library, and that the process, by SIGABRT.
+    """True if an abandoned call has not returned. An interpreter that exits ends such threads inside the client
+    library, and this ends the process by SIGABRT.
     """
     return any(thread.is_alive() for thread in _left_behind)

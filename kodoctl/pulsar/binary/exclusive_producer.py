@@ -1,9 +1,9 @@
-"""The exclusive producer of a lease topic: who has it holds the lease, and writes the journal.
+"""The exclusive producer of a lease topic: the process that has it holds the lease, and writes the journal.
 
-A receipt proves that it was still the one producer when the entry was stored, also after a fail-over: the producer
-connects again with the topic epoch that it was given, and the broker fences it where another exclusive producer had
-the topic in between (measured: a broker killed by SIGKILL, 49 s until the next receipt; with another in between
-ProducerFenced).
+A receipt proves that the producer was still the only one when the entry was stored, also after a fail-over: the
+producer connects again with the topic epoch that it was given, and the broker fences it if another exclusive producer
+had the topic in between (measured: a broker killed by SIGKILL, 49 s until the next receipt; with another producer in
+between ProducerFenced).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
 
 RECEIPT_S: Final = 90.0
-"""Longest wait for the receipt of an entry. A broker's session ends after 30 s, and the client library, whose pauses between tries
-double, was connected again after 49 s where the broker was dead and after 60 s where it hung (measured).
+"""Seconds to wait for the receipt of an entry at most. A broker's session ends after 30 s, and the client library,
+whose pauses between tries double, was connected again after 49 s if the broker was dead and after 60 s if it hung
+(measured).
 """
 AGAIN_S: Final = 5.0  # for one after a wait in vain: it comes as soon as the broker is back, or not in this apply
 LONG_S: Final = 5.0  # after which another client may have taken a lease that shows no producer
@@ -33,18 +34,18 @@ _SENDS: Final = 3  # of one entry
 
 
 class UnconfirmedError(LockedError):
-    """The broker did not confirm that the lease is still ours, and no other holder is known."""
+    """Raised if the broker did not confirm that this process still has the lease, and no other holder is known."""
 
     exit_code = ExitCode.ERROR
 
 
 def lost_lease_error(namespace: NamespaceName, why: str) -> LockedError:
-    """The lease is another's by now, or its producer is not to be believed any more."""
+    """Returns the error for a lease that another client took, or whose producer failed. `why`: the cause."""
     return LockedError(error("K541", "the lease was lost", f"{namespace}: {why}; nothing was written after that"))
 
 
 def unconfirmed_lease_error(namespace: NamespaceName, why: str) -> UnconfirmedError:
-    """Nobody says whose the lease is."""
+    """Returns the error for a lease of which no broker says who holds it. `why`: the cause."""
     detail = f"{namespace}: {why}; nothing was written meanwhile, and nobody is known to have taken the lease"
     return UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
@@ -59,8 +60,9 @@ class _Entry:
 
 
 class ExclusiveProducer:
-    """A held lease (kodoctl.pulsar.control.lease.Hold). `others`: looks for who took the lease without a producer,
-    None: nobody.
+    """A held lease (implements kodoctl.pulsar.control.lease.Hold). `producer`: a `pulsar.Producer`; `others`: looks for
+    a client that took the lease without a producer, and returns its name, None: there is none. Safe to use from several
+    threads.
     """
 
     def __init__(
@@ -76,27 +78,29 @@ class ExclusiveProducer:
         self._failed: LockedError | None = None
 
     def beat(self) -> None:
-        """Returns when an entry is stored. After a long wait nobody else may have taken the lease meanwhile."""
+        """Writes a heartbeat and waits until it is stored. If that took LONG_S seconds or more, checks that nobody else
+        has taken the lease. Raises LockedError if the lease is lost, UnconfirmedError without a receipt.
+        """
         if self._write({"kind": "lease"}) >= LONG_S and (other := self._others()) is not None:
             problem = lost_lease_error(self._namespace, f"{other} took it while no broker answered")
             self._fail(problem)
             raise problem
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Returns when it is stored."""
+        """Writes an entry to the journal and waits until it is stored. Raises LockedError, UnconfirmedError."""
         self._write(entry)
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """`settle` waits until it is stored."""
+        """Sends an entry to the journal. `settle` waits for its receipt, and raises the error of a failed send."""
         with contextlib.suppress(LockedError):  # settle raises it
             self._send(_Entry(_bytes(entry)))
 
     def settle(self) -> None:
-        """Returns when every entry is stored."""
+        """Waits until every sent entry is stored. Raises LockedError, UnconfirmedError."""
         self._wait(lambda: not self._open and not self._unstored)
 
     def close(self) -> None:
-        """Frees the topic; the end of the connection does as well."""
+        """Closes the producer, which frees the topic, as the end of the connection would. Never raises."""
         with contextlib.suppress(Exception):
             self._patience.call(self._producer.close, f"the end of the lease of {self._namespace}", CLOSE_S)
 
@@ -106,7 +110,9 @@ class ExclusiveProducer:
         return self._wait(lambda: one.stored)
 
     def _wait(self, done: Callable[[], object]) -> float:
-        """Waits until `done`, and sends entries again that were not stored. Returns the seconds that it took."""
+        """Waits until `done` is true, and sends entries again that the broker confirmed without storing them. Returns
+        the seconds that it waited. Raises LockedError, UnconfirmedError.
+        """
         took = 0.0
         what = f"the journal of {self._namespace} to store an entry"
         while True:
@@ -129,7 +135,7 @@ class ExclusiveProducer:
                     return took
 
     def _send(self, entry: _Entry) -> None:
-        """Raises LockedError where the producer failed before, and where the entry cannot be sent."""
+        """Sends an entry with the next number. Raises LockedError if the producer failed before, or cannot send it."""
         import pulsar
 
         entry.sends -= 1
@@ -148,10 +154,10 @@ class ExclusiveProducer:
             raise self._failed
 
     def _heard(self, number: int, result: Any, position: Any) -> None:
-        """A receipt, on the client library's thread: an exception that escaped would end the process.
+        """Handles a receipt, on the client library's thread: an exception that escaped would end the process.
 
-        Ok without a ledger is what a broker says of an entry that it takes for a duplicate, also where it never
-        stored one.
+        The broker answers Ok without a ledger for an entry that it takes for a duplicate, even if it never stored one:
+        the entry is then sent again.
         """
         import pulsar
 

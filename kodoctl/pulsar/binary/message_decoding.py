@@ -1,9 +1,9 @@
 """Decoder of messages of the client library into plain values: one function for every place that reads messages.
 
-A producer chooses every byte of the metadata of a message. Clients in other languages send bytes that are not text,
-and payloads encrypted for others: no such message may end its reader, or keep it from the messages behind. Access to
-either raises in the client library, and by default the library keeps encrypted messages to itself, neither delivered
-nor acknowledged: every subscription and every reader is made with `as_they_are()`.
+A producer chooses every byte of the metadata of a message. Clients in other languages send bytes that are not text, and
+payloads encrypted for others: no such message may stop its reader, or make later messages inaccessible. The client
+library raises when such bytes are accessed, and by default it neither delivers nor acknowledges encrypted messages:
+every subscription and every reader must be made with `as_they_are()`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from typing import Any
 from kodoctl.protocol.properties import ENCRYPTED, ENCRYPTION
 
 Content = tuple[bytes | None, dict[str, str], str, str, int, int, str]
-"""Payload, properties, key, ordering key, event time, publish time, and what of them cannot be read, in words.
-
-Times are ms since the epoch, 0 = none; payload None: a tombstone. An encrypted payload is as it was stored (of a batch: the
-whole batch), and the property `kodo-encryption` has what its key's owner needs to read it: that is metadata which cannot be
-written again, only carried. A plain tuple: this is made for every message there is.
+"""Payload, properties, key, ordering key, event time, publish time, and a text about the parts that cannot be read ("":
+none). Times are ms since the epoch, 0 = none; payload None: a tombstone. An encrypted payload is as it was stored (of a
+batch: the whole batch), and the property `kodo-encryption` has the metadata that the owner of its key needs to read it,
+because a producer cannot write those again. A plain tuple, because every message needs one.
 """
 
 
 def schema_version(message: Any) -> int:
-    """The version of the schema it was written with; below 0: none that there can be.
-    As text the client fails from 128 on.
+    """Number of the schema version with which a message was written; negative: no valid one. The client library's own
+    text of it fails for 128 and above.
     """
     version: int = message._message.int_schema_version()  # noqa: SLF001  # it has no other way to ask
     return version
@@ -49,7 +48,7 @@ def unreturned_count(message: Any) -> int:
 
 
 def as_they_are() -> dict[str, Any]:
-    """Arguments of `subscribe` and `create_reader` with which encrypted messages come as they are stored."""
+    """Arguments of `subscribe` and `create_reader` that make the client deliver encrypted messages as stored."""
     import pulsar
 
     return {"crypto_failure_action": pulsar.ConsumerCryptoFailureAction.CONSUME}
@@ -97,8 +96,8 @@ def _field_by_field(message: Any, payload: bytes, *, alone: bool) -> Content:
 
 
 def _encryption(context: Any, lost: list[str]) -> str:
-    """Wrapped keys with their names, the cipher's parameter, algorithm, compression and
-    sizes, as JSON. Bytes are base64.
+    """Returns wrapped keys with their names, the cipher's parameter, algorithm, compression and sizes, as JSON. Bytes
+    are base64. Adds to `lost` if a part cannot be read.
     """
     names = "encryption"
     facts = {

@@ -1,6 +1,4 @@
-"""Reader of stored messages that consumes nothing: one reader for each partition, up to the last message at the
-start.
-"""
+"""Reading of stored messages without consuming: one reader for each partition, up to its last entry at the start."""
 
 from __future__ import annotations
 
@@ -37,9 +35,9 @@ Place = tuple[int, int]
 
 
 class ReadMessage(NamedTuple):
-    """A message copied out of the client. `token` acknowledges it; None: it was read without consuming. Times
-    are ms since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: the
-    parts that cannot be read (`kodoctl.pulsar.binary.message_decoding`).
+    """A message copied out of the client library. `token` acknowledges it; None: it was read without consuming. Times
+    are ms since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: text about
+    the parts that cannot be read (`kodoctl.pulsar.binary.message_decoding`), "": none.
     """
 
     token: Any
@@ -58,8 +56,9 @@ class ReadMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition as the broker has it. `first` and `last`: the stored entries; `deduplicates`: whether
-    repeated messages are dropped; `ledgers`: all entries.
+    """Facts about one partition, as the broker reports them. `first_ledger`: the oldest stored one, -1: none; `last`:
+    the last entry; `deduplicates`: whether the broker drops repeated messages; `cursors`: by subscription; `ledgers`:
+    all entries.
     """
 
     topic: str
@@ -71,7 +70,7 @@ class PartitionFacts:
     ledgers: tuple[EntryRun, ...] = ()
 
     def behind(self, after: Place | None) -> list[EntryRun]:
-        """Entries behind a place, all of them for None."""
+        """Stored entries after the entry `after`; None: all stored entries."""
         cut = (run._replace(first=after[1] + 1) if after and run.ledger == after[0] else run for run in self.ledgers)
         return [run for run in cut if (after is None or run.ledger >= after[0]) and run.first <= run.last]
 
@@ -93,7 +92,7 @@ class Cursor:
 
 
 def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
-    """Full names of the parts of a topic, itself where it has none. Raises UsageError when there is no such topic."""
+    """Full names of a topic's partitions, or its own name if it has none. Raises UsageError: no such topic."""
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
     if count:
@@ -104,7 +103,9 @@ def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
 
 
 def read_facts(admin: Admin, part: str) -> PartitionFacts:
-    """Stored entries of one partition, and the acknowledgements of each subscription."""
+    """Reads the stored entries of one partition, and the acknowledgements of each subscription. Raises UsageError if
+    there is no such partition, AdminError.
+    """
     name = TopicName.parse(part)
     reply = admin.call("GET", f"{topic_path(name)}/internalStats")
     if reply.missing:
@@ -150,8 +151,8 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
 
 
 class Unread:
-    """Entries that readers passed without getting a message, by partition: they must be reported. `sure`: an
-    entry that is not proved to have no message is a failure.
+    """Entries that readers passed without getting a message, by partition (`runs`): they must be reported. `sure`:
+    `add` raises ClusterError unless it is proved that no message of its entries can come.
     """
 
     def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
@@ -159,7 +160,7 @@ class Unread:
         self.runs: dict[str, list[EntryRun]] = {}
 
     def add(self, part: str, runs: list[EntryRun]) -> None:
-        """Entries that did not come, though the reading went on; those that are gone by now are left out."""
+        """Adds entries that a reader passed without a message, if they are still stored. See `sure`."""
         if self._sure and not self.silent(part, runs):
             detail = f"{runs_text(part, runs)}, or it lost its place: try again"
             raise ClusterError(error("K561", "messages cannot be read", detail))
@@ -175,17 +176,19 @@ class Unread:
             self.runs[part] = left
 
     def silent(self, part: str, runs: list[EntryRun]) -> bool:
-        """True if nothing will come of the last entries of a partition."""
+        """True if the client library returns no message of these entries of a partition, which new readers try; with
+        `sure`, a reader that gets nothing at all is no proof.
+        """
         ledgers = read_facts(self._admin, part).ledgers if runs else ()
         found = [without_message(self._client, part, number_of(part), run, ledgers) for run in runs]
         return all(one or (one is None and not self._sure) for one in found)
 
     def lines(self) -> list[str]:
-        """One a partition, in words."""
+        """One line of text for each partition with such entries."""
         return [runs_text(part, runs) for part, runs in self.runs.items()]
 
     def check(self) -> None:
-        """Raises ClusterError naming them, for who has shown everything else."""
+        """Raises ClusterError that names all such entries, if any: for callers that have shown all other messages."""
         if self.runs:
             raise ClusterError(*(error("K561", "messages cannot be read", line) for line in self.lines()))
 
@@ -193,9 +196,9 @@ class Unread:
 def read_all(
     client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
 ) -> Iterator[ReadMessage]:
-    """Messages of one partition in their order, up to the last entry of `facts`; beginning after an entry, or at a
-    publish time (`since`, ms since the epoch). Entries of which no message comes go to `unread`, at the end or where
-    the caller stops.
+    """Yields the messages of one partition in their order, up to the last entry of `facts`, without consuming them.
+    Begins after the entry `after`, or at a publish time (`since`, ms since the epoch). Entries without a message are
+    added to `unread` at the end, or when the caller stops. Raises ClusterError.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:
@@ -217,9 +220,9 @@ def read_stored(
     after: Place | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
 ) -> Iterator[ReadMessage]:
-    """Messages of one partition in their order, after the entry `after` up to the entry `until`, which must
-    have a message. `only`: these positions (partition, ledger, entry, batch). Other subscriptions are not
-    changed.
+    """Yields the messages of one partition in their order, after the entry `after` up to the entry `until`, which must
+    have a message. `only`: these positions (partition, ledger, entry, batch); None: all. Does not change any
+    subscription.
     """
     return _read_partition(client, part, until, after=after, only=only)
 
@@ -256,8 +259,8 @@ def _read_partition(
 def _messages(
     reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
 ) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
-    """Yields the stored messages with their positions. The client may report more messages without returning
-    any.
+    """Yields the stored messages up to the entry `until`, with their positions. The client may report more messages and
+    return none: this ends early if `watch` shows that none can come, else raises ClusterError after 15 s.
     """
     reached, quiet, number, at = False, False, number_of(part), (-1, -1)
     while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
@@ -294,7 +297,9 @@ def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
 
 
 def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
-    """Everything needed, so that the client's object can go."""
+    """Copies all needed values of a message, so that the client's object can be freed. `place`: its (partition, ledger,
+    entry, batch).
+    """
     if isinstance(message, NativeMessage):
         _, _, payload, properties, key, ordering_key, happened, published, _, broken, _ = message
         return ReadMessage(token, *place, payload, properties, key, ordering_key, happened, published, broken)

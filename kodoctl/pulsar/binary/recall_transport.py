@@ -1,4 +1,6 @@
-"""The two ends of a recall on the binary port: the holder of dead letters, and lanes that store each number once."""
+"""The two ends of a recall on the binary port: the exclusive consumer of dead letters, and the producer of a lane,
+whose broker stores each number once.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,9 @@ class RecalledMessage(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Result of a sent message: `position` (`ledger:entry`) where it is stored, "" when the broker had it already;
-    or `problem`: it was not sent (`never`), or nobody knows.
+    """Result of a sent message. `position` (`ledger:entry`): its stored position, "" if the broker had stored it
+    already or there is a problem. `problem`: the reason why there is no receipt, "": none; `never`: it was certainly
+    not stored; otherwise that is unknown.
     """
 
     position: str
@@ -61,32 +64,34 @@ class Receipt(NamedTuple):
 
 
 class RejectedError(Exception):
-    """The message itself is refused: it was not sent, and its number is free. The message says why."""
+    """Raised if a message itself is unacceptable: it was not sent, and its number is free. The text is the reason."""
 
 
 class DeadLetterConsumer:
-    """Holds the subscription that keeps dead letters: exclusively, so that one recall at a time works on them.
+    """Exclusive consumer of the subscription that retains dead letters, so that one recall at a time works on them.
 
-    Letters are read through it, because a message must be acknowledged by the consumer that received it: with a
-    message id that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader
-    marks it in the set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no
-    limit of unacknowledged messages.
+    Letters are read through it, because a message must be acknowledged by the consumer that received it: with a message
+    id that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader marks it
+    in the set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no limit of
+    unacknowledged messages.
     """
 
     def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:
-        """`stop`: nothing more is waited for once it is set."""
+        """Subscribes to `part`, a topic or partition by its full name. Raises LockedError if another consumer keeps the
+        subscription for 15 s, ClusterError. `stop`: an event after which no wait for letters begins or continues.
+        """
         self._client, self._part, self._stop = client, part, stop or threading.Event()
         self._consumer = _lock_subscription(client, part, subscription)
         self._tokens: dict[Where, Any] | None = None
         self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
 
     def unacknowledged(self, until: Place, only: Collection[Where]) -> Collection[Where]:
-        """The messages of `only` that the subscription still has, up to the entry `until`, which the
-        subscription must have.
+        """Receives messages up to the entry `until`, which must be unacknowledged. Returns those positions of `only`
+        that are not acknowledged yet.
 
-        The messages must be received for this: the admin API knows whole entries only, not the acknowledged
-        messages of a batch. The tokens of the received messages are kept, and `letters` then reads the same
-        messages beside the subscription, because a consumer gets each message once.
+        The messages must be received for this: the admin API knows whole entries only, not the acknowledged messages of
+        a batch. The tokens of the received messages are kept, and `letters` then reads the same messages by a reader,
+        because a consumer gets each message once.
         """
         self._tokens = {}
         for _, token, where in self._receive_messages(until):
@@ -103,8 +108,9 @@ class DeadLetterConsumer:
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
-        """Messages that the subscription still has, in order, up to the entry `until`, which it must have; others than
-        `only` these may come as well. Another call goes on behind that entry.
+        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged; messages that
+        are not in `only` may come as well. The next call begins after that entry. Ends early after `stop`. Raises
+        ClusterError.
         """
         if self._tokens is None:
             yield from (copy_message(message, token, where) for message, token, where in self._receive_messages(until))
@@ -118,7 +124,7 @@ class DeadLetterConsumer:
             yield stored._replace(token=self._tokens[where])
 
     def _receive_messages(self, until: Place) -> Iterator[tuple[Any, Any, Where]]:
-        """Messages with their tokens and places."""
+        """Yields (message, token, position) up to the entry `until`; ends early after `stop`. Raises ClusterError."""
         import pulsar
 
         number, reached = number_of(self._part), False
@@ -146,8 +152,8 @@ class DeadLetterConsumer:
             yield message, token, where
 
     def _next_message(self) -> Any:
-        """The next one, however long its broker takes to be replaced; None when the attempt is to stop. Raises pulsar.Timeout
-        after RECEIPT_S seconds.
+        """Waits for the next message, up to RECEIPT_S seconds while its broker is replaced, then raises pulsar.Timeout;
+        None: `stop` was set.
         """
         import pulsar
 
@@ -163,7 +169,9 @@ class DeadLetterConsumer:
         return None
 
     def acknowledge(self, token: Any) -> None:
-        """A letter of `letters`. It may be lost: look at the cursor later."""
+        """Acknowledges a letter of `letters` by its token, and does not wait for the broker. The acknowledgement may be
+        lost: check the cursor later. Raises ClusterError.
+        """
         import pulsar
 
         try:
@@ -172,7 +180,7 @@ class DeadLetterConsumer:
             raise ClusterError(error("K562", "a letter cannot be acknowledged", f"{self._part}: {problem}")) from None
 
     def close(self) -> None:
-        """Sends the gathered acknowledgements and frees the subscription."""
+        """Sends the gathered acknowledgements and closes the consumer, which frees the subscription. Never raises."""
         with contextlib.suppress(Exception):  # it ends with the connection in any case
             self._client.patience.call(self._consumer.close, f"the end of the consumer of {self._part}", CLOSE_S)
 
@@ -215,17 +223,16 @@ def _lock_subscription(client: BrokerClient, part: str, subscription: str) -> An
 
 
 class DedupProducer:
-    """A producer of a fixed name on one partition. Its broker drops numbers it has stored. Therefore it sends
-    without batches and without time-out: a message with an unknown result would be a number with an unknown
-    result.
+    """A producer of a fixed name on one partition, whose broker drops numbers that it has stored. It sends without
+    batches and without time-out: a message with an unknown result would be a number with an unknown result.
 
-    `largest`: bytes that the topic takes, 0 if it has no limit of its own. The broker answers a larger message
-    by cutting the connection, and the client sends it again for ever. Later messages then wait, or are stored
-    and take its number's turn.
+    `largest`: bytes that the topic accepts, 0 if it has no limit of its own. The broker closes the connection for a
+    larger message, and the client sends it again for ever. Later messages then wait, or are stored first, so that the
+    broker takes the number of the large one for stored.
 
-    A message that is too large as it is goes compressed (kodoctl.pulsar.binary.compressed_moves). One producer at a
-    time has the name and the numbers. A compressing producer takes the place of the plain one after every message has a
-    receipt, and gives the place back for a message that only fits as it is.
+    A message that is too large otherwise is sent compressed (kodoctl.pulsar.binary.compressed_moves). Only one producer
+    at a time can have the name and the numbers: a compressing producer replaces the plain one after every message has a
+    receipt, and the plain one replaces it again for a message that fits uncompressed.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:
@@ -236,11 +243,14 @@ class DedupProducer:
 
     @property
     def last_number(self) -> int:
-        """The highest number the broker knows of this name; -1: none."""
+        """The highest number that the broker has stored for this name; -1: none."""
         return int(self._producer.last_sequence_id())
 
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        """Numbers rise, from 1. The receipt comes on a thread of the client. Raises RejectedError. See `flush`."""
+        """Sends a message. `number` must rise from call to call, from 1. `on_receipt` is called in a thread of the
+        client, or here if the message is too large for the broker. May wait for earlier receipts. Raises RejectedError,
+        ClusterError. See `flush`.
+        """
         import pulsar
 
         if self._needs_compression(message) != self._compresses:
@@ -256,7 +266,7 @@ class DedupProducer:
             raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
 
     def _sends(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> bool:
-        """Gives a message to the client. False: it is too large for that, and its number is free."""
+        """Passes a message to the client. False: it is too large; it was not sent, and its number is free."""
         import pulsar
 
         caller, too_large = threading.get_ident(), pulsar.Result.MessageTooBig
@@ -287,18 +297,19 @@ class DedupProducer:
 
     @property
     def full(self) -> bool:
-        """True if so much waits for `flush` that nothing more should wait."""
+        """True if the queue is so long that the caller should call `flush`. Here always False: there is no queue."""
         return False
 
     def flush(self) -> bool:
-        """Sends messages that wait for a larger bundle. False: the producer stopped after a refused message,
-        whose receipt is there; call `flush` again.
+        """Sends the queued messages; here there are none. False: sending stopped after a refused message, which has its
+        receipt; call `flush` again.
         """
         return True
 
     def _needs_compression(self, message: RecalledMessage) -> bool:
-        """True for a message that is within the topic's own maximum only when it is compressed. Raises RejectedError for
-        one that never is. Where the topic has none the client library knows the broker's, and its producer stays.
+        """True for a message that is within the topic's own maximum only when it is compressed. Raises RejectedError
+        for one that never is. If the topic has no maximum, the present producer stays: the client library knows the
+        broker's.
         """
         if not self._largest:
             return self._compresses
@@ -314,8 +325,8 @@ class DedupProducer:
         raise RejectedError(detail)
 
     def _change_producer(self) -> None:
-        """A producer that compresses takes the place of one that does not, or the other way round, once everything has its
-        receipt. Raises ClusterError, LockedError.
+        """Waits for all receipts, then replaces a producer that compresses by one that does not, or the other way
+        round. Raises ClusterError, LockedError.
         """
         import pulsar
 
@@ -367,8 +378,8 @@ def _producer(client: BrokerClient, part: str, name: str, **options: Any) -> Any
 
 
 def pass_result(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
-    """Passes the result of a send to `on_receipt`. It runs on the client's thread, where an exception that
-    escaped would end the process.
+    """Converts the result of a send to a Receipt for `on_receipt`. `size`: bytes of the payload. Suppresses every
+    exception, because it runs in the client's thread, where an escaping exception would end the process.
     """
     import pulsar
 

@@ -1,7 +1,7 @@
 """Entries that are stored but for which the client library returns no message: it drops entries that it cannot
 decompress, markers, entries that lack a field, and incomplete chunked messages.
 
-Unknown is never absent: such an entry is reported, and an entry that is no longer stored does not count as one.
+kodoctl never takes such an entry for absent but reports it; an entry that is no longer stored does not count as one.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ class EntryRun(NamedTuple):
 
 
 class Expected:
-    """Entries that are to come, in order, held against those that come. `gaps`: those that did not, before one that did;
-    `parts`: how many were parts of a chunked message, which comes with its last one.
-
-    `open_`: nobody knows with which entry it begins, the first one that comes says it.
+    """Compares the entries that a reader should return, in order, with those that it returns. `gaps`: entries without a
+    message, before one that had a message; `parts`: number of entries that were chunks of a chunked message, which
+    comes with its last chunk. `open_`: the first entry is unknown, and the first one that comes determines it.
     """
 
     def __init__(self, runs: Iterable[EntryRun], *, open_: bool = False) -> None:
@@ -53,7 +52,7 @@ class Expected:
         self.parts = 0
 
     def met(self, place: Place, message: Any) -> None:
-        """An entry that came, with a message of it."""
+        """Records that `message`, of the entry `place`, came. Missing entries become gaps, except chunks of it."""
         if place == self._next or self._next is None:
             self._next = (place[0], place[1] + 1)
             return
@@ -66,11 +65,11 @@ class Expected:
         self._next = max(self._next, (place[0], place[1] + 1))
 
     def met_through(self, ledger: int, last: int) -> None:
-        """The entries that follow the one that came last, up to this one of the same ledger."""
+        """Records that the next entries up to `last` of `ledger` came, without gaps."""
         self._next = max(self._next or (ledger, 0), (ledger, last + 1))
 
     def rest(self) -> list[EntryRun]:
-        """Entries that have not come yet; the last one where the beginning is unknown."""
+        """Entries that have not come yet; if the first one is unknown and none came, only the last one."""
         if self._next is not None:
             return (
                 self._runs_between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
@@ -78,7 +77,7 @@ class Expected:
         return [run._replace(first=run.last) for run in self._runs[-1:]]
 
     def _runs_between(self, begin: Place, end: Place) -> list[EntryRun]:
-        """Runs from one place on, before another."""
+        """Expected entries from the place `begin` (included) to `end` (excluded)."""
         found = []
         for run in self._runs:
             first = max(run.first, begin[1]) if run.ledger == begin[0] else run.first
@@ -91,9 +90,9 @@ class Expected:
 def without_message(
     client: BrokerClient, part: str, number: int, run: EntryRun, ledgers: Iterable[EntryRun], timeout: int = QUIET_MS
 ) -> bool | None:
-    """True if the client library returns no message of a run: a reader that begins before the run gets messages
-    before or after it, and none of it. None: the reader gets nothing at all, which proves nothing. The caller
-    must check later that the run is stored.
+    """True if the client library returns no message of a run: a reader that begins before the run gets messages before
+    or after it, and none of it. False: it gets one of the run. None: the reader gets nothing at all within `timeout`
+    ms, which proves nothing. The caller must check later that the run is stored.
     """
     import pulsar
 
@@ -118,7 +117,7 @@ def without_message(
 
 
 def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
-    """So many entries before a run, or before its ledger where it begins with it."""
+    """Place that is `count` entries before a run; in the ledger before, if the run begins its ledger."""
     earlier = max((one for one in ledgers if one.ledger < run.ledger), default=None)
     if run.first or earlier is None:
         return run.ledger, max(0, run.first - count)
@@ -135,14 +134,16 @@ def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRu
 
 
 def stored_of(runs: Iterable[EntryRun], ledgers: Iterable[EntryRun]) -> list[EntryRun]:
-    """The stored part of each run."""
+    """The stored part of each run, without runs that have none. `ledgers`: the stored entries."""
     there = {run.ledger: run.last for run in ledgers}
     kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
     return [run for run in kept if run.first <= run.last]
 
 
 def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
-    """Entries of each ledger, of the admin API's `internalStats`; those of the open one stand beside the list."""
+    """Stored entries of each ledger, from the admin API's `internalStats`; those of the open ledger follow from
+    `lastConfirmedEntry`.
+    """
     last_ledger, _, last = str(stats.get("lastConfirmedEntry", "-1:-1")).partition(":")
     found = []
     for one in stats.get("ledgers") or ():
@@ -163,7 +164,7 @@ def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
 
 
 def first_chunk(token: Any) -> Place | None:
-    """Position of the first part of a chunked message; None: it is none."""
+    """Position of the first chunk of a chunked message, from its message id; None: the message is not chunked."""
     raw: bytes = token.serialize()
     found = dict(fields(raw)).get(_FIRST_CHUNK)
     if not isinstance(found, bytes):
@@ -174,8 +175,8 @@ def first_chunk(token: Any) -> Place | None:
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the fields of a protobuf message that consists of numbers, texts and messages. Raises IndexError
-    for other bytes.
+    """Yields (field number, value) of a protobuf message that consists of numbers, texts and messages. Raises
+    IndexError for other bytes.
     """
     at = 0
     while at < len(raw):
@@ -189,7 +190,7 @@ def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def varint(raw: bytes, at: int) -> tuple[int, int]:
-    """A protobuf number at this place, and the place behind it."""
+    """Decodes the protobuf number at offset `at`. Returns the number, and the offset after it."""
     value = shift = 0
     while True:
         byte = raw[at]

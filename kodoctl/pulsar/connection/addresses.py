@@ -17,7 +17,7 @@ _FLAGS: Final = {ADMIN: "--admin-url", BROKER: "--broker-url"}
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Each address of a list, with its scheme; that of the first is everybody's who has none."""
+    """Splits a list of addresses, without duplicates; an address without a scheme gets that of the first one."""
     scheme, found, _ = text.partition("://")
     parts = text.split(",")
     whole = [part if "://" in part or not found else f"{scheme}://{part}" for part in parts]
@@ -25,13 +25,15 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def join(addresses: tuple[str, ...]) -> str:
-    """The list as clients of the binary port take it, the scheme once."""
+    """Joins addresses to the list that clients of the binary port accept, which has the scheme only once."""
     first, *others = addresses
     return ",".join((first, *(other.partition("://")[2] for other in others)))
 
 
 def normalize_addresses(admin: str | None, broker: str | None) -> tuple[str, str | None]:
-    """Both in their normal form. Raises UsageError (K505) with every fault of both."""
+    """Returns the lists of the admin API ("" if None) and of the binary port as `join` writes them. Raises UsageError
+    (K505) with every fault of both.
+    """
     found = []
     faults: list[Diagnostic] = []
     for text, schemes in ((admin, ADMIN), (broker, BROKER)):
@@ -64,7 +66,7 @@ def _faults(text: str, schemes: tuple[str, ...]) -> Iterator[Diagnostic]:
 
 
 def _parts(address: str) -> SplitResult | None:
-    """None for a port that is no number below 65536."""
+    """Parses an address; None: its port is no number below 65536."""
     try:
         parts = urlsplit(address)
         parts.port  # noqa: B018  # asking for it is what finds a wrong one

@@ -27,8 +27,8 @@ _TLS: Final = "pulsar+ssl"
 
 
 def knock(connection: Connection) -> None:
-    """Returns when a broker answers at one of the binary port's addresses. Raises PortError after WITHIN_S
-    seconds of silence at each.
+    """Connects to the addresses of the binary port in turn, and returns when a broker answers at one of them. Raises
+    PortError if none does; an address may be silent for WITHIN_S seconds. Does nothing without an address.
 
     The error describes the server at each address, and the origin of the addresses.
     """
@@ -118,7 +118,9 @@ def create_client(connection: Connection, operation_timeout: int = OPERATION_TIM
 
 
 def _authentication(connection: Connection) -> Any:
-    """A token goes before a certificate, as in the admin API's header; the certificate is then shown all the same."""
+    """Authentication of the client library; None: no credentials. A token is preferred to a certificate, which TLS
+    still presents. Raises ClusterError if the issuer gives no token.
+    """
     import pulsar
 
     if connection.oauth2 is not None:

@@ -1,11 +1,11 @@
 """Connection settings of a cluster: flags, then environment, then a context of `kodoctl.toml`, in one place for every
 command.
 
-The environment is passed in: nothing below the command line reads it. Credentials go where their owner sent them:
-those of a context to its own addresses, unless it was asked for by name; those of the environment to addresses of the
-environment or of flags; those of flags to addresses of flags, of the environment, of a context that was asked for by
-name, or of the user's own file. The file of a project comes with the working folder, whoever wrote it: it may name
-clusters, and no secret outside of its folder.
+The environment is passed in: nothing below the command line reads it. Credentials are sent only where their owner
+intended: those of a context to its own addresses, unless it was asked for by name; those of the environment to
+addresses of the environment or of flags; those of flags to addresses of flags, of the environment, of a context that
+was asked for by name, or of the user's own file. A project's file belongs to the working folder, whoever wrote it: it
+may name clusters, but no file with a secret outside of its folder.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ _CONTEXT_KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A named cluster of `kodoctl.toml`; `file` is where it stands.
-    `access`: its keys about tokens, OAuth2 and TLS, files with their folder.
+    """A named cluster of the configuration file `file`. `env`: the environment of topologies that belongs to it;
+    `protected`: apply and destroy ask the user for its name. `access`: its keys about tokens, OAuth2 and TLS; names of
+    files include their folder.
     """
 
     name: str
@@ -76,8 +77,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything a client needs. Both URLs may be lists (kodoctl.pulsar.connection.addresses), of brokers of one cluster.
-    `broker_url` None: no binary port, so no bulk reads and no lease.
+    """Settings with which clients connect to one cluster. Both URLs may be lists (kodoctl.pulsar.connection.addresses)
+    of its brokers. `broker_url` None: no binary port, so no bulk reads and no exclusive producer. `broker_from`: origin
+    of `broker_url`, for messages; `withheld`: text about credentials of the environment that are not used, "": none.
     """
 
     admin_url: str
@@ -111,8 +113,8 @@ class Flags:
 
 @dataclass(frozen=True)
 class Contexts:
-    """All contexts in reach: the project's `kodoctl.toml` (found upwards from the working folder) over the user's.
-    `own`: those of the user's file.
+    """Contexts of the project's `kodoctl.toml` (found upwards from the working folder) and of the user's, by name; the
+    project's win. `current`: name of the default context; `own`: those of the user's file.
     """
 
     by_name: Mapping[str, Context] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class Contexts:
     own: Mapping[str, Context] = field(default_factory=dict)
 
     def get(self, name: str) -> Context:
-        """Raises UsageError when there is no such context."""
+        """Returns the context. Raises UsageError if there is no such context."""
         if name not in self.by_name:
             known = ", ".join(self.by_name) or "none yet; `kodoctl dev up` makes one"
             raise UsageError(error("K501", "unknown context", f"{name!r}; known: {known}"))
@@ -128,7 +130,7 @@ class Contexts:
 
 
 def user_config(environ: Mapping[str, str]) -> Path | None:
-    """The user's own configuration file; KODOCTL_CONFIG names another one. None where the user has no home folder."""
+    """The user's own configuration file; KODOCTL_CONFIG names another one. None: the user has no home folder."""
     if named := environ.get("KODOCTL_CONFIG"):
         return Path(named)
     try:
@@ -138,7 +140,7 @@ def user_config(environ: Mapping[str, str]) -> Path | None:
 
 
 def own_config(environ: Mapping[str, str]) -> Path:
-    """The user's own configuration file, to be written. Raises UsageError where there can be none."""
+    """The user's own configuration file, for writing. Raises UsageError if the user has no home folder."""
     if (file := user_config(environ)) is None:
         detail = "this user has no home folder: set HOME, or name a file in KODOCTL_CONFIG"
         raise UsageError(error("K502", "cannot read configuration", detail))
@@ -146,12 +148,12 @@ def own_config(environ: Mapping[str, str]) -> Path:
 
 
 def project_config(folder: Path) -> Path | None:
-    """The nearest `kodoctl.toml` in the folder or above it."""
+    """The nearest `kodoctl.toml` in the folder or above it; None: there is none."""
     return nearest_file(CONFIG_FILE, folder)
 
 
 def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
-    """Contexts of both files. Raises KodoctlError with every fault of the files."""
+    """Reads the contexts of both files; KODOCTL_CONTEXT names the current one. Raises KodoctlError with all faults."""
     own, project = user_config(environ), project_config(folder)
     by_name: dict[str, Context] = {}
     current: str | None = None
@@ -221,12 +223,12 @@ def _fault(values: Any) -> str | None:
 
 
 def in_file(file: Path, name: str) -> Context | None:
-    """The context of that name in one file, whatever other files say. Raises KodoctlError when the file is faulty."""
+    """The context of that name in one file, None: there is none. Raises KodoctlError for a faulty file."""
     return _read_config(file)[0].get(name) if file.is_file() else None
 
 
 def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Check that a command can use these values from that file. Raises UsageError or KodoctlError."""
+    """Checks that a command can use these values as a context of that file. Raises UsageError or KodoctlError."""
     found, own = _context(file, name, values), user_config(environ)
     if own is None or file.absolute() != own.absolute():
         there = _read_config(own)[0] if own is not None and own.is_file() else {}
@@ -242,7 +244,7 @@ def _context(file: Path, name: str, values: Mapping[str, Any]) -> Context:
 
 
 def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
-    """Adds or replaces one context; comments and everything else in the file stay."""
+    """Adds or replaces one context of a file, which is created if needed; comments and all else in it stay."""
     document = _editable(file)
     contexts = document.setdefault("contexts", tomlkit.table(is_super_table=True))
     table = tomlkit.table()
@@ -252,7 +254,7 @@ def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
 
 
 def remove_context(file: Path, name: str) -> None:
-    """Takes a context out; no fault if it is not there."""
+    """Removes a context from a file, also as the current one. Does nothing if the file or the context is missing."""
     if file.is_file():
         document = _editable(file)
         document.get("contexts", {}).pop(name, None)
@@ -262,7 +264,7 @@ def remove_context(file: Path, name: str) -> None:
 
 
 def use_context(file: Path, name: str) -> None:
-    """Makes a context the current one."""
+    """Makes a context the current one of a file, without a check that it exists."""
     document = _editable(file)
     document["current"] = name
     _write(file, document)
@@ -278,7 +280,9 @@ def _write(file: Path, document: tomlkit.TOMLDocument) -> None:
 
 
 def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connection:
-    """The connection a command uses. Raises UsageError when no cluster is named anywhere."""
+    """Determines the connection of a command from flags, environment and the files found from `folder`, and reads its
+    credentials. Sends nothing. Raises UsageError if no cluster is named anywhere, KodoctlError for faulty settings.
+    """
     contexts = read_contexts(environ, folder)
     env = {} if flags.context else environ  # a context asked for by name is not mixed with the environment's addresses
     admin_url = flags.admin_url or env.get("KODOCTL_ADMIN_URL")
@@ -316,8 +320,8 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
 
 
 def _stranger(context: Context, contexts: Contexts, named: str | None) -> Diagnostic | None:
-    """An error where a token of a flag would go to an address that only a file of the working folder chose: that of its
-    current context, or of one that has a name of the user's own.
+    """Returns an error if the token of a flag would be sent to an address that only a project's file chose, by its
+    current context or by a context with the name of one of the user's; else None.
     """
     mine = contexts.own.get(context.name)
     if mine is context or (named == context.name and mine is None):
@@ -338,8 +342,8 @@ def _withheld(context: Context) -> str:
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> list[Diagnostic]:
-    """Warnings of variables that are almost one of kodoctl's: the command would go where something else says. Others
-    may be anybody's: orchestrators make variables of a service's name.
+    """Returns a warning for each variable whose name is almost that of one of kodoctl's, which would silently have no
+    effect. Other names with the prefix may belong to anybody: orchestrators make variables of a service's name.
     """
     found = [
         (name, close[0])
@@ -350,7 +354,7 @@ def misspelled_variables(environ: Mapping[str, str]) -> list[Diagnostic]:
 
 
 def readable(connection: Connection) -> Diagnostic | None:
-    """A warning where a credential would cross a network for everybody on it to read."""
+    """Returns a warning if a token would cross a network without TLS, so that others can read it; else None."""
     if connection.token is None and connection.oauth2 is None:
         return None
     urls = [url for url in (connection.admin_url, connection.broker_url) if url is not None]

@@ -1,7 +1,8 @@
-"""Credentials and trust of a client: a token, OAuth2 client credentials, TLS files. Read and checked, not used.
+"""Credentials and trust of a client: a token, OAuth2 client credentials, TLS files. This module reads and checks them,
+and sends nothing.
 
-They come from three places: flags, environment and context. The first place that has anything of one of them counts
-for it, as a whole.
+They come from three places: flags, environment and context. The first place that has a token or OAuth2 credentials is
+used for these, the first one that has a TLS file for all TLS files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ OAUTH2_KEYS: Final = (
 )
 FILE_KEYS: Final = frozenset({"token_file", "oauth2_client_secret_file", *TLS_KEYS})
 SECRET_KEYS: Final = FILE_KEYS - {"tls_ca"}  # files that say who one is
-"""Keys of a context that name files; relative ones lie beside the configuration."""
+"""Keys of a context that name files with a client's identity. Relative names start at the configuration's folder."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -46,7 +47,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class OAuth2:
-    """Client credentials (RFC 6749, 4.4). `issuer`: its metadata name the address that gives tokens."""
+    """Client credentials (RFC 6749, 4.4). `issuer`: URL of the server whose metadata name the endpoint for tokens."""
 
     issuer: str
     client_id: str
@@ -56,15 +57,17 @@ class OAuth2:
 
 
 def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> Secret | None:
-    """The token of a place: `text`, which the variable `source` holds, or `token_file`. Raises UsageError."""
+    """Token of one place: `text`, the value of the variable `source`, or the content of the file `token_file` in
+    `values`; None: neither is set. Raises UsageError.
+    """
     if text.strip():
         return checked_secret(text.strip(), source, variable=source)
     return read_secret(Path(values["token_file"])) if values.get("token_file") else None
 
 
 def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = None) -> OAuth2 | None:
-    """Client credentials of a place, which `place` names for messages;
-    `secret` where no file holds it. Raises UsageError.
+    """Client credentials of one place, None if it sets none. `values`: by key of OAUTH2_KEYS; `place`: its name for
+    messages; `secret`: replaces the file of the secret. Raises UsageError.
     """
     if not secret and not any(values.get(key) for key in OAUTH2_KEYS):
         return None
@@ -84,7 +87,9 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = 
 
 
 def checked_issuer(url: str) -> str:
-    """An issuer gets the secret: over TLS, or on this machine. Raises UsageError (K505)."""
+    """Returns the URL without a final slash. Raises UsageError (K505) if it has neither TLS nor this machine as host:
+    an issuer receives the secret.
+    """
     try:
         parts = urlsplit(url)
         good = bool(parts.hostname) and not parts.username
@@ -102,7 +107,7 @@ def checked_issuer(url: str) -> str:
 
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
-    """TLS files of a place, loaded once to see that they can be. Raises UsageError (K525)."""
+    """TLS files of one place, loaded once as a check; None: it names none. Raises UsageError (K525)."""
     files = [expand_home(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
         return None

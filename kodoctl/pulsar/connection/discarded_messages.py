@@ -1,9 +1,9 @@
-"""Messages discarded by the client library of Pulsar: one that it cannot decompress it acknowledges by itself, and
-records this only in its own log. That log is kept in memory here and searched for those lines.
+"""Messages discarded by the client library of Pulsar: it acknowledges a message that it cannot decompress, and records
+this only in its own log. That log is kept in memory here and searched for those lines.
 
-Every client that may produce can send such messages. The library delivers them to nobody, so they can be reported,
-not kept. Its log is one for the process, and the first client decides its destination: if an application makes a
-client of its own before, nothing is reported.
+Every client that may produce can send such messages. The library delivers them to nobody, so kodoctl can report but not
+keep them. A process has one such log, and its first client decides the destination: if an application opens a client of
+its own before, nothing is reported.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ThrownAway(NamedTuple):
 
 
 class ClientLog:
-    """The client library's log of errors. Thread-safe. `path`: for the library to append to; where the system has no
-    files in memory it goes nowhere, unread.
+    """The client library's log of errors. Thread-safe. `path`: file that the library appends to; the null device,
+    without any report, if the system has no files in memory.
     """
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class ClientLog:
         self._count = 0
 
     def news(self, since: int) -> tuple[int, list[ThrownAway]]:
-        """Number for the next call, and the messages discarded since the earlier call that
-        returned `since`; 0 at first.
+        """Returns the number to pass as `since` to the next call, and the messages discarded since the call that
+        returned `since`; 0: since the start.
         """
         with self._lock:
             self._look()
@@ -66,5 +66,5 @@ class ClientLog:
 
 @cache
 def client_log() -> ClientLog:
-    """The one of this process."""
+    """The ClientLog of this process."""
     return ClientLog()

@@ -38,8 +38,8 @@ Border = TypeVar("Border", bound=LoadedTypes)
 
 
 class NativeMessage(NamedTuple):
-    """A stored message, as the border makes it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0 = none;
-    `entry`: (ledger, entry, partition).
+    """A stored message as the border creates it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0 =
+    none; `entry`: (ledger, entry, partition); `payload` None: a tombstone.
     """
 
     entry: tuple[int, int, int]
@@ -55,7 +55,7 @@ class NativeMessage(NamedTuple):
     schema: str
 
     def message_id(self) -> Any:
-        """Answers as the client library's message id does."""
+        """The client library's id of the message, as its own messages have it."""
         return self.token
 
 
@@ -135,7 +135,7 @@ def native_setting(environ: Mapping[str, str]) -> bool:
 
 
 def result_of(number: int) -> Any:
-    """The client library's result of a number that the border gives."""
+    """Converts a result code of the border to `pulsar.Result`, an unknown one to UnknownError."""
     return _results().get(number) or _results()[_UNKNOWN]
 
 

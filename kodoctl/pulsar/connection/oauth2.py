@@ -1,4 +1,4 @@
-"""Tokens that an issuer gives for client credentials: fetched when needed, kept until shortly before their end."""
+"""Tokens that an issuer gives for client credentials: fetched when needed, kept until shortly before they expire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TokenCache:
         self._until = 0.0
 
     def token(self) -> Secret:
-        """One that is good for a while. Raises ClusterError (K526)."""
+        """Returns a token that does not expire soon; requests a new one if necessary. Raises ClusterError (K526)."""
         with self._lock:
             if self._token is None or self._clock() >= self._until:
                 self._ask()
@@ -42,7 +42,9 @@ class TokenCache:
             return self._token
 
     def renewed(self, refused: Secret) -> Secret:
-        """Another one than that which the cluster did not take; the same for all who ask. Raises ClusterError (K526)."""
+        """Returns another token than `refused`, which the cluster did not accept; all threads with the same one share a
+        new one. Raises ClusterError (K526).
+        """
         with self._lock:
             if self._token is None or self._token == refused:
                 self._ask()
@@ -128,7 +130,7 @@ def _document(answer: requests.Response) -> dict[str, Any]:
 
 @cache
 def token_cache(settings: OAuth2) -> TokenCache:
-    """The cache of one client in this process, shared by all connections."""
+    """The TokenCache of these settings in this process, shared by all connections."""
     return TokenCache(settings)
 
 
@@ -140,9 +142,9 @@ class BearerToken:
         self._cache = token_cache(connection.oauth2) if connection.oauth2 else None
 
     def token(self) -> Secret | None:
-        """The token to send now."""
+        """The token to send now; None: the connection has none. Raises ClusterError (K526)."""
         return self._cache.token() if self._cache else self._fixed
 
     def after_refusal(self, refused: Secret | None) -> Secret | None:
-        """Another token to try, where there can be one."""
+        """Another token to try after the cluster refused one; None: the token is a fixed one, or none was sent."""
         return self._cache.renewed(refused) if self._cache and refused else None

@@ -24,11 +24,11 @@ _FRAME: Final = bytes.fromhex(
 
 
 class PortError(ClusterError):
-    """The address of the binary port does not lead to a broker."""
+    """Raised if the address of the binary port does not lead to a broker."""
 
 
 class Protocol(Enum):
-    """Protocol of an answer, in words for an error."""
+    """Protocol of an answer. The value is its name in errors."""
 
     PULSAR = "Pulsar's binary protocol"
     HTTP = "HTTP"
@@ -44,8 +44,8 @@ class Peer:
 
 
 def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float = WITHIN_S) -> Peer:
-    """Peer that answers there within so many seconds: first as expected, over TLS if `trust` gives the trusted
-    authorities, then the other way.
+    """Connects to an address and returns the service that answers within `within` seconds: first tries TLS if `trust`,
+    the trusted authorities, is given, else no TLS; then the other way, without checking a certificate.
 
     Raises SSLCertVerificationError for a certificate that `trust` does not accept, TimeoutError if the other side is
     silent, OSError if no service listens.
@@ -62,7 +62,7 @@ def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float
 
 
 def _ask_peer(host: str, port: int, trust: ssl.SSLContext | None, deadline: float) -> Peer | None:
-    """Peer that answers one message; None if the message is not understood there."""
+    """Sends one message over a new connection. Returns the service that answers; None: it does not understand."""
     with socket.create_connection((host, port), timeout=_seconds_left(deadline)) as plain:
         plain.settimeout(_seconds_left(deadline))
         if trust is None:
@@ -80,7 +80,9 @@ def _ask_peer(host: str, port: int, trust: ssl.SSLContext | None, deadline: floa
 
 
 def _answer(connection: socket.socket, deadline: float) -> bytes:
-    """The first bytes said to a message; none where the other side hangs up instead. Raises TimeoutError."""
+    """Sends the message and returns the first bytes of the answer; empty if the other side closes the connection.
+    Raises TimeoutError.
+    """
     try:
         connection.sendall(_PING)
         connection.settimeout(_seconds_left(deadline))
@@ -102,7 +104,7 @@ def _protocol(answer: bytes) -> Protocol:
 
 
 def _anybody() -> ssl.SSLContext:
-    """Trusts everybody: only to learn whether TLS is spoken at all, nothing of ours is sent over it."""
+    """TLS context that trusts every certificate: only to learn whether TLS is spoken. No secret is sent over it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

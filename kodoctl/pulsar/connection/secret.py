@@ -1,7 +1,7 @@
 """A secret: a text that is never printed, and the file or variable that it is read from.
 
-Into another process it goes by the name of that file or variable, and is read there anew. Tasks of Spark's need this:
-their parameters go through plans, broadcasts and disks that others may look at.
+A pickled secret contains only the name of that file or variable, which the other process reads again. Tasks of Spark
+need this: their parameters are stored in plans, broadcasts and on disks that others may read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kodoctl.host.host_facts import expand_home
 
 
 class Secret:
-    """A text that never prints itself. `file`, or `variable` of the environment: where it was read. To another
-    process it goes by that name and is read there anew; as text only where it has none.
+    """A text that never prints itself. `file`, or `variable` of the environment: its origin. A pickled secret contains
+    that name, and the other process reads the text again; it contains the text only without an origin.
     """
 
     __slots__ = ("_value", "file", "variable")
@@ -49,7 +49,7 @@ class Secret:
 
 
 def read_secret(file: Path) -> Secret:
-    """The one word that a file holds. Raises UsageError (K504)."""
+    """Reads the single word in a file. Raises UsageError (K504)."""
     try:
         text = expand_home(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
@@ -60,8 +60,8 @@ def read_secret(file: Path) -> Secret:
 
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
-    """A token travels in a header: one word of printable ASCII.
-    Neither a wrong one nor its fault is shown.
+    """Makes a Secret of one word of printable ASCII, as a token in a header must be. `source`: its origin, for the
+    error. Raises UsageError (K504), which shows neither the text nor its fault.
     """
     if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
         raise UsageError(
@@ -71,12 +71,12 @@ def checked_secret(text: str, source: str, *, file: str | None = None, variable:
 
 
 def text_of_variable(name: str) -> str:
-    """The value of a variable of this process's environment that is no secret; "" where it is not set."""
+    """The value of a variable of this process's environment that is no secret; "" if it is not set."""
     return os.environ.get(name, "").strip()
 
 
 def secret_of_variable(name: str) -> Secret:
-    """The value of a variable of this process's environment. Raises UsageError (K504)."""
+    """Reads a secret from a variable of this process's environment. Raises UsageError (K504) if it is not set."""
     text = os.environ.get(name, "").strip()
     if not text:
         detail = (

@@ -1,8 +1,9 @@
 """Waits for a cluster that is busy, fails over or does not answer: limits, pauses between tries, and reports of waits
 that are long.
 
-One WaitMonitor belongs to a session. Whoever may wait says so: `with monitor.during(what, limit) as wait`. A wait of
-more than REPORT_AFTER_S seconds is reported, also while a call blocks: a command that stands still says why.
+One WaitMonitor belongs to a session. Code that may wait runs in a block `with monitor.during(what, limit) as wait`. A
+wait of more than REPORT_AFTER_S seconds is reported, even while a call blocks, so that a command without progress gives
+a reason.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from contextlib import contextmanager
 from typing import Final
 
 FAIL_OVER_S: Final = 60.0
-"""Longest wait for a broker's fail-over: its ZooKeeper session ends after 30 s (the default), its bundles then find new brokers
-within seconds, and a busy cluster needs about as long again.
+"""Seconds to wait for a broker's fail-over at most: its ZooKeeper session ends after 30 s (the default), its bundles
+then find new brokers within seconds, and a busy cluster needs about as long again.
 """
 REPORT_AFTER_S: Final = 5.0
 REPORT_EVERY_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 3.0
 
 OnWait = Callable[[str, float, float], object]
-"""Called with what is waited for, for how many seconds so far, and for how many at most. From any thread."""
+"""Receives, in any thread, a report: name of the awaited thing, seconds waited so far, limit in seconds."""
 
 
 class Wait:
-    """One wait of one thread: its subject, its start, its limit in seconds, and the limit for its present
-    reason (`limit_now`). A block that only blocks sets `what`; a block that tries again calls `again`.
+    """One wait of one thread: its subject, its start, its limit in seconds, and the limit for its present reason
+    (`limit_now`). A block that only blocks may set `what`; a block that tries again calls `again`.
     """
 
     def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
@@ -45,10 +46,10 @@ class Wait:
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
     def again(self, what: str, limit: float | None = None) -> bool:
-        """True if there is time for another try; if so, after a pause that grows and differs from thread to thread.
-        `what`: why the last one failed. `limit`: of this reason, where it is another one. One try that took longer
-        than the limit is repeated once, for a broker that hangs answers nothing until its bundles have moved. No
-        second try where the limit is 0.
+        """Sleeps and returns True if there is time for another try; False: the limit is reached. The pause grows and
+        differs from thread to thread. `what`: why the last try failed; `limit`: a lower limit for this reason, None:
+        the wait's own. If the first try alone took longer than the limit, it is still repeated once, because a broker
+        that hangs answers nothing until its bundles have moved. With a limit of 0 there is no second try.
         """
         self.what, self.limit_now = what, self.limit if limit is None else min(limit, self.limit)
         left = self.limit_now - self.seconds
@@ -62,8 +63,8 @@ class Wait:
 
 
 class WaitMonitor:
-    """The waits under way in a session. Safe to use from several threads. Without `on_wait` nothing is reported.
-    `limit`: seconds, of waits that say none of their own.
+    """The present waits of a session, with a thread that reports them to `on_wait` (None: no reports). Safe to use from
+    several threads. `limit`: seconds, for waits that give no limit of their own.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class WaitMonitor:
 
     @contextmanager
     def during(self, what: str, limit: float | None = None) -> Iterator[Wait]:
-        """A wait that lasts as long as the block; its limit is the monitor's where none is given."""
+        """Registers a wait for the duration of the `with` block. `limit`: seconds, None: the monitor's; `Wait.again`
+        observes it, and nothing interrupts the block.
+        """
         wait = Wait(what, self.limit if limit is None else limit, self._clock, self.pause)
         if self._on_wait is None:
             yield wait
@@ -100,7 +103,9 @@ class WaitMonitor:
                 del self._waits[id(wait)]
 
     def report(self) -> None:
-        """Reports the longest wait where it is long: one line for all of them, so that many threads do not fill the screen."""
+        """Reports the longest wait, if it is long and the last report is not recent: one line for all waits, so that
+        many threads do not fill the screen.
+        """
         with self._lock:
             now = self._clock()
             long = [wait for wait in self._waits.values() if wait.seconds >= REPORT_AFTER_S]
@@ -112,7 +117,7 @@ class WaitMonitor:
         self._on_wait(inner.what, first.seconds, first.limit_now)
 
     def close(self) -> None:
-        """Ends the thread that reports; waits are limited as before."""
+        """Ends the thread that reports; waits have the same limits as before."""
         self._closed.set()
 
     def _begin(self) -> None:
@@ -126,5 +131,5 @@ class WaitMonitor:
 
 
 def _gap(tries: int) -> float:
-    """Seconds between two tries."""
+    """Seconds to sleep before the next try, random around a growing value."""
     return float(min(0.1 * 2**tries, _LONGEST_PAUSE_S) * (0.5 + random.random()))  # noqa: S311  # spreads retries, no secret

@@ -1,6 +1,7 @@
-"""kodoctl's own namespace in each Pulsar tenant: UUID, index of topologies, lease topics. Made by the first apply.
+"""kodoctl's own namespace in each Pulsar tenant: it contains a UUID, the index of topologies, and the lease topics.
 
-Never deleted, never planned, never imported. Everything here is create-if-absent, so that two first applies agree.
+The first apply creates it. kodoctl never deletes, plans or imports it. Everything is created only if absent, so that
+two first applies agree.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def control_namespace(tenant: str) -> NamespaceName:
 
 @dataclass(frozen=True, slots=True)
 class ControlNamespace:
-    """Content of the control namespace of a tenant: the UUID, and topology name -> the namespaces where it owns something."""
+    """Content of the control namespace of a tenant. `uuid` None: not created yet; `index`: by topology name, the
+    namespaces where it owns something; `listed`: the part of `index` that is stored in the older form, one list per
+    name.
+    """
 
     uuid: str | None = None
     index: Mapping[str, tuple[NamespaceName, ...]] = field(default_factory=dict)
@@ -44,7 +48,7 @@ class ControlNamespace:
 
 
 def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
-    """Empty before the first apply."""
+    """Reads the content, which is empty before the first apply. Raises ClusterError."""
     reply = admin.call("GET", namespace_path(control_namespace(tenant)))
     if reply.missing:
         return ControlNamespace()
@@ -81,7 +85,9 @@ def _own(name: str, tenant: str) -> NamespaceName:
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
-    """Makes the namespace with a UUID unless it is there; returns the UUID that is. A namespace PUT has one winner."""
+    """Creates the namespace with a new UUID unless it exists. Returns its UUID, which another client may have written:
+    of several PUTs of a namespace one succeeds. Raises ClusterError.
+    """
 
     def read_uuid() -> str | None:
         return read_control_namespace(admin, tenant).uuid
@@ -110,7 +116,9 @@ def lease_topic(namespace: NamespaceName) -> str:
 
 
 def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
-    """The topic whose exclusive producer is the lease of a namespace; several creators are harmless."""
+    """Creates the lease topic of a namespace unless it exists, and returns its full name. Several creators are
+    harmless. Raises ClusterError.
+    """
     topic = lease_topic(namespace)
     local = topic.rpartition("/")[2]
     path = f"persistent/{control_namespace(namespace.tenant)}/{quote(local, safe='')}"
@@ -126,9 +134,9 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
 def write_index(
     admin: Admin, tenant: str, name: str, *, more: Collection[NamespaceName], less: Collection[NamespaceName]
 ) -> None:
-    """Updates the index of the namespaces of a topology. Each place is a property of its own, which others do
-    not write: applies of one topology in two namespaces hold two leases, and would overwrite each other's
-    entries in a common list.
+    """Adds the namespaces `more` of a topology to the index, and removes `less`. Each entry is a property of its own,
+    which others do not write: applies of one topology in two namespaces hold two leases, and would overwrite each
+    other's entries in a common list. Raises ClusterError.
     """
     before = read_control_namespace(admin, tenant)
     known = set(before.index.get(name, ()))
@@ -156,7 +164,9 @@ def _place(name: str, namespace: NamespaceName) -> str:
 def _write(
     admin: Admin, method: Literal["POST", "PUT"], path: str, body: Any, *, done: Callable[[], bool], doing: str
 ) -> Reply | None:
-    """A confirmed write; another client that was first (409) is fine. Answers as `write_confirmed` does. Raises ClusterError."""
+    """Sends a confirmed write, for which a 409 (another client was first) is fine. Returns the same as
+    `write_confirmed`. Raises ClusterError.
+    """
     try:
         return write_confirmed(admin, method, path, body, done=done, final=frozenset({409}))
     except WriteFailedError as problem:

@@ -1,4 +1,4 @@
-"""Reader of a namespace's journal of applies: the topic that its lease holds."""
+"""Reader of a namespace's journal of applies, whose entries are in the namespace's lease topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READ_S: Final = 15.0
 
 
 def read_journal(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> Iterator[bytes]:
-    """Every entry, oldest first, as it is stored; none where nothing was ever applied. Raises ClusterError."""
+    """Yields the bytes of each entry, oldest first; none if nothing was applied yet. Raises ClusterError."""
     import pulsar
 
     topic = lease_topic(namespace)

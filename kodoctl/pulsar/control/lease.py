@@ -1,10 +1,10 @@
 """One apply at a time: an exclusive producer on a namespace's lease topic (kodoctl.pulsar.binary.exclusive_producer).
 
-Freed within 0.1 s of the holder's death; a frozen holder is fenced after 60 s and learns it at its next heartbeat
-(docs/explanation/pulsar.md). Nothing to forget, nothing to clean up. While a broker fails over the holder waits, and
-writes nothing, until the broker that comes after it says that the lease is still its own. Where the broker's binary
-port is not known a lock topic stands in (kodoctl.pulsar.control.topic_lock); each kind takes its own first and then
-looks for the other, so that never both are held.
+The broker frees the lease within 0.1 s of the holder's death, and nobody has to clean up; it fences a frozen holder
+after 60 s, which notices this at its next heartbeat (docs/explanation/pulsar.md). While a broker fails over the holder
+waits, and writes nothing, until the next broker confirms the lease. If the address of the binary port is not known, a
+lock topic is used instead (kodoctl.pulsar.control.topic_lock); each kind takes its own lease first and then looks for
+the other kind, so that two processes never hold both.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ _PENDING: Final = 100_000  # entries without a receipt: more than an apply has, 
 
 
 class Hold(Protocol):
-    """Handle of the held lease of one namespace. `beat` and `write` raise LockedError when it is lost."""
+    """Handle of the held lease of one namespace. `beat` and `write` raise LockedError if the lease is lost."""
 
     def beat(self) -> None:
-        """Asks the broker whether it is still held."""
+        """Asks the broker whether this process still holds the lease, and waits for the answer."""
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """An entry of the namespace's journal; returns with its receipt."""
+        """Writes an entry to the namespace's journal, and returns with its receipt."""
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """An entry whose receipt `settle` waits for; it is stored before any entry that comes after it."""
+        """Sends an entry whose receipt `settle` waits for; the broker stores it before any later entry."""
 
     def settle(self) -> None:
-        """Returns when every entry has its receipt. Raises LockedError when one has none."""
+        """Returns when every entry has its receipt. Raises LockedError if one gets none."""
 
     def close(self) -> None:
-        """Gives the lease back. One that another client has by now stays with it."""
+        """Gives the lease back. Does nothing to a lease that another client has taken."""
 
 
 def _now() -> float:
-    """Seconds that go on while the process is stopped or the machine sleeps."""
+    """Seconds of a clock that also runs while the process is stopped or the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Lease:
-    """Held leases of one command. `check` before writing; a lost lease raises LockedError and nothing more is written.
-
-    `since`: a moment before the first lease was taken, by `clock`, in seconds.
+    """Held leases of one command. The caller must call `check` before each write; if a lease is lost, this raises
+    LockedError, and the caller writes nothing more. `since`: a time before the first lease was taken, by `clock`, in
+    seconds.
     """
 
     def __init__(
@@ -75,9 +75,10 @@ class Lease:
         self.ever_lost = False  # for whoever reports
 
     def check(self) -> None:
-        """Returns where every lease was ours at most HEARTBEAT_S seconds ago, as the broker said; asks it where that
-        is longer ago, and waits for its answer while it fails over. Raises LockedError also where there is no answer,
-        or only old ones: not to know it is to have lost it, for all that check after that.
+        """Returns at once if the broker confirmed every lease in the last HEARTBEAT_S seconds; else asks it, and waits
+        for its answer during a fail-over. Raises LockedError if a lease is lost, UnconfirmedError without an answer or
+        with late answers only; an unconfirmed lease counts as lost, and later checks in all threads raise the same
+        error.
         """
         with self._lock, self._noticing():
             self._raise_lost()
@@ -96,32 +97,32 @@ class Lease:
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
-        """Checks the lease as `check` does, but always asks the broker: for callers that had no answer before
-        and need one now.
+        """Forgets an earlier loss, and checks the lease as `check` does, but always asks the broker: for callers that
+        had no answer before and need one now.
         """
         with self._lock:
             self._confirmed, self._lost = float("-inf"), None
         self.check()
 
     def write(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
-        """An entry of the namespace's journal; returns with its receipt. Raises LockedError."""
+        """Writes an entry to the namespace's journal, and returns with its receipt. Raises LockedError."""
         self._raise_lost()
         with self._noticing():
             self._holds[namespace].write(entry)
 
     def note(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
-        """An entry of the namespace's journal; `settle` waits for its receipt."""
+        """Sends an entry to the namespace's journal; `settle` waits for its receipt."""
         self._holds[namespace].note(entry)
 
     def settle(self) -> None:
-        """Returns when every entry has its receipt. Raises LockedError when one has none."""
+        """Returns when every entry has its receipt. Raises LockedError if one gets none."""
         self._raise_lost()
         with self._noticing():
             for taken_hold in self._holds.values():
                 taken_hold.settle()
 
     def _raise_lost(self) -> None:
-        """Raises the loss that another thread noticed: to wait again would be in vain."""
+        """Raises the loss of a lease that any thread noticed before: another wait would be in vain."""
         if self._lost is not None:
             raise self._lost
 
@@ -135,7 +136,7 @@ class Lease:
 
 
 def _beat(namespace: NamespaceName, hold: Hold) -> None:
-    """Raises LockedError also where nobody answers."""
+    """Asks the broker for one lease. Raises LockedError, also (UnconfirmedError) if no broker answers."""
     try:
         hold.beat()
     except ClusterError as problem:
@@ -155,10 +156,10 @@ def hold(
     timeout: float,
     stop: threading.Event | None = None,
 ) -> Iterator[Lease]:
-    """Holds the lease of each namespace, taken in sorted order so that two commands never wait for each other.
-
-    `timeout` in seconds, 0 = refuse at once. `stop`: set when the user interrupts, waits then end soon. Raises
-    LockedError naming the holder, StoppedError, ClusterError where it cannot be taken.
+    """Takes the lease of each namespace, and gives all back at the end of the `with` block. The order is sorted, so
+    that two commands never wait for each other. `who`, `plan`: for the first entry of the journal. `timeout`: seconds
+    to wait for another holder, 0 = refuse at once. `stop`: set when the user interrupts, so that waits end soon. Raises
+    LockedError that names the holder, StoppedError, ClusterError if a lease cannot be taken.
     """
     holds: dict[NamespaceName, Hold] = {}
     since = _now()
@@ -176,7 +177,9 @@ def hold(
 
 
 def _write_first(namespace: NamespaceName, taken_hold: Hold, entry: Mapping[str, Any]) -> None:
-    """Nothing is written so far: where this entry is not stored the lease was never ours."""
+    """Writes the first entry of a new lease. Raises ClusterError if it is not stored: nothing else was written before,
+    so that the lease was never ours.
+    """
     try:
         taken_hold.write(entry)
     except UnconfirmedError as problem:
@@ -189,7 +192,7 @@ def _not_taken(namespace: NamespaceName, problem: object) -> ClusterError:
 
 @dataclass(frozen=True, slots=True)
 class _Taking:
-    """Leases being taken: for whom, until when (by _now), and who interrupts it."""
+    """Parameters of taking leases. `who`: the new holder; `deadline`: by `_now`; `stop`: set by an interruption."""
 
     admin: Admin
     client: BrokerClient
@@ -199,7 +202,7 @@ class _Taking:
     stop: threading.Event
 
     def acquire(self, namespace: NamespaceName) -> Hold:
-        """Asks until it is given or time is up."""
+        """Tries until `deadline` to take the lease. Raises LockedError, StoppedError, ClusterError."""
         topic = ensure_lease_topic(self.admin, namespace)
         limit = max(self.deadline - _now(), FAIL_OVER_S)  # one try lasts as long as a fail-over
         with self.patience.waits.during(f"the lease of {namespace}", limit) as wait:
@@ -216,8 +219,8 @@ class _Taking:
                     raise StoppedError(error("K538", "interrupted", detail))
 
     def _try(self, namespace: NamespaceName, topic: str) -> Hold | None:
-        """Takes the lease of its own kind first, then looks for the other kind: if two processes do so at once,
-        at least one sees the other.
+        """Takes the lease of its own kind first, then looks for the other kind: if two processes do so at once, at
+        least one sees the other. None: another process has a lease.
         """
         ours = self.client.available
         taken_hold = self._exclusive(namespace, topic) if ours else take_lock(self.admin, namespace, self.who)
@@ -269,8 +272,8 @@ def _holder_text(admin: Admin, namespace: NamespaceName) -> str:
 
 
 def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> LockHolder | None:
-    """Takes a namespace's lease away from whoever holds it, and lets go of it; None: nobody held it. The holder learns it
-    with its next entry or heartbeat, and writes nothing more. Raises ClusterError.
+    """Takes a namespace's lease away from its holder, and frees it. Returns the holder; None: there was none. The
+    former holder notices this with its next entry or heartbeat, and writes nothing more. Raises ClusterError.
     """
     topic = lease_topic(namespace)
     token, locked = lock_token(admin, namespace), lock_holder(admin, namespace)
@@ -298,12 +301,12 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
 
 
 def held_by(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
-    """Holder of the lease of a namespace, as the broker knows it; None: no holder. Raises ClusterError where it does not say."""
+    """Present holder of the lease of a namespace; None: no holder. Raises ClusterError without a clear answer."""
     return lock_holder(admin, namespace) or _publisher(admin, lease_topic(namespace))
 
 
 def _publisher(admin: Admin, topic: str) -> LockHolder | None:
-    """The exclusive producer; None only where the broker says that there is none, or no such topic."""
+    """The exclusive producer of a lease topic; None only if the broker says that there is none, or no such topic."""
     reply = admin.call("GET", f"{topic.replace('://', '/', 1)}/stats")
     if reply.missing:
         return None

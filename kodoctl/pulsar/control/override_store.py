@@ -1,4 +1,6 @@
-"""Live orders on the cluster: read, changed, and read again, because nothing there keeps two people from writing at once."""
+"""Live orders on the cluster, in the properties of a subscription. A change is read again after it is written, because
+the cluster does not prevent two people from writing at once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
 
 class OverrideStore:
     """The orders of one subscription on its ground topic. `who`: the person who changes them, for the history; "": no
-    person does, and nothing is added to it.
+    person, and no entry in the history.
     """
 
     def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random, who: str = "") -> None:
@@ -38,23 +40,26 @@ class OverrideStore:
         self._of = f"{subscription} on {topic}"
 
     def read(self, now: int) -> tuple[Override, ...]:
-        """Orders in force. Raises ClusterError where there is no such subscription, or the orders cannot be read."""
+        """Reads the orders in force at `now`, ms since the epoch. Raises ClusterError if there is no such subscription,
+        or the orders cannot be read.
+        """
         return self._orders(self._properties(), now)
 
     def history(self) -> tuple[OverrideChange, ...]:
-        """The last changes by people, oldest first. Raises ClusterError as `read`."""
+        """Reads the last changes by people, oldest first. Raises the same errors as `read`."""
         try:
             return _history(self._properties())
         except InvalidOverridesError as problem:
             raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: history: {problem}")) from None
 
     def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Override, ...]:
-        """Applies `change`, which must make no difference a second time, until it is found applied; returns the
-        orders in force.
+        """Writes the orders that `change` makes of the present ones, and repeats this until a read shows them. Returns
+        the orders in force at `now` (ms since the epoch). `change` must make no difference when it is applied again.
+        `replace`: `change` gets no orders, so that the present ones are replaced, even if they cannot be read.
 
-        The admin API cannot compare and set. So: read, read again just before writing, write everything, wait, read
-        again. A writer that was overwritten sees it then, and writes once more on top. `replace`: over orders that
-        cannot be read, too.
+        The admin API cannot compare and set. Therefore: read, read again just before writing, write everything, wait
+        about 0.6 s, read again. A writer whose orders another one overwrote sees this, and writes again. Raises
+        UsageError for too many orders, ClusterError.
         """
         for _ in range(_TRIES):
             properties = self._properties()

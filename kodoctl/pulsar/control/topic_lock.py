@@ -1,8 +1,8 @@
-"""The lease where the broker's binary port cannot be reached: a topic that only one can create, its holder in the
-properties.
+"""The lease without an address of the broker's binary port: a topic that only one process can create, with the holder
+in its properties.
 
-Two things are worse than with an exclusive producer (kodoctl.pulsar.control.lease): nobody frees it when its holder
-dies, somebody has to break it by hand; and there is no journal, whose entries are messages.
+Two things are worse than with an exclusive producer (kodoctl.pulsar.control.lease): nobody frees the lease when its
+holder dies, so that somebody has to break it by hand; and there is no journal, whose entries are messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Holder of a lease, for people."""
+    """Holder of a lease, for people. `since`: local time as text, "" if unknown."""
 
     who: str
     since: str
@@ -37,14 +37,14 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A held lock topic; `token` distinguishes it from one that was made after ours was broken."""
+    """A held lock topic (implements Hold). `token` distinguishes it from one created after somebody broke ours."""
 
     admin: Admin
     namespace: NamespaceName
     token: str
 
     def beat(self) -> None:
-        """Asks whether it is still ours. Raises LockedError."""
+        """Reads whether this process still holds the lock. Raises LockedError (it does not), ClusterError."""
         if not self.ours():
             detail = f"{self.namespace}: somebody unlocked it; what was done so far is reported"
             raise LockedError(error("K541", "the lease was lost", detail))
@@ -56,20 +56,22 @@ class Lock:
         """Does nothing, as `write`."""
 
     def settle(self) -> None:
-        """So that nothing is waited for."""
+        """Does nothing: no entry waits for a receipt."""
 
     def close(self) -> None:
-        """Gives it back. One that is no longer ours is left alone."""
+        """Deletes the lock topic, but not a later one of another process. Raises no ClusterError: a topic that remains
+        blocks the next apply.
+        """
         with contextlib.suppress(ClusterError):  # else it stays, and the next apply reports whose it was
             break_lock(self.admin, self.namespace, self.token)
 
     def ours(self) -> bool:
-        """True if the topic that is there is the one that we made."""
+        """True if the present lock topic is the one that this process created. Raises ClusterError."""
         return lock_token(self.admin, self.namespace) == self.token
 
 
 def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
-    """Makes the lock topic of a namespace; None: it is there already. Raises ClusterError."""
+    """Creates the lock topic of a namespace; None: another process has one. Raises ClusterError."""
     lock = Lock(admin, namespace, secrets.token_hex(8))
     properties = {"holder": who, "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "token": lock.token}
     body = {"partitions": 1, "properties": properties}
@@ -84,19 +86,19 @@ def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
 
 
 def lock_holder(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
-    """Maker of the lock topic; None without one. Raises ClusterError where the broker does not say."""
+    """Holder that the lock topic names; None: there is no such topic. Raises ClusterError without a clear answer."""
     found = _properties(admin, namespace)
     return None if found is None else LockHolder(found.get("holder", "an unknown client"), found.get("since", ""))
 
 
 def lock_token(admin: Admin, namespace: NamespaceName) -> str | None:
-    """Token of the lock topic, for `break_lock`; None without one."""
+    """Token of the lock topic, for `break_lock`; None: there is no such topic. Raises ClusterError."""
     found = _properties(admin, namespace)
     return None if found is None else found.get("token", "")
 
 
 def break_lock(admin: Admin, namespace: NamespaceName, token: str) -> None:
-    """Deletes the lock topic of this token; one that was made meanwhile is left alone. Raises ClusterError."""
+    """Deletes the lock topic with this token, but not one created meanwhile. Raises ClusterError."""
 
     def look() -> dict[str, str] | None:
         return {} if lock_token(admin, namespace) == token else None
@@ -113,7 +115,7 @@ def _path(namespace: NamespaceName) -> str:
 
 
 def _properties(admin: Admin, namespace: NamespaceName) -> dict[str, str] | None:
-    """None only where the broker says that there is no such topic."""
+    """Properties of the lock topic; None only if the broker says that there is no such topic."""
     reply = admin.call("GET", f"{_path(namespace)}/properties")
     if reply.missing:
         return None

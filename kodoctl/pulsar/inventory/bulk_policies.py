@@ -1,8 +1,7 @@
 """All topic policies of a namespace in one read of its system topic `__change_events` (docs/explanation/pulsar.md).
 
-300 topics take 0.1 to 0.35 s, against 10 s of single requests, with the same answer; and only here does "unset"
-differ from "false". The schema list is asked first, so that a plan creates nothing: opening a reader would make the
-system topic.
+300 topics take 0.1 to 0.35 s, against 10 s of single requests, with the same answer; and only here does "unset" differ
+from "false". The list of schemas is read first, so that a plan creates nothing: a reader would create the system topic.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _DELAYED: Final = frozenset(
 
 
 class BulkUnavailableError(Exception):
-    """The bulk read cannot be used here; the message says why. Single requests give the same answer."""
+    """Raised if the bulk read cannot be used; its text is the reason. Single requests give the same answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class BulkPolicies:
 
 
 def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> BulkPolicies:
-    """Raises BulkUnavailableError: no binary port, no right to consume, an unknown encoding."""
+    """Reads the policies. Raises BulkUnavailableError: no binary port, no right to consume, an unknown encoding."""
     if not client.available:
         raise BulkUnavailableError("the broker's binary port is not known")
     schemas = _writer_schemas(admin, namespace)
@@ -89,7 +88,7 @@ def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
 
 
 def _writer_schemas(admin: Admin, namespace: NamespaceName) -> list[Any]:
-    """The Avro schemas that events were written with, by version; [] = the system topic does not exist: no policies."""
+    """Avro schemas of the events, by version; []: the system topic does not exist, or has no event yet."""
     reply = admin.call("GET", f"schemas/{namespace}/{SYSTEM_TOPIC}/schemas")
     if reply.missing:
         return []
@@ -164,7 +163,7 @@ def _is_set(name: str, value: Any) -> bool:
 
 
 def _bare(value: Any) -> Any:
-    """REST getters leave null members out."""
+    """Removes null members at all depths, as REST getters do."""
     return (
         {key: _bare(member) for key, member in value.items() if member is not None}
         if isinstance(value, dict)

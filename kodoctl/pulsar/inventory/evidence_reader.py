@@ -1,4 +1,4 @@
-"""Figures about objects at stake: messages behind the entries, their age, who is connected, how old stored data is."""
+"""Figures about objects that a change would destroy: messages in backlogs, their age, clients, age of stored data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
-    """Evidence of topics and subscriptions; the ages of stored ledgers only for `ledgers_of`, a request a partition."""
+    """Reads the evidence of topics and subscriptions in several threads; the ages of stored ledgers only for
+    `ledgers_of`, by one request per partition. Other resources and objects that are gone are absent from the result.
+    Raises ClusterError.
+    """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
         found = pool.map(lambda address: _read_evidence(admin, live, address, ledgers=address in ledgers_of), wanted)
@@ -40,7 +43,7 @@ def _read_evidence(admin: Admin, live: Live, address: Address, *, ledgers: bool)
 
 
 def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) -> Evidence:
-    """The subscription with the largest backlog stands for the topic: others hold the same messages."""
+    """Evidence of a topic. Its backlog is that of the worst subscription: others contain the same messages."""
     names = {name for part in _parts(stats).values() for name in part.get("subscriptions") or {}}
     each = [_of_subscription(admin, topic, name, stats) for name in sorted(names)]
     worst = max(each, key=lambda e: (e.entries, e.messages or 0), default=Evidence())
@@ -59,7 +62,9 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
-    """Number of unacknowledged messages in the entries of a subscription's backlog, without marks of producers."""
+    """Number of messages in the entries of a subscription's backlog, without marks of producers. A batch that is
+    acknowledged in part counts in full. `stats`: from `read_stats`. Raises ClusterError.
+    """
     parts = _subscription_parts(stats, subscription)
     counted = sum(count for count, _ in _counts(admin, topic, subscription, parts))
     return max(0, counted - sum(one.marks for one in _backlogs(admin, topic, subscription, parts)))
@@ -109,17 +114,18 @@ def _producers(stats: Stats) -> Iterator[str]:
 
 
 def _client(client: dict[str, Any], name: str) -> str:
-    """`name@address`, as the broker saw it; consumers also say their role."""
+    """Text `name@address` of a client as the broker sees it, with its role if the broker reports one."""
     role = f" as {client['appId']}" if client.get("appId") else ""
     return f"{client.get(name) or '?'}@{str(client.get('address') or '?').lstrip('/')}{role}"
 
 
 def _analyze(admin: Admin, topic: TopicName, index: int, name: str) -> tuple[int, bool]:
-    """(messages, whether the broker stopped counting): the backlog counts batches, this reads what is in them.
+    """Returns (messages, whether the broker stopped counting) for one partition of a subscription: its backlog counts
+    entries, and this request reads how many messages they contain.
 
-    Measured on 4.2.4: without a body the broker begins behind what is acknowledged without a gap. With the position
-    -1:-1 it begins with the first stored entry, and counts all of that as well: 400 messages where 290 are left. Of a
-    batch that is acknowledged in part it counts all messages; only a consumer learns which of them are left.
+    Measured on 4.2.4: without a body the broker begins after the mark-delete position. With the position -1:-1 it
+    begins with the first stored entry, and counts acknowledged entries there as well: 400 messages instead of 290. Of a
+    batch that is acknowledged in part it counts all messages; only a consumer learns which of them remain.
     """
     path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/analyzeBacklog"
     data = must(admin.call("POST", path), f"counting the backlog of {name} on {topic}")
@@ -127,7 +133,9 @@ def _analyze(admin: Admin, topic: TopicName, index: int, name: str) -> tuple[int
 
 
 def _ledgers(admin: Admin, topic: TopicName, parts: Mapping[int, Stats]) -> Iterator[tuple[int, int]]:
-    """(closed at, bytes) of every stored ledger; the open one has neither time nor size yet and counts with the stats'."""
+    """Yields (closing time in ms since the epoch, bytes) of every stored ledger. The open ledger has time 0, and the
+    bytes of the stats that are in no closed ledger.
+    """
     for index, part in parts.items():
         info = must(admin.call("GET", f"{partition_path(topic, index)}/internal-info"), f"reading ledgers of {topic}")
         closed = 0

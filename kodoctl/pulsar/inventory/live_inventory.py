@@ -1,8 +1,8 @@
-"""The live side of a plan: everything a command needs to know of its namespaces, within a request budget.
+"""The live side of a plan: all that a command needs to know of its namespaces, with a limited number of requests.
 
-Per command: clusters, version, configuration. Per namespace: one GET of the namespace (policies, grants, ledgers),
-two topic lists, one bulk read of topic policies. Per topic: one GET (partitions, marker, subscriptions of each
-partition, clients, backlog, last publish).
+Per command: clusters, version, configuration. Per namespace: one GET of the namespace (policies, grants, ledgers), two
+topic lists, one bulk read of topic policies. Per topic: one GET (partitions, marker, subscriptions of each partition,
+clients, backlog, last publish).
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
-    """Scope of a read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are
-    ours; `everything`: also the topics that other topologies own (import). `only`: of the topics of
-    `namespaces` just these, whose state is needed before a plan is carried out.
+    """Scope of a read: `namespaces` and their topics, and more `tenants`. `names`: topologies whose objects are ours,
+    also in other namespaces; `declared`: topics of the files; `schemas`: topics whose schema is read; `everything`:
+    also the topics that other topologies own (import). `only`: just these topics of the namespaces, whose state an
+    apply needs before it begins; None: all.
     """
 
     namespaces: tuple[NamespaceName, ...]
@@ -85,7 +86,9 @@ class _Reading:
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
-    """Raises ClusterError when something that a full plan needs cannot be read: an unknown is never taken for absent."""
+    """Reads the live objects of a scope, in several threads. Raises ClusterError if something that a full plan needs
+    cannot be read: an unknown object never counts as absent.
+    """
     server = read_server(admin)
     reading = _Reading()
     with _pool() as pool:
@@ -121,7 +124,9 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
 
 @contextmanager
 def _pool() -> Iterator[ThreadPoolExecutor]:
-    """Thread pool of which no further request is sent once one has failed: each might wait for a broker that is gone."""
+    """Context with a thread pool. If the block raises, requests that have not begun are cancelled: each might wait for
+    a broker that is gone.
+    """
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
         try:
             yield pool
@@ -144,7 +149,7 @@ def _add(reading: _Reading, found: Iterable[LiveObject]) -> None:
 
 
 def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[NamespaceName]:
-    """Namespaces in which our topologies' ledgers say that roles were granted something."""
+    """Namespaces in which roles have grants by the ledgers of our topologies."""
     for entries in reading.ledgers.values():
         for name, entry in entries.items():
             if name in scope.names:
@@ -154,7 +159,9 @@ def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[Namespac
 def _read_grants(
     admin: Admin, namespace: NamespaceName, scope: ReadScope, reading: _Reading
 ) -> Iterator[GrantResource]:
-    """Grants in a namespace that is not ours; one that is not there has none."""
+    """Grants in a namespace that is not ours; a namespace that does not exist has none. In a reduced read, a forbidden
+    namespace is added to `reading.unseen`.
+    """
     reply = admin.call("GET", namespace_path(namespace))
     if scope.reduced and reply.forbidden:
         reading.unseen.add(namespace)
@@ -165,7 +172,7 @@ def _read_grants(
 def _read_tenant(
     admin: Admin, tenant: str, scope: ReadScope, reading: _Reading
 ) -> dict[str, tuple[NamespaceName, ...]]:
-    """Reads the tenant and its control namespace, and returns the index: topology name -> its namespaces."""
+    """Reads the tenant and its control namespace. Returns the index: topology name -> its namespaces."""
     reply = admin.call("GET", f"tenants/{tenant}")
     if reply.missing:
         reading.absent_tenants.add(tenant)
@@ -207,7 +214,7 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
 
 
 def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
-    """Every topology's entry in a namespace's properties. Raises ClusterError for one that cannot be read."""
+    """Decodes the ownership ledgers in a namespace's dump, by topology. Raises ClusterError if one is damaged."""
     return {
         key.removeprefix(LEDGER_PREFIX): ledgers.decode(key.removeprefix(LEDGER_PREFIX), namespace, text)
         for key, text in (dump.get("properties") or {}).items()
@@ -261,8 +268,8 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
 
 
 def _submit(reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool) -> Future[TopicReading | None]:
-    """Submits the read of one topic. Partitions of a topic that is not ours are awaited for an import only: it
-    would adopt the topic. An excluded topic is awaited by nobody.
+    """Submits the read of one topic. Omitted partitions of a topic that is not ours are asked individually only for an
+    import, which would adopt the topic; those of an excluded topic never.
     """
     of = None if is_ours or scope.everything else scope.names
     if scope.selection.excluded(topic_address(topic)):
@@ -274,8 +281,9 @@ def _all_known(
     asked: Mapping[TopicName, Future[TopicReading | None]],
     may_lack: Callable[[TopicName, UnknownPartitionsError], bool],
 ) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
-    """The readings, and of topics that may lack why they cannot be read. Raises one error for all others of which that is
-    so by the time of the first.
+    """Waits for the reads. Returns the readings, and the reasons by topic for unreadable topics that `may_lack` allows.
+    After the first other unreadable topic, cancels the reads that have not begun, and raises one error for all such
+    topics.
     """
     known: list[TopicReading | None] = []
     unread: dict[TopicName, str] = {}
@@ -296,8 +304,8 @@ def _all_known(
 def _left_out(
     asked: Mapping[TopicName, Future[TopicReading | None]],
 ) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
-    """The same of topics that the flags of a plan leave out, none of which has to be known: `choose` refuses where
-    something that is not left out needs an unread one.
+    """Does the same as `_all_known` for topics that the flags of a plan leave out, which all may be unreadable:
+    `choose` refuses a plan of which another object needs one.
     """
     known: list[TopicReading | None] = []
     unread: dict[TopicName, str] = {}
@@ -353,7 +361,9 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
 
 
 def read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
-    """The latest version of a topic's schema; None without one."""
+    """Reads the latest version of a topic's schema as JSON with sorted keys; None without one. The text of a schema
+    that is not AVRO begins with its type, so that it equals no declared one. Raises ClusterError.
+    """
     import json
 
     reply = admin.call("GET", f"{schema_path(topic)}/schema")

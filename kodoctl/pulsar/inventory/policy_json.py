@@ -1,7 +1,7 @@
 """The JSON shapes of policies on Pulsar, both ways: a function that writes one and a function that reads it.
 
-Every body is complete, because Pulsar fills what is left out with 0. A reader answers None for unset, and Foreign for
-what the file format cannot say. As measured with 4.2.4 and 4.0.7: docs/explanation/pulsar.md#policies.
+Every body is complete, because Pulsar sets missing members to 0. A reader returns None for unset, and Foreign for a
+value that the file format cannot express. As measured with 4.2.4 and 4.0.7: docs/explanation/pulsar.md#policies.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """JSON codec of one kind of value. `decode(encode(value)) == value` for every value the file can say."""
+    """JSON codec of one kind of value. `decode(encode(value)) == value` for every value that a file can express."""
 
     encode: Callable[[Any], Json]
     decode: Callable[[Json], PolicyValue | None]
 
 
 def is_set(raw: Any) -> bool:
-    """204, an empty body, null, {} and [] all mean unset (docs/explanation/pulsar.md#policies)."""
+    """False for an answer that means unset: 204, no body, null, {} and [] (docs/explanation/pulsar.md#policies)."""
     return raw is not None and raw not in ("", {}, [], "null")
 
 
@@ -50,12 +50,12 @@ def _count(value: int | Unlimited) -> int:
 
 
 def _unlimited_or(read: Callable[[Any], PolicyValue]) -> Callable[[Json], PolicyValue | None]:
-    """Reader of a number: None is unset, 0 and less are unlimited."""
+    """Returns a reader of a number: None means unset, 0 and less mean unlimited."""
     return lambda raw: None if raw is None else UNLIMITED if raw <= 0 else read(raw)
 
 
 def _unless_empty(read: Callable[[Json], PolicyValue]) -> Callable[[Json], PolicyValue | None]:
-    """Reader of an object: an empty one, or none, is unset."""
+    """Returns a reader of an object: an empty one, or None, means unset."""
     return lambda raw: read(raw) if raw else None
 
 

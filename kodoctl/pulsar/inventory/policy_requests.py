@@ -18,7 +18,9 @@ from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, Forei
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that sets or unsets a policy, relative to the topic's or namespace's path."""
+    """One request that sets or unsets a policy; `path` is relative to that of the topic or namespace. `has_body` False:
+    no body; otherwise `body` None is sent as null.
+    """
 
     method: Literal["DELETE", "POST", "PUT"]
     path: str
@@ -29,8 +31,9 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One policy on Pulsar. `topic` and `namespace` are the last path segments, "" where the level does not exist;
-    `key` is the member of the namespace dump, `bulk` that of a topic's policies in `__change_events` in REST names.
+    """One policy on Pulsar. `topic` and `namespace`: the last path segment of its requests, "" if that level does not
+    have the policy; `key`: its member in the namespace dump; `bulk`: its REST name in a bulk read of topic policies,
+    "": the same as `topic`.
     """
 
     name: str
@@ -47,7 +50,7 @@ class Codec:
 
     @property
     def bulk_name(self) -> str:
-        """The member of a topic's bulk-read policies."""
+        """Name of the policy in a bulk read of topic policies."""
         return self.bulk or self.topic
 
 
@@ -127,8 +130,8 @@ _POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE 
 
 
 def read_delayed_delivery(raw: Any) -> DelayedDelivery:
-    """Parses delayed delivery from a broker's answer or from a namespace's dump. An empty value means that
-    nothing is set.
+    """Parses delayed delivery from a broker's answer or from a namespace's dump. An empty value, by which nothing is
+    set, is read as switched on without a maximum.
     """
     found = raw if isinstance(raw, dict) else {}
     return DelayedDelivery(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
@@ -155,7 +158,7 @@ def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | Non
 
 
 def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
-    """The requests that set a namespace's policy, or (None) unset it."""
+    """Returns the requests that set a namespace's policy, or (None) unset it. `before`: as in `topic_writes`."""
     codec = BY_NAME[name]
     if name == "backlog_quota":
         yield from _quota_writes(codec.namespace, value, before)
@@ -185,7 +188,7 @@ def _quota_writes(path: str, value: PolicyValue | None, before: PolicyValue | No
 
 
 def rest_of_quota(now: PolicyValue | None, before: PolicyValue | None) -> bool:
-    """True if `now` is the rest of a quota after some of its parts are unset, each by a request of its own."""
+    """True if `now` may be the rest of the quota `before` while requests unset its parts one by one."""
     if isinstance(now, BacklogQuota) and isinstance(before, BacklogQuota):
         return bool(shapes.QUOTA.encode(now).items() <= shapes.QUOTA.encode(before).items())
     return now is None and isinstance(before, BacklogQuota | Foreign)
@@ -201,7 +204,7 @@ def read_topic_policies(raw: dict[str, Json]) -> Policies:
 
 
 def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
-    """Set policies of a namespace, from its dump; a rate is taken for `cluster`."""
+    """Set policies of a namespace, from its dump; rates are those for `cluster`."""
     found: dict[str, PolicyValue] = {}
     for codec in NAMESPACE_CODECS:
         raw = dump.get(codec.key)
@@ -213,7 +216,7 @@ def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
 
 
 def new_namespace(policies: Policies, cluster: str) -> dict[str, Json]:
-    """The body that creates a namespace complete in one PUT (docs/explanation/pulsar.md): the members of the dump."""
+    """Body of a PUT that creates a namespace with its policies (docs/explanation/pulsar.md): members as in the dump."""
     body: dict[str, Json] = {}
     for name, value in policies.items():
         codec = BY_NAME[name]

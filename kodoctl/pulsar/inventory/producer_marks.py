@@ -1,12 +1,12 @@
 """Backlog of a subscription without the marks of producers (`kodoctl.protocol.sequence_numbers`).
 
-A mark is no message, and no worker handles one, but the broker counts a mark as it counts messages: an idle
-lane whose workers stopped before the last mark came has a backlog of 1 that grows older. Every figure of a
-backlog that people read is made here.
+A mark is no message, and no worker handles one, but the broker counts a mark as it counts messages: an idle lane whose
+workers stopped before the last mark came has a backlog of 1 that grows older. Every figure of a backlog that people
+read comes from this module.
 
-The broker returns one entry of a backlog per request. Of a small backlog every entry is read; of a large one
-its beginning and its end up to the first message, which is where the marks of producers that rest or left are:
-marks between messages, one a minute, count as messages there.
+The broker returns one entry of a backlog per request. A small backlog is read entry by entry. Of a large one only the
+beginning and the end are read, each up to the first message, because producers that pause or have ended leave their
+marks there: marks between messages, one a minute, then count as messages.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _BROKEN: Final = (IndexError, ValueError)  # what a reader of bytes that anybody
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Backlog of a subscription in one partition. `entries`: without those that hold marks alone; `marks`: marks that
-    were seen; `oldest`: when its oldest message was published, ms since the epoch, None where it has none;
-    `whole`: every entry was looked at, so that there are no other marks.
+    """Backlog of a subscription in one partition. `entries`: number of entries, without those that contain only marks;
+    `marks`: number of marks found; `oldest`: publish time of its oldest message, ms since the epoch, None: no message,
+    or unknown; `whole`: every entry was read, so that there are no other marks.
     """
 
     entries: int = 0
@@ -53,7 +53,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Messages and marks in one entry, and when it was published."""
+    """Numbers of messages and of marks in one entry, and its publish time (ms since the epoch; None: unknown)."""
 
     messages: int
     marks: int
@@ -66,8 +66,8 @@ class _Entry:
 
 
 def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Stats, most: int = FEW) -> Backlog:
-    """Backlog of the subscription `name` in one partition. `sub`: its part of the partition's stats; `most`:
-    number of entries to read. An entry that the broker does not show counts as a message.
+    """Reads the backlog of the subscription `name` in one partition, by one request per entry. `sub`: its part of the
+    partition's stats; `most`: limit of entries to read. An entry that the broker does not return counts as a message.
     """
     entries = int(sub.get("msgBacklog") or 0)
     oldest = int(sub.get("earliestMsgPublishTimeInBacklog") or 0) or None
@@ -85,7 +85,7 @@ def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Sta
 
 
 def _sum(entries: int, oldest: int | None, seen: list[_Entry]) -> Backlog:
-    """`seen`: entries from the first one on."""
+    """Computes the backlog of `entries` entries, of which `seen` were read. `oldest`: by the stats, used if needed."""
     without = sum(one.only_marks for one in seen)
     first = next((one.published for one in seen if not one.only_marks), None) or oldest
     marks, oldest = sum(one.marks for one in seen), first if entries > without else None
@@ -100,7 +100,7 @@ def _up_to_message(entries: Iterable[_Entry]) -> Iterator[_Entry]:
 
 
 def _looked_at(admin: Admin, topic: TopicName, index: int, name: str, places: Iterable[int]) -> Iterator[_Entry]:
-    """Entries at these places of the backlog, counted from 1, up to one that the broker does not show."""
+    """Yields the entries at these places of the backlog, counted from 1, until the broker does not return one."""
     for place in places:
         path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/position/{place}"
         reply = admin.call("GET", path, patient=False)
@@ -132,7 +132,7 @@ def _milliseconds(text: str | None) -> int | None:
 
 
 def _batch(body: bytes, count: int) -> Iterator[dict[str, str]]:
-    """Properties of each message of a batch, as the broker hands it out: decompressed. Raises one of _BROKEN."""
+    """Yields the properties of each message of a batch, from its decompressed body. Raises one of _BROKEN."""
     at = 0
     for _ in range(count):
         size = int.from_bytes(body[at : at + 4])

@@ -1,10 +1,11 @@
-"""Topic policies of many topics: in bulk, checked against a few single requests, else by single requests alone.
+"""Topic policies of many topics: read in bulk and compared with a few single requests, or read by single requests
+alone.
 
 A single request can be wrong: a broker that is shut down answers for 0.1 to 0.5 s as if no policy of its topics were
-set (measured on 3 brokers, Pulsar 4.2.4: 130 of 11,236 answers in 3 of 4 restarts; never after a broker's death, nor
-in unloads and splits; up to 10 s where the shutdown itself has to wait, for a broker that hangs). So what the bulk
-has set is not believed to be unset, and where there is no bulk, an "unset" counts once it was answered twice, a while
-apart.
+set (measured on 3 brokers, Pulsar 4.2.4: 130 of 11,236 answers in 3 of 4 restarts; never after a broker's death, nor in
+unloads and splits; up to 10 s if the shutdown itself has to wait, for a broker that hangs). Therefore "unset" in a
+single request does not override a value of the bulk read, and without a bulk read "unset" counts only after two such
+answers, 2 s apart.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ _OTHER_STORE: Final = (5,)  # from here on a broker may keep topic policies in i
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicyReading:
-    """Explicit policies of topics, and how they were read. `gone`: topics that were deleted meanwhile."""
+    """Explicit policies of topics. `delayed`: full names of topics with a delayed-delivery value; `how`: text about the
+    way they were read; `gone`: topics that were deleted meanwhile.
+    """
 
     policies: Mapping[TopicName, Policies]
     delayed: frozenset[str]
@@ -93,12 +96,12 @@ class PolicyReader:
     def read(
         self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool, checked: bool = True
     ) -> TopicPolicyReading:
-        """Reads the policies of topics; the answer is the same in bulk or by single requests, and `how` gives
-        the way and the reason.
+        """Reads the policies of topics; the answer is the same in bulk or by single requests, and `how` says which of
+        them and why. May pause for some seconds.
 
-        `validates`: the namespace's value of schema validation, for topics without a value; `checked`: whether
-        single requests, which need more rights, are compared with the bulk. Raises ClusterError if these show
-        for longer that a policy is unset that the bulk has set.
+        `validates`: the namespace's value of schema validation, for topics without a value; `checked`: whether single
+        requests, which need more rights, are compared with the bulk read. Raises ClusterError if they keep answering
+        that a policy of the bulk read is unset.
         """
         if not topics:
             return TopicPolicyReading({}, frozenset(), "none needed")
@@ -131,7 +134,7 @@ class PolicyReader:
         raise BulkUnavailableError(f"{differs}")
 
     def _canary(self, topics: Sequence[TopicName], found: Mapping[TopicName, Policies]) -> _Difference | None:
-        """Compares a few topics with single requests: a newer broker may keep its policies elsewhere."""
+        """Compares a few topics with single requests: a newer broker may keep policies elsewhere. None: they agree."""
         sample = sorted(topics, key=lambda topic: -len(found[topic]))[:CANARIES]
         checks = [
             (topic, codec)
@@ -164,7 +167,9 @@ class PolicyReader:
         return TopicPolicyReading(found, delayed, f"one by one ({why})", gone)
 
     def _read_confirmed(self, paths: Sequence[_Path]) -> dict[_Path, Any]:
-        """The answers; those that say "unset", or "false", which it may mean, are the second of two."""
+        """Reads the paths. Those that answer "unset", or "false", which can mean unset, are read again after a pause,
+        and the second answer counts.
+        """
         raws, began = self._read_each(paths), time.monotonic()
         if unset := [path for path in paths if not is_set(raws[path]) or raws[path] is False]:
             self._pause(max(0.0, _APART_S - (time.monotonic() - began)))
@@ -194,8 +199,7 @@ def _decode(codec: Codec, raw: Any) -> PolicyValue | None:
 
 
 def _with_validation(policies: Policies, *, validates: bool) -> Policies:
-    """Policies with a schema validation that is set: single requests cannot separate an unset one from `false`.
-    The difference matters only in a namespace that validates; elsewhere both are `false`, for bulk reads as
-    well.
+    """Returns the policies with an unset `schema_validation` as False, because single requests cannot separate the two.
+    The difference matters only in a namespace that validates: there the policies are unchanged.
     """
     return policies if validates or "schema_validation" in policies else {**policies, "schema_validation": False}

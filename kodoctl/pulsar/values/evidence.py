@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class Evidence:
     """Live figures of a topic or subscription. Times are ms since the epoch.
 
-    `messages` counts what the backlog's entries (batches) hold, without the `marks` of producers that were seen; None:
-    not counted; `unseen_marks`: others may be among them; `at_least`: the broker stopped counting. `ledgers` are
-    (closed at, bytes) of stored ledgers, 0 = still open: the granularity in which Pulsar drops data.
+    `messages`: number of messages in the backlog's entries (batches), without `marks`, the producers' marks that were
+    found; None: not counted; `unseen_marks`: `messages` may include more marks; `at_least`: the broker stopped counting
+    early. `ledgers`: (closing time, bytes) of each stored ledger, time 0 = still open: Pulsar deletes data by whole
+    ledgers.
     """
 
     entries: int = 0

@@ -1,7 +1,7 @@
-"""Ownership ledger of a topology: the objects it owns in a namespace, kept as one property of the namespace.
+"""Ownership ledger of a topology: the objects it owns in a namespace, stored as one property of the namespace.
 
-Compressed, because all entries of a namespace must stay below 500 kB (ZooKeeper metadata holds about 1 MB). Together
-with the marker on each topic it is the only memory of kodoctl; there is no state file.
+Compressed, because all entries of a namespace must stay below 500 kB (ZooKeeper metadata holds about 1 MB). Ledger and
+marker on each topic are the only state that kodoctl stores; there is no state file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ MAX_BYTES: Final = 500_000
 
 
 class OwnershipKind(StrEnum):
-    """Origin of the ownership of an object. An intent found live is ours only with the marker."""
+    """Origin of the ownership of an object. INTENT is recorded before the object is created; if the object is found on
+    the cluster, it is ours only with the marker.
+    """
 
     INTENT = "intent"
     CREATED = "created"
@@ -37,7 +39,7 @@ class OwnershipKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Location of the file of a topology: `origin` is host/owner/name of its git remote, None without git."""
+    """Location of a topology's file. `origin`: host/owner/name of its git remote, None: no git; `path`: the file."""
 
     origin: str | None = None
     path: str | None = None
@@ -45,7 +47,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Entry of the objects that the topology `name` owns in `namespace`. `environment` None is the base."""
+    """Entry for the objects that the topology `name` owns in `namespace`. `environment`: None is the base; `digest`: of
+    the topology; `namespace_keys`: policies of the namespace that it manages; `grants`: actions by address.
+    """
 
     name: str
     namespace: NamespaceText
@@ -59,11 +63,11 @@ class Ledger:
 
     @property
     def addresses(self) -> frozenset[Address]:
-        """Everything it names: objects owned or meant to be, and grants."""
+        """Addresses of all objects that it owns or is about to create, and of its grants."""
         return frozenset(self.owned) | self.grants.keys()
 
     def with_holdings(self, changes: Mapping[Address, OwnershipKind | None]) -> Ledger:
-        """The ledger with some addresses held as given, None = no longer."""
+        """Returns a copy with these kinds of ownership; None: the topology no longer owns the address."""
         owned = {**self.owned, **changes}
         return replace(self, owned={address: how for address, how in owned.items() if how is not None})
 
@@ -74,7 +78,7 @@ def too_large(namespace: NamespaceName) -> str:
 
 
 def encode(ledger: Ledger) -> str:
-    """The property's text."""
+    """Encodes a ledger as the compressed text of its property."""
     prefix = f"persistent://{ledger.namespace}/"
     document = {
         "v": FORMAT_VERSION,
@@ -93,7 +97,9 @@ def encode(ledger: Ledger) -> str:
 
 
 def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
-    """Raises ClusterError for an entry that this kodoctl cannot read: never guess who owns something."""
+    """Decodes the property of the topology `name`. Raises ClusterError if this kodoctl cannot read it: a guess about
+    owners could delete objects.
+    """
     version, _, packed = text.partition(":")
     if version != str(FORMAT_VERSION):
         detail = (

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """Backlog and use of a subscription, summed over partitions. The backlog counts entries (batches), not messages."""
+    """Backlog and use of a subscription. The backlog is summed over partitions, in entries (batches), not messages;
+    `consumers`: of the partition with most, because one client's consumer is on every partition.
+    """
 
     backlog_entries: int = 0
     backlog_bytes: int = 0
@@ -26,7 +28,9 @@ class SubscriptionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Stored data and use of a topic, summed over partitions. Times are ms since the epoch, 0 = never."""
+    """Stored data and use of a topic, bytes summed over partitions; `producers` and `consumers`: of the partition with
+    most, because one client is on every partition. Times are ms since the epoch, 0 = never.
+    """
 
     storage_bytes: int = 0
     backlog_bytes: int = 0
@@ -80,7 +84,7 @@ class Live:
 
     @property
     def entries(self) -> Iterator[Ledger]:
-        """All ledger entries."""
+        """The ownership ledgers of all topologies in all namespaces."""
         for entries in self.ledgers.values():
             yield from entries.values()
 
@@ -89,12 +93,12 @@ class Live:
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
-        """The topics of a namespace, by address."""
+        """Yields (address, topic) for each topic of a namespace."""
         for address, found in self.objects.items():
             if isinstance(found.resource, TopicResource) and found.resource.name.namespace == namespace:
                 yield address, found.resource
 
 
 def validates(namespace: Policies, broker: Policies) -> bool:
-    """True if schemas are enforced on topics without a value of their own."""
+    """True if schemas are enforced on topics without a value: by the namespace's value, else the broker's."""
     return namespace.get("schema_validation", broker.get("schema_validation")) is True

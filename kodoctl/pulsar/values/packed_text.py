@@ -9,7 +9,7 @@ import zlib
 from typing import Final
 
 MAX_UNPACKED: Final = 64 << 20
-"""Bytes that a packed text may stand for, whatever it claims."""
+"""Largest size of an unpacked document in bytes."""
 
 
 def pack(document: bytes, level: int) -> str:

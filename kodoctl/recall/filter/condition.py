@@ -2,13 +2,13 @@
 
     reason = 'handler took too long' AND payload.amount > 100 AND dead_at > now() - interval '2 hours'
 
-Parsed by sqlglot, turned into values of our own by an allow-list, evaluated without eval, in Spark's tasks as
-everywhere else. Semantics:
+sqlglot parses the text, an allow-list turns it into values of our own, and they are evaluated without eval, also in
+Spark's tasks. Semantics:
 
-- Three-valued as SQL: a missing fact is NULL, a comparison with NULL is NULL, only what is true is chosen.
-- Properties and JSON values are loose: beside a number they are read as a number, beside a moment as a moment, else
-  as text; what does not read as one is NULL. Numbers are doubles. Moments are UTC unless they say otherwise.
-- now() is the moment the plan is made: a plan chooses the same messages whenever it is carried out.
+- Three-valued as SQL: a missing fact is NULL, a comparison with NULL is NULL, only a true result chooses.
+- Properties and JSON values have no type: compared with a number they are read as a number, with a moment as a moment,
+  else as text; a value that cannot be read so is NULL. Numbers are doubles. Moments are UTC unless they say otherwise.
+- now() is the time when the plan is made: a plan chooses the same messages whenever it is carried out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition as understood; `text` as written, `now` in ms since the epoch."""
+    """A parsed condition. `text`: as written; `now`: value of now(), in ms since the epoch; `root`: its tree."""
 
     text: str
     now: int
@@ -39,7 +39,7 @@ class Condition:
 
 
 def parse(text: str, now: int) -> Condition:
-    """Raises ConditionError with every finding, each pointing at its character."""
+    """Parses a condition. `now`: value of now(), ms since the epoch. Raises ConditionError with all findings."""
     tree = parse_expression(text)
     from kodoctl.expressions.compiler import Compiler
 
@@ -47,5 +47,5 @@ def parse(text: str, now: int) -> Condition:
 
 
 def literal(text: str) -> str:
-    """A text as a condition has it, in single quotes."""
+    """Quotes a text for a condition, in single quotes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

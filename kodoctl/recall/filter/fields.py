@@ -21,7 +21,9 @@ _TENANT: Final = "tenant"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`read` answers None for NULL. `attributes`, `properties`: those of a DeadLetter that it reads, and no others."""
+    """A fact that a condition may name. `read` returns None for NULL. `attributes`, `properties`: exactly those of a
+    DeadLetter that `read` uses; `meaning`: text for the documentation.
+    """
 
     kind: ValueKind
     meaning: str
@@ -87,16 +89,16 @@ VOCABULARY: Final = Vocabulary({name: fact.kind for name, fact in FACTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class LetterFacts:
-    """A message as conditions see it: their Subject."""
+    """Adapter (Subject) through which a condition reads a message."""
 
     letter: DeadLetter
 
     def read_property(self, name: str) -> str | None:
-        """One of its properties; None where it has none of this name."""
+        """Value of a property of the message; None if it has none of this name."""
         return self.letter.properties.get(name)
 
     def fact(self, name: str) -> Value | None:
-        """One of FACTS."""
+        """Value of one of FACTS; None: NULL."""
         return FACTS[name].read(self.letter)
 
     @property
@@ -106,14 +108,14 @@ class LetterFacts:
 
 
 class FactSources(NamedTuple):
-    """The attributes and properties of a DeadLetter that a condition reads: the others may be left out."""
+    """The attributes and properties of a DeadLetter that a condition reads; all others may be missing."""
 
     attributes: frozenset[str]
     properties: frozenset[str]
 
 
 def sources_of(condition: Node, fair_by: str | None) -> FactSources:
-    """`fair_by` names the property (or the key) that the tenant is read from."""
+    """Finds out which facts a condition reads. `fair_by`: the property with the tenant, or `key`; None: none."""
     attributes, names = set[str](), set[str]()
     for one in references(condition):
         match one:

@@ -1,1 +1,1 @@
-"""The ledger of a recall: what was meant, stored and acknowledged, and recovery after a crash."""
+"""The ledger of a recall: which letters were to be sent, are stored or discarded, and recovery after a crash."""

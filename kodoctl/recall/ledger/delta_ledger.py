@@ -1,5 +1,5 @@
 # adapter: reads and writes tables
-"""The ledger as a Delta table, by the Rust `deltalake`: no Spark, no Java, readable by both."""
+"""The ledger as a Delta table, by the Rust library `deltalake`: without Spark and Java, and readable by Spark."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 
 class DeltaLedger:
-    """kodoctl.recall.ledger.recall_ledger.RecallLedger in a folder or an object store. Made by the first append. Raises
-    UsageError without the libraries, KodoctlError for a table that cannot be read or written.
+    """Implementation of RecallLedger (kodoctl.recall.ledger.recall_ledger) in a folder or an object store. The first
+    append creates the table. Raises UsageError without the libraries, KodoctlError for a table that cannot be read or
+    written.
     """
 
     def __init__(self, path: str) -> None:
@@ -39,7 +40,7 @@ class DeltaLedger:
         self._writer, self._commits = f"kodoctl-recall-{secrets.token_hex(8)}", 0
 
     def create(self) -> None:
-        """An empty table where there is none."""
+        """Creates an empty table unless one exists. Raises KodoctlError (K557)."""
         import deltalake
 
         try:
@@ -97,8 +98,9 @@ class DeltaLedger:
             return False
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        """Every entry about one dead-letter topic, or about some of its letters, without payloads, in any order; none where
-        there is no table yet. Raises KodoctlError (K557), also for a table of another version of kodoctl.
+        """Reads every entry about one dead-letter topic, or about the letters `among` of it, without payloads, in any
+        order; none if there is no table yet. Raises KodoctlError (K557), also for a table of another version of
+        kodoctl.
         """
         if among is None:
             return self.entries_among([dead_topic])
@@ -109,7 +111,7 @@ class DeltaLedger:
         return self._entries([[*same, *published], [*same, ("published", "=", 0)]])  # files of others are not opened
 
     def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
-        """The same, about several topics."""
+        """Does the same as `entries` for all letters of several topics."""
         return (
             self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
         )  # Arrow's empty list has no type
@@ -123,7 +125,7 @@ class DeltaLedger:
         return frozenset(found)
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Lane -> the highest number of a run that is stored for certain; a batch of entries is in memory at a time."""
+        """Highest number of a run that is certainly stored, by lane. Reads one batch of entries at a time."""
         import pyarrow.compute as pc
 
         wanted = (pc.field("dead_topic") == dead_topic) & (pc.field("run") == run)
@@ -143,7 +145,7 @@ class DeltaLedger:
 
     @contextmanager
     def _open_table(self) -> Iterator[Any]:
-        """The table, None where there is none yet."""
+        """Context with the table, None if there is none yet. Converts errors to KodoctlError (K557)."""
         from deltalake.exceptions import DeltaError
 
         try:

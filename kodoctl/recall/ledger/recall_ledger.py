@@ -1,7 +1,8 @@
-"""Recall ledger: intents, stored messages and acknowledgements. Append-only; the last entry of a letter counts.
+"""Recall ledger: intents, and letters that were stored, discarded, refused or left unclear. Append-only; of a letter's
+entries the one that came furthest counts.
 
-A recall is recorded before it is sent and again when its receipt is there, so that after a crash everything in
-between is known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
+A letter is recorded before it is sent and again when its receipt has come, so that after a crash each letter between
+the two is in doubt. Recalls with and without Spark share one table with one meaning.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import NamedTuple, Protocol
 
 
 class RecallEvent(StrEnum):
-    """Events of a dead letter, in order. `UNCLEAR`: it is unknown if it was stored, and it was not sent again."""
+    """Events of a dead letter, in order. `INTENT`: it is about to be sent; `REFUSED`: it was not sent; `UNCLEAR`: it is
+    unknown if it was stored, and it was not sent again; `SENT`, `DISCARDED`: done for certain.
+    """
 
     INTENT = "intent"
     REFUSED = "refused"
@@ -23,15 +26,15 @@ class RecallEvent(StrEnum):
 
 _RANK = {event: rank for rank, event in enumerate(RecallEvent)}
 _WEIGHT = _RANK | {RecallEvent.REFUSED: -1}
-"""Of several runs: what one refused says nothing of what another began."""
+"""Ranks of events of different runs: a refusal of one run must not hide an entry of another run."""
 SETTLED = frozenset({RecallEvent.SENT, RecallEvent.DISCARDED})
-"""After these a letter need never be sent again: only the holder may still have to be told."""
+"""Events after which a letter must not be sent again; only its acknowledgement may be missing."""
 
 
 class RecallEntry(NamedTuple):
-    """Entry of the recall ledger. `at`: ms since the epoch; `lane`: full name of a partition; `receipt`: position where
-    it was stored, "" = the broker had it already, at an unknown position; `published`: publish time of the dead letter,
-    ms; `payload`: the original one of an edited letter.
+    """Entry of the recall ledger. `at`: ms since the epoch; `position`: of the dead letter; `lane`: full name of a
+    partition; `receipt`: position where it was stored, "" = the broker had it already, at an unknown position;
+    `published`: publish time of the dead letter, ms; `payload`: the original one of an edited letter.
     """
 
     run: str
@@ -64,12 +67,12 @@ class LetterStatus(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Stored (or discarded) for certain."""
+        """True if it is stored (or discarded) for certain."""
         return self.event in SETTLED
 
 
 class LedgerSlice(NamedTuple):
-    """Letters by their recall ids; `since` and `until`: publish times (ms) of the first and of the last."""
+    """Selects letters by their recall ids; `since` and `until`: publish times (ms) of the first and of the last one."""
 
     recall_ids: frozenset[str]
     since: int
@@ -77,21 +80,21 @@ class LedgerSlice(NamedTuple):
 
 
 class RecallLedger(Protocol):
-    """Anything that keeps entries."""
+    """Port to the store of recall entries."""
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """All of them or none; they are there when this returns."""
+        """Stores all entries or none, before it returns."""
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        """Every line about one dead letter topic, or about some of its letters, in any order; payloads are left out."""
+        """Every entry about one dead-letter topic, or its letters `among`, in any order, without payloads."""
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Lane -> the highest number of a run that is stored for certain."""
+        """Highest number of a run that is certainly stored, by lane."""
 
 
 def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
-    """The latest status by recall id: of the run that came furthest, the furthest event. Of several intents the
-    first counts: a recovery reads the lane from there.
+    """The latest status by recall id: the furthest event of the run that came furthest. The first of several intents
+    counts: a recovery reads the lane from there.
     """
     every = list(entries)
     found = {entry.recall_id: entry for entry in every}
@@ -139,7 +142,7 @@ def _comes_after(entry: RecallEntry, before: RecallEntry) -> bool:
 
 
 def highest_booked(known: Mapping[str, LetterStatus], run: str) -> dict[str, int]:
-    """Lane -> the highest number of a run that is stored for certain."""
+    """Highest number of a run that is certainly stored, by lane. `known`: statuses by recall id."""
     highest: dict[str, int] = {}
     for one in known.values():
         if one.run == run and one.settled and one.lane:

@@ -1,15 +1,15 @@
-"""Recovery after a crash: decides which letters with an intent are stored. A pure decision from the facts that
-can be read.
+"""Recovery after a crash: decides which letters with an intent are stored. A pure decision from the facts that can be
+read.
 
-The broker remembers, by producer name and partition, the highest number it took (its watermark). While that
-memory is sound, sending a number again is harmless: the broker drops numbers that it has, and letters found in
-the lane are not sent again. The memory is not sound if the watermark is lower than the ledger's number. It
-cannot be judged if both are empty: brokers forget names after hours without them. Then only reading the lane
-back decides, and only if nothing of the lane was trimmed since the run began.
+The broker remembers, by producer name and partition, the highest number that it accepted (its watermark). While that
+memory is sound, sending a number again is harmless: the broker drops numbers that it has, and letters found in the lane
+are not sent again. The memory is not sound if the watermark is lower than the ledger's number. It cannot be judged if
+both are empty: brokers forget a name after hours without messages. Then only reading the lane back decides, and only if
+nothing of the lane was trimmed since the run began.
 
-The broker may also pass a number without storing its letter: it refuses a letter (too large for the topic, say)
-and stores the letters after it. Sending that letter again would be answered as a duplicate: a letter that the
-whole lane does not have is MISSED.
+The broker may also pass a number without storing its letter: it refuses a letter (too large for the topic, say) and
+stores the letters after it. If that letter were sent again, the broker would drop it as a duplicate: a letter that is
+nowhere in a lane that was read completely is SKIPPED_BY_BROKER.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ SOUND_FOR: Final = 3_600_000  # ms: brokers keep a silent producer's number for 
 
 
 class Recovery(Enum):
-    """Decision about a dead letter in doubt."""
+    """Decision about a dead letter in doubt: send it (again), it is stored, the broker passed its number without
+    storing it, or nobody can know.
+    """
 
     SEND = auto()
     STORED = auto()
@@ -33,8 +35,8 @@ class Recovery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LaneScan:
-    """Recall id -> where it was found (`ledger:entry`) on a lane since the run began there; `whole`: nothing in
-    between was trimmed away. As it is made: the lane may not be read.
+    """Result of reading a lane back. `found`: recall id -> position (`ledger:entry`) in the lane since the run began
+    there; `whole`: nothing in between was trimmed. The default means that the lane cannot be read.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +53,9 @@ def needs_reading(watermark: int, booked: int) -> bool:
 def recover(
     doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: LaneScan
 ) -> dict[str, Recovery]:
-    """`doubts`: recall id -> number; `age` of the oldest intent in ms."""
+    """Decides about each letter in doubt, by recall id. `doubts`: recall id -> number; `watermark`, `booked`: see
+    `needs_reading`; `age`: ms since the oldest intent.
+    """
     found, whole = read_back.found, read_back.whole
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
     sure = whole or young or not needs_reading(watermark, booked)

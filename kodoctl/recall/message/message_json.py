@@ -65,7 +65,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def as_json(letter: DeadLetter) -> PeekedMessage:
-    """One message for `peek --json`; the payload as text where it is one."""
+    """Converts a message for `peek --json`. Of the payload it contains the size and a preview."""
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     return {
         "topic": letter.topic,
@@ -86,7 +86,7 @@ def as_json(letter: DeadLetter) -> PeekedMessage:
 
 
 def preview(letter: DeadLetter) -> str:
-    """The beginning of the payload as text; of bytes that are no text, as hexadecimal digits."""
+    """The first PREVIEW characters of the payload; hexadecimal digits if it is no text; "" for a tombstone."""
     if letter.payload is None:
         return ""
     text = letter.text

@@ -1,6 +1,4 @@
-"""Patched payloads: a JSON merge patch (RFC 7396) over each letter's payload. The old
-payload goes into the ledger.
-"""
+"""Patched payloads: a JSON merge patch (RFC 7396) over each letter's payload. The recall ledger keeps the old one."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ Json = Any
 
 
 class NotEditableError(ValueError):
-    """The payload cannot be patched without damage; the message is the reason."""
+    """Raised if a payload cannot be patched without damage. The text of the error is the reason."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Edit:
         return None if self.schema is None else PayloadValidator(self.schema)
 
     def apply(self, payload: bytes | None) -> bytes:
-        """The patched payload. Raises NotEditableError."""
+        """Returns the patched payload. Raises NotEditableError, also if the result does not match `schema`."""
         document = _exact(payload)
         patched = merge(document, self.patch)
         if self._validator is not None and (misfit := self._validator.misfit(patched)):
@@ -75,7 +73,9 @@ def _same_float(text: str) -> float:
 
 
 def read_patch(text: str) -> Mapping[str, Json]:
-    """A patch file. Raises NotJsonError: anything but an object would replace whole payloads."""
+    """Parses the text of a patch file. Raises NotJsonError unless it is an object with members, because any other patch
+    would replace whole payloads.
+    """
     try:
         found = read_json(text.encode())
     except (JsonPayloadError, UnicodeEncodeError) as problem:

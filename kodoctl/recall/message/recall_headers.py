@@ -1,6 +1,5 @@
-"""Headers of a message that is sent. A recalled message has those of the dead letter, except those of its way
-to the dead letter topic; a released or moved message has all its headers, except those that make it wait; a
-lost message has all its headers.
+"""Headers of a message that is sent. A recalled message has those of the dead letter, except those of its way to the
+dead letter topic; a released, moved or lost message has all its headers, except those that make it wait.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ RESET: Final = frozenset({
     properties.QUOTA, properties.FROM_LEVEL, properties.RECALL, properties.AGAIN, properties.RELEASE, properties.SIGNATURE,
     properties.ERROR, properties.ERROR_STACK,
 })  # fmt: skip
-"""Counters begin anew, and so does its quota; nothing tells it to wait."""
+"""Headers that a recalled message loses: its counters and its quota start again, and nothing makes it wait."""
 _WAITED: Final = frozenset({properties.DUE, properties.FOR, properties.RELEASE, properties.SIGNATURE})
 
 
 def trusted_letter(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
-    """The letter, without its platform properties if there are keys and no worker signed it: such properties
-    cannot be believed.
+    """Returns the letter; if there are keys (`signer`) and no worker signed it, without its platform properties, which
+    anybody may have written.
     """
     if signer is None or signer.genuine(letter.topic, letter.payload, letter.properties):
         return letter
@@ -34,9 +33,10 @@ def trusted_letter(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
 def recalled_properties(
     letter: DeadLetter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
 ) -> Mapping[str, str]:
-    """Everything else travels unchanged, identity and origin above all. On a `ready` topic, which every subscription
-    reads, the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop
-    would. `again`: whoever remembers it as done is to handle it once more for this recall.
+    """Headers of a recalled letter: its own without RESET, so with identity and origin, and its recall id. On a `ready`
+    topic, which every subscription reads, they name the subscription that must handle it. A letter that no worker moved
+    gets its origin here, as in a first hop. `again`: a consumer that remembers it as done handles it once more for this
+    recall.
     """
     kept = _with_origin(letter, RESET)
     kept[properties.RECALL] = recall_id
@@ -50,9 +50,9 @@ def recalled_properties(
 def released_properties(
     letter: DeadLetter, release_id: str, subscription: str, *, due: int, ready: bool
 ) -> Mapping[str, str]:
-    """Counters and everything else travel unchanged: the message is where it was, only not for as long. `due`: 0, or
-    when it is due in a waiting lane that it is moved to, ms since the epoch. A limiter's reservation stays: a refusal
-    before that moment is no attempt.
+    """Headers of a released or moved message: its own, counters included, without those that make it wait. `due`: time
+    in a waiting lane that it is moved to, ms since the epoch, 0: none. A limiter's reservation stays: a refusal before
+    its time does not count as an attempt.
     """
     kept = _with_origin(letter, _WAITED)
     kept[properties.RELEASE] = release_id
@@ -68,9 +68,10 @@ def released_properties(
 def resent_properties(
     letter: DeadLetter, resend_id: str, subscription: str, *, due: int, ready: bool, revived: bool
 ) -> Mapping[str, str]:
-    """A lost message is where it was again, and has the headers it had; on a `ready` topic, where others have had
-    it, it names the subscription that lost it. On a first topic it is a new message, and routes see it. `revived`:
-    a dead letter that cannot go back, and is tried again instead, as a recalled one is.
+    """Headers of a lost message that is sent to its topic again: its own, without those that make it wait. On a `ready`
+    topic, which others have read, they name the subscription that lost it; a first topic routes it as a new message.
+    `due`: ms since the epoch, 0: none. `revived`: a dead letter that cannot return, and is tried again as a recalled
+    one.
     """
     kept = _with_origin(letter, RESET if revived else _WAITED)
     kept[properties.RELEASE] = resend_id
@@ -84,15 +85,15 @@ def resent_properties(
 
 
 def due_time(letter: DeadLetter, now: int, horizon: int) -> int:
-    """The time at which a message is due that continues to wait, in ms since the epoch; 0: now. The message's
-    own due time applies, but at most `horizon` ms from now, because its topics are made for no longer delay.
+    """Due time of a message that must continue to wait, in ms since the epoch; 0: now. It is the message's own due
+    time, but at most `horizon` ms from now, because its topics are made for no longer delay.
     """
     due = min(letter.number(properties.DUE) or 0, now + horizon)
     return due if due > now else 0
 
 
 def _with_origin(letter: DeadLetter, without: frozenset[str]) -> dict[str, str]:
-    """The headers of a message except some. One that no worker moved gets its origin here, as a first hop would."""
+    """Headers of a message, except some. A message that no worker moved gets its origin here, as in a first hop."""
     kept = {name: value for name, value in letter.properties.items() if name not in without}
     if properties.ORIGIN_ID not in kept:
         kept[properties.ORIGIN_ID] = str(letter.position)

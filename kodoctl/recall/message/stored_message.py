@@ -1,4 +1,4 @@
-"""A stored message as conditions, plans and views see it. Pure: whoever reads the broker (or a table) makes these."""
+"""A stored message as conditions, plans and views see it. Pure: readers of the broker or of a table create these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} deep"
 
 
 class NotJsonError(ValueError):
-    """The payload is no JSON document; the message is the reason."""
+    """Raised if a text is no JSON document. The text of the error is the reason."""
 
 
 class Position(NamedTuple):
@@ -64,14 +64,12 @@ class DeadLetter:
 
     @property
     def whole(self) -> bool:
-        """True if it can be passed on unchanged: nothing of key and properties is lost, even if the payload is
-        encrypted.
-        """
+        """True if it can be sent on unchanged: key and properties are complete, even if the payload is encrypted."""
         return self.broken in ("", headers.ENCRYPTED)
 
     @property
     def identity(self) -> str:
-        """Identity of the message over all its hops, as the idempotency store of the consumer knows it."""
+        """Identity of the message over all its hops, which the idempotency store of the consumer uses as well."""
         return headers.identity(
             self.properties.get(headers.ID), self.properties.get(headers.ORIGIN_ID), str(self.position)
         )
@@ -83,7 +81,7 @@ class DeadLetter:
 
     @property
     def error(self) -> str | None:
-        """Redacted text of the error that its last run ended with."""
+        """Redacted text of the error of its last handler run; None: it has none."""
         return self.properties.get(headers.ERROR)
 
     @property
@@ -95,11 +93,11 @@ class DeadLetter:
 
     @property
     def level(self) -> str | None:
-        """The level it died in."""
+        """The level in which it died; None: unknown."""
         return self.properties.get(headers.FROM_LEVEL)
 
     def number(self, name: str) -> int | None:
-        """A header that is a number; None where it is missing or nonsense."""
+        """Value of a header that is a number; None if the header is missing or no number from 0 to MAX_NUMBER."""
         text = self.properties.get(name)
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= MAX_NUMBER):
             return None
@@ -122,7 +120,7 @@ class DeadLetter:
 
     @cached_property
     def text(self) -> str | None:
-        """The payload as text; None where it is none."""
+        """The payload as UTF-8 text; None if it is not text, or a tombstone."""
         try:
             return None if self.payload is None else self.payload.decode()
         except UnicodeDecodeError:
@@ -130,7 +128,7 @@ class DeadLetter:
 
     @cached_property
     def document(self) -> Any:
-        """The payload as JSON; None where it is none."""
+        """The payload as JSON; None if it is not JSON."""
         try:
             return parse_json(self.text)
         except NotJsonError:
@@ -151,14 +149,14 @@ def digest(payload: bytes | None) -> str:
 
 
 def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:
-    """The tenant by `fair_by`, as the consumer counts it."""
+    """Tenant of a message, as the consumer finds it: the property `by`, or the key if `by` is "key"; else NOBODY."""
     if by is None:
         return NOBODY
     return (key if by == "key" else properties.get(by)) or NOBODY
 
 
 def parse_json(text: str | None) -> Any:
-    """A JSON document: no NaN, no Infinity, no more than MAX_DEPTH deep. Raises NotJsonError."""
+    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH deep. Raises NotJsonError."""
     if text is None:
         raise NotJsonError("it is no text")
     try:
@@ -173,7 +171,7 @@ def parse_json(text: str | None) -> Any:
 
 
 def _too_deep(document: Any) -> bool:
-    """Level by level, without recursion."""
+    """True if a document is more than MAX_DEPTH deep. Goes level by level, without recursion."""
     level: list[Any] = [document]
     for _ in range(MAX_DEPTH):
         if not level:

@@ -1,5 +1,5 @@
-"""Letters that a plan may have, in a scratch database of SQLite: it keeps 64 MiB of them in memory, and the rest in a file
-that nobody sees and that goes with the process.
+"""Letters that a plan may contain, in a temporary SQLite database: 64 MiB are in memory, the rest in an unnamed file
+that disappears with the process.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _ORPHANS: Final = "DELETE FROM letter WHERE kind = ? AND first NOT IN (SELECT se
 
 
 class StoredCandidate(NamedTuple):
-    """A row. `recall_id` and `digest` as hexadecimal digits; `lane` and `labels` as they were added; `first`: of a copy, the
-    chosen letter.
+    """A row. `recall_id` and `digest` as hexadecimal digits; `published` in ms; `lane` and `labels` as passed to `add`;
+    `first`: the chosen letter of which this one is a copy, None: it is no copy.
     """
 
     seq: int
@@ -54,7 +54,7 @@ class StoredCandidate(NamedTuple):
 
 
 class CandidateStore:
-    """Rows by their number, in the order of adding. Not for several threads."""
+    """Rows with their numbers, in the order of adding. Not for several threads. The `with` block's end drops them."""
 
     def __init__(self) -> None:
         self._base = sqlite3.connect("", isolation_level=None)
@@ -71,12 +71,14 @@ class CandidateStore:
         self._base.close()
 
     def first_of(self, name: bytes) -> int | None:
-        """Number of the chosen letter of this name."""
+        """Number of the chosen letter of this name; None: there is none."""
         found = self._base.execute("SELECT seq FROM name WHERE name = ?", (name,)).fetchone()
         return None if found is None else int(found[0])
 
     def add(self, ref: LetterRef, recall_id: str, digest: str, lane: int, labels: int, name: bytes | None) -> int:
-        """Number of a chosen letter. `name` None: another one of the same name is no copy of it."""
+        """Adds a chosen letter and returns its number. `lane`, `labels`: numbers of the caller. `name`: later letters
+        of the same name are copies of it; None: no letter is.
+        """
         self.chosen += 1
         ids = (bytes.fromhex(recall_id), bytes.fromhex(digest))
         seq = self._insert(CHOSEN, ref, *ids, lane, labels, None)
@@ -85,15 +87,15 @@ class CandidateStore:
         return seq
 
     def add_copy(self, ref: LetterRef, first: int) -> None:
-        """A copy of a chosen letter."""
+        """Adds a copy of the chosen letter with the number `first`."""
         self._insert(COPY, ref, None, None, None, None, first)
 
     def add_settled(self, ref: LetterRef) -> None:
-        """A letter that was sent or discarded before."""
+        """Adds a letter that was sent or discarded before."""
         self._insert(SETTLED, ref, None, None, None, None, None)
 
     def add_seen(self, recall_id: str) -> None:
-        """The recall id that a stored letter carries; a text that is none is passed over."""
+        """Records the recall id in the headers of a stored letter. Ignores a text that is no recall id."""
         try:
             made = bytes.fromhex(recall_id)
         except ValueError:
@@ -101,7 +103,7 @@ class CandidateStore:
         self._base.execute("INSERT OR IGNORE INTO seen VALUES (?)", (made,))
 
     def settle_seen(self) -> list[int]:
-        """Settles the chosen letters whose recall id a stored one carries, without their copies; their numbers."""
+        """Settles chosen letters whose recall id `add_seen` got, removes their copies, and returns their numbers."""
         found = [int(seq) for (seq,) in self._base.execute(_SEEN, (CHOSEN,))]
         if found:
             numbers = ((SETTLED, seq) for seq in found)
@@ -119,8 +121,8 @@ class CandidateStore:
         self._drop_orphans()
 
     def stored(self, share: int | None = None) -> Iterator[StoredCandidate]:
-        """All rows, in the order of their positions. `share`: first so many of each partition, then as many again: a part of
-        the rows has letters of all partitions.
+        """Yields all rows in the order of their positions. `share`: yields first so many of each partition, then as
+        many again, so that every part of the rows has letters of all partitions.
         """
         for row in self._base.execute(_ROWS, (share or self.rows + 1,)):
             seq, kind, *at, published, recall_id, digest, lane, labels = row[:11]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A topic letters are sent to. `ready`: every subscription reads it, so letters name the one they are for."""
+    """A topic to which letters are sent. `ready`: every subscription reads it, so letters name the one that acts."""
 
     topic: str
     level: Level
@@ -32,9 +32,9 @@ class TargetPartition:
 
 @dataclass(frozen=True, slots=True)
 class RecallSource:
-    """Facts about one subscription for a recall: its dead letters, their holder, and the lanes to which they may be
-    sent. `lane`: the waiting lane that its messages are in, such as `L1/retrying`; "": they are dead letters.
-    `ordered`: keys keep their order in that lane.
+    """Facts about one subscription for a recall. `source_topic`: topic of its dead letters; `holder`: the subscription
+    that retains them there; `retrying`, `ready`: lanes to which they may be sent. `lane`: the waiting lane of its
+    messages, such as `L1/retrying`; "": they are dead letters. `ordered`: that lane keeps the order of keys.
     """
 
     name: str
@@ -62,23 +62,21 @@ class RecallSource:
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
-        """Lanes that messages may be sent to."""
+        """Lanes to which messages may be sent."""
         return (*self.retrying.values(), *self.ready.values())
 
     def reader_of(self, topic: str) -> str:  # noqa: ARG002
-        """The subscription that reads a topic which messages are sent to."""
+        """The subscription that must read the target topic `topic`."""
         return self.subscription
 
     @property
     def landing(self) -> str:
-        """The landing from which messages are read that no topic has any more; "" if they are read from their
-        topic.
-        """
+        """The landing (tables) from which lost messages are read; "": messages are read from their topic."""
         return ""
 
     @property
     def named_in_full(self) -> str:
-        """The subscription, as the workers' store knows it: `kodo/trade/orders:billing`."""
+        """Name of the subscription in the workers' store, such as `kodo/trade/orders:billing`."""
         return f"{TopicName.parse(self.source_topic).namespace}/{self.ground}:{self.subscription}"
 
     def is_for(self, given: Mapping[str, str]) -> bool:
@@ -87,12 +85,12 @@ class RecallSource:
 
     @property
     def target_name(self) -> str | None:
-        """The lane that was chosen for all messages, by its name; None: each has its own."""
+        """Name of the lane that was chosen for all messages; None: each has its own."""
         return None
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
-        """RETRYING of the level a letter died in, of L1 where that is gone; the ready lane of `to`. None: there is
-        none.
+        """Lane to which a letter is sent: the ready lane of the level `to`; without `to`, RETRYING of the level that it
+        died in, or of L1 if that level has none. None: there is no such lane.
         """
         if to is not None:
             return self.ready.get(to)
@@ -108,7 +106,9 @@ def level_of(text: str | None) -> Level:
 
 
 def family_of(topology: LoadedTopology, topic: str, subscription: str) -> RecallSource:
-    """Raises UsageError for names the file does not have, and for a subscription without dead letters."""
+    """Facts about a subscription's dead letters, from its topology. Raises UsageError for names that the file does not
+    have, and for a subscription without dead letters.
+    """
     ground, spec = found_subscription(topology, topic, subscription)
     dead = defaults.dead_letter(spec)
     if dead is None:
@@ -133,7 +133,7 @@ def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Recall
 def targets_of(
     topology: LoadedTopology, topic: str, subscription: str
 ) -> tuple[dict[Level, TargetPartition], dict[Level, TargetPartition]]:
-    """Topics of RETRYING, and ready topics, that take messages of a subscription, by level."""
+    """Topics that accept messages of a subscription: RETRYING, and ready topics, each by level. Raises UsageError."""
     ground, spec = found_subscription(topology, topic, subscription)
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     parts = defaults.partitions(topology.spec, ground)
@@ -149,7 +149,7 @@ def targets_of(
 
 
 def check_target(family: RecallSource, to: Level | None) -> None:
-    """Raises UsageError when letters have nowhere to go, or `to` is no level that takes messages."""
+    """Raises UsageError if letters have no target lane, or `to` is no level that accepts messages."""
     named = ", ".join(family.ready)
     if to is None and Level.L1 not in family.retrying:
         detail = (
@@ -164,7 +164,7 @@ def check_target(family: RecallSource, to: Level | None) -> None:
 
 
 def found_subscription(topology: LoadedTopology, topic: str, subscription: str) -> tuple[GroundTopic, Subscription]:
-    """A subscription and its ground topic in the file. Raises UsageError."""
+    """Finds a ground topic and its subscription in the file. Raises UsageError."""
     ground = topology.spec.topics.get(topic)
     if ground is None:
         detail = f"{topology.source.name} has {_names_text(topology.spec.topics)}, not {topic!r}"
@@ -183,8 +183,9 @@ def _names_text(names: Mapping[str, object]) -> str:
 def fits(
     family: RecallSource, name: str, source_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
 ) -> list[str]:
-    """Differences between a plan and the file, as texts: topics and lanes of the plan that the file no longer
-    has. `lanes`: topic, whether ready, partitions.
+    """Texts about differences between a plan and the file, none if it still fits: another source, and lanes of the plan
+    that the file no longer has. `name`, `source_topic`, `holder`: of the plan; `lanes`: topic, whether ready,
+    partitions.
     """
     problems = []
     if (family.name, family.source_topic, family.holder) != (name, source_topic, holder):

@@ -1,8 +1,8 @@
-"""Order of keys while messages of an ordered lane are sent again: the messages of a key that a plan must take,
-so that none of them comes after a later message.
+"""Order of keys while messages of an ordered lane are sent again: checks which messages of a key a plan must take, so
+that none of them comes after a later message.
 
-A release sends to the end of the same lane. It takes a message of a key with all later ones of that key there;
-messages at the front that stay come first, as before. A move takes all messages of a key.
+A release sends to the end of the same lane. If it takes a message of a key, it must take all later ones of the key in
+the lane; earlier ones may stay, and come first as before. A move must take all messages of a key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def order_key(letter: DeadLetter) -> str:
 
 
 class KeyOrder:
-    """Keys of the messages that a subscription has in an ordered lane. `add` each of them, in their order."""
+    """Keys of the unacknowledged messages of an ordered lane. `add` must get each of them, in order."""
 
     def __init__(self) -> None:
         self._keys: list[tuple[Position, str]] = []
@@ -66,7 +66,7 @@ class KeyOrder:
         return [one for one in found.values() if one.split or (not whole and 0 < one.taken < one.stored)]
 
     def check(self, action: RecallAction, planned: Collection[Position]) -> None:
-        """Raises RefusedError for a plan that does not take whole keys. Discarding breaks no order."""
+        """Raises RefusedError if sending `planned` would break the order of a key. A discard breaks no order."""
         if action.sends and (split := self.split_keys(action, planned)):
             raise RefusedError(_split(split))
 
@@ -93,7 +93,7 @@ def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> se
 
 
 def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
-    """Raises RefusedError where messages of planned keys came since the plan, of which nothing was sent yet."""
+    """Reads the lane before a send. Raises RefusedError if later messages of planned keys arrived since the plan."""
     keys = KeyOrder()
     for letter in _unacknowledged_letters(plan, cluster):
         keys.add(letter)
@@ -104,7 +104,7 @@ def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
 
 
 def _unacknowledged_letters(plan: RecallPlan, cluster: RecallCluster) -> Iterator[DeadLetter]:
-    """Messages for the subscription that it has not acknowledged, in their order."""
+    """Yields the messages for the subscription that it has not acknowledged, in their order."""
     from kodoctl.recall.cluster import letter_of
 
     for number in range(plan.source_partitions):
@@ -122,8 +122,8 @@ def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
 
 
 def late_arrivals(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
-    """Yields a line for each message that arrived while the plan was carried out and precedes the sent messages
-    of its key.
+    """Yields a line of text for each message that arrived while the plan was carried out and precedes the sent messages
+    of its key. Only a release can have such messages.
     """
     if plan.action is not RecallAction.RELEASE:
         return

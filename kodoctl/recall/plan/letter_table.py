@@ -47,7 +47,7 @@ class PlanSegment:
 
 
 def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
-    """All letters of a plan, in order; of one that is a document at once."""
+    """Yields all letters of a plan in order: from its table segment by segment, without a table all at once."""
     if plan.table is not None:
         yield from _stored_segments(plan.table)
         return
@@ -80,7 +80,7 @@ class LetterTableWriter:
         self._file.close()
 
     def add(self, row: PlanRow) -> None:
-        """Raises UsageError where the disk takes no more."""
+        """Adds a row, and writes a full segment to the file. Raises UsageError if the file cannot be written."""
         named = row.chosen or row.first
         ids = (bytes.fromhex(named.recall_id), bytes.fromhex(named.digest)) if named is not None else (None, None)
         lane = (row.chosen.lane, row.chosen.number) if row.chosen is not None else (None, None)
@@ -119,7 +119,7 @@ class LetterTableWriter:
 
 
 def check_table(table: LetterTable) -> None:
-    """Raises UsageError for a file that is not there, RefusedError for one that is not as it was written."""
+    """Reads the whole file. Raises UsageError if that fails, RefusedError if its digest is not that of the plan."""
     try:
         found = _sha256(table.path)
     except OSError as problem:

@@ -1,8 +1,8 @@
-"""Lanes that lost messages, as sources of a recall: the payloads come from a landing, and no topic is read.
+"""Lanes that lost messages, as sources of a recall: the payloads come from a landing (tables of messages), not from a
+topic.
 
-A message returns to the topic that lost it, if that topic takes messages and drops repeated ones. Otherwise the
-message goes to RETRYING of its level, as a recalled dead letter does. Names that are not in the file raise
-UsageError.
+A message returns to the topic that lost it, if that topic accepts messages and drops repeated ones. Otherwise the
+message is sent to RETRYING of its level, as a recalled dead letter is. Names that are not in the file raise UsageError.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LostLane(RecallSource):
-    """One lane of a subscription that messages were lost from. `source_topic` is its topic and `holder` the
-    subscription.
+    """One lane of a subscription that lost messages. `source_topic` is its topic and `holder` the subscription.
 
-    `lane`: such as `L1/ready`, or `dead`; `level`: None for dead letters, which have the one they died in; `own`:
-    the topic itself as a target, None where it takes no messages, or no exact ones; `landed`: where the payloads
-    are; `horizon`: ms that a message may wait from now.
+    `lane`: such as `L1/ready`, or `dead`; `level`: None for dead letters, which name the one they died in; `own`: the
+    topic itself as a target, None if it accepts no messages, or by `lost_lane` none exactly once; `landed`: path of the
+    landing with the payloads; `horizon`: ms that a message may wait from now.
     """
 
     level: Level | None = None
@@ -53,23 +52,23 @@ class LostLane(RecallSource):
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
-        """Lanes that messages may be sent to."""
+        """Lanes to which messages may be sent."""
         own = () if self.own is None else (self.own,)
         return (*self.retrying.values(), *own)
 
     def reader_of(self, topic: str) -> str:
-        """The subscription that reads a topic which messages are sent to."""
+        """The subscription that must read the target topic `topic`."""
         return reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
-        """The topic that lost the message, else RETRYING of its level, of L1 where that has none."""
+        """Lane to which a message is sent: `own`, else RETRYING of its level, or of L1 if that level has none."""
         if self.own is not None:
             return self.own
         return self.retrying.get(self.level or level_of(died_in)) or self.retrying.get(Level.L1)
 
 
 def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[LostLane]:
-    """All lanes of a subscription that can lose messages, in the order in which a message goes."""
+    """All lanes of a subscription that can lose messages, in the order of a message's way. Raises UsageError."""
     ground, spec = found_subscription(topology, topic, subscription)
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     parts = defaults.partitions(topology.spec, ground)
@@ -114,8 +113,8 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
 def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
-    """One lane by its name, with a target that takes each message exactly once. `deduplicates`: returns whether
-    a topic drops repeated messages.
+    """Finds one lane by its name. If the subscription has RETRYING lanes, its `own` is None unless that topic stores
+    each message exactly once. `deduplicates`: returns whether a topic drops repeated messages. Raises UsageError.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

@@ -45,7 +45,7 @@ class RecallAction(StrEnum):
 
 
 class SourceKind(Enum):
-    """Kind of the messages of a plan: where they are, and so how they go on."""
+    """Kind of the messages of a plan. It determines where they are read, and which actions are possible."""
 
     DEAD = "dead letters"
     WAITING = "waiting messages"
@@ -53,7 +53,7 @@ class SourceKind(Enum):
 
     @property
     def mark(self) -> str:
-        """Property with the id of the plan's entry that sent a message."""
+        """Header of a sent message that contains its recall id."""
         return properties.RECALL if self is SourceKind.DEAD else properties.RELEASE
 
 
@@ -79,7 +79,7 @@ class ExclusionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """A partition letters are sent to: its topic, whether that is a ready topic, and how many partitions it had."""
+    """A partition to which letters are sent. `ready`: of a ready topic; `partitions`: their number when planned."""
 
     topic: str
     partition: int
@@ -93,7 +93,7 @@ class PlannedPartition:
 
 
 class LetterRef(NamedTuple):
-    """A letter by its place and its publish time (ms), which together name it in every cluster."""
+    """Reference to a letter: its position and its publish time (ms), which together identify it in every cluster."""
 
     position: Position
     published: int
@@ -101,9 +101,9 @@ class LetterRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedLetter:
-    """One letter. `published`: its publish time in ms; `digest` is its payload's; `lane` an index into the plan's
-    lanes and `number` its place there, from 1 (both 0 in a discard); `repeats` are further copies of it, acknowledged
-    with it.
+    """One letter. `published`: its publish time in ms; `digest`: of its payload; `lane`: an index into the plan's
+    lanes; `number`: its sequence number there, from 1 (both 0 in a discard); `repeats`: further copies of it,
+    acknowledged with it.
     """
 
     position: Position
@@ -145,11 +145,11 @@ class LetterTable:
 
 @dataclass(frozen=True)
 class RecallPlan:
-    """A frozen choice of messages and their ways. `made_at` in ms since the epoch; `edit` is a JSON merge patch;
-    `settle`: letters that an earlier recall sent or discarded, which the holder still has. `source_topic`: the topic
-    that the messages are in, or that lost them, and `holder` the subscription that keeps them there; `lane`: of waiting
-    and lost messages. `landing`: where lost messages are read. `table`: where `letters` and `settle` are if they are
-    too many for memory; both are empty then.
+    """A frozen choice of messages and their destinations. `made_at` in ms since the epoch; `edit` is a JSON merge
+    patch; `settle`: letters that an earlier recall sent or discarded, and that are not acknowledged. `source_topic`:
+    the topic of the messages, or the one that lost them; `holder`: the subscription that retains them there; `lane`: of
+    waiting and lost messages. `landing`: the tables from which lost messages are read. `table`: contains `letters` and
+    `settle` if they are too many for memory; both are empty then.
     """
 
     action: RecallAction
@@ -185,7 +185,7 @@ class RecallPlan:
 
     @property
     def producer(self) -> str:
-        """The name under which a lane's broker counts this plan's numbers."""
+        """Name of the plan's producer on each lane, by which the broker remembers its numbers."""
         return f"kodo-recall-{self.run}"
 
     @property
@@ -203,15 +203,15 @@ class RecallPlan:
         return ledger_key(self.source_topic, self.lane, self.holder)
 
     def reader_of(self, topic: str) -> str:
-        """The subscription that reads a topic which messages are sent to."""
+        """The subscription that must read the target topic `topic`."""
         return reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     def age(self, now: int) -> int:
-        """Milliseconds since it was made; 0 where the clock that made it was ahead."""
+        """Ms from the making of the plan to `now` (ms since the epoch); 0 if `now` is earlier."""
         return max(0, now - self.made_at)
 
     def recall_id_of(self, letter: LetterRef) -> str:
-        """The name of a letter's recall by this plan."""
+        """The recall id of a letter in this plan."""
         return recall_id(self.ledger_key, *letter, self.run if self.again else "")
 
     @property
@@ -235,23 +235,22 @@ def lost_key(topic: str, subscription: str) -> str:
 
 
 def reader_of(topic: str, source: str, subscription: str, *, lane: str) -> str:
-    """The subscription that reads a topic which messages of `source` are sent to: lost dead letters go back to their
-    holder.
+    """The subscription that must read the target `topic` of messages from `source`: `subscription`, except that lost
+    dead letters which return to their topic are for its holder.
     """
     return HOLDER if lane == State.DEAD and topic == source else subscription
 
 
 def recall_id(source_topic: str, position: Position, published: int, run: str = "") -> str:
-    """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`.
-    Places are counted anew by every cluster and by one that was set up again: so the letter's publish time (ms) is
-    part of the name.
+    """Recall id of a letter: the same in every plan, and a new one with `run`, for a recall with `again`. Every cluster
+    counts positions anew, also one that was set up again: so the publish time (ms) of the letter is part of the id.
     """
     return hashlib.sha256(f"{source_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
 
 
 def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:
-    """Target partition of a dead letter: the partition it came from, so that its key stays there; else one by its
-    key.
+    """Target partition of a dead letter: its original partition, so that its key stays there; if that is unknown or too
+    high, one by its key.
     """
     if origin_partition is not None and 0 <= origin_partition < partitions:
         return origin_partition

@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 def to_json(plan: RecallPlan) -> AnyRecallPlan:
-    """The whole plan, sealed."""
+    """Converts a plan to its JSON document, with its seal."""
     document: Any = {
         "format_version": DOCUMENT if plan.table is None else WITH_TABLE,
         "kodoctl_version": __version__,
@@ -83,7 +83,7 @@ def hash_of(document: AnyRecallPlan) -> str:
 
 
 def dumps(plan: RecallPlan) -> str:
-    """The plan file's text: one line a key, one a letter, so that it can be looked at."""
+    """The text of a plan file: one line for each key and for each letter, so that people can read it."""
     document = to_json(plan)
     lines = [f" {json.dumps(name)}: {_value(value)}" for name, value in document.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -96,7 +96,9 @@ def _value(value: Any) -> str:
 
 
 def loads(text: str, file: str) -> RecallPlan:
-    """Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    """Parses the text of a plan file. `file`: its path; a table beside it is not read. Raises RefusedError for another
+    format or an edited file, InvalidFileError for any other fault.
+    """
     try:
         document = json.loads(text)
         version, _ = document["format_version"], document["letters"]

@@ -1,5 +1,5 @@
-"""Selection of a plan's letters: a fold over letters that keeps counts, and the chosen letters (without
-payloads) in a scratch file.
+"""Selection of a plan's letters: a fold over letters that counts them, and writes the chosen ones (without payloads) to
+a temporary file.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ OLDEST: Final = "over 7 d"
 
 
 Done = Callable[[Sequence[str]], Collection[str]]
-"""Identities in, those of them out that a worker is done with."""
+"""Receives identities of messages, and returns those that a worker has finished with."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionRequest:
-    """Input of a selection. `known`: recall id -> its state according to the recall ledger; `run` is that of the new
-    plan; `done` queries the idempotency store of the workers, None: there is no way to query it.
+    """Input of a selection. `run`: id of the new plan; `to`: level to send to, None: each letter's own; `limit`:
+    letters at most; `again`: choose letters that a recall sent before, too; `known`: recall id -> its state by the
+    recall ledger; `done` queries the idempotency store of the workers, None: there is no way to query it.
     """
 
     action: RecallAction
@@ -79,8 +80,8 @@ class _Labels(NamedTuple):
 
 
 class LetterSelection:
-    """Selection of letters: `offer` every letter that the holder still has, oldest first in each partition;
-    call `finish` once. The chosen letters are in a scratch file; only the counts need memory.
+    """Selection of letters. The caller must `offer` every unacknowledged letter, oldest first in each partition, then
+    call `finish` once. The chosen letters are in a temporary file; only the counts need memory.
     """
 
     def __init__(self, asked: SelectionRequest) -> None:
@@ -100,7 +101,7 @@ class LetterSelection:
         self.written: LetterTable | None = None
 
     def offer(self, letter: DeadLetter) -> None:
-        """Counts a dead letter, and chooses it where it is readable and fulfils the condition."""
+        """Counts a dead letter, and chooses it if it is readable and fulfils the condition."""
         self.read += 1
         self.count_entry(letter.position)
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
@@ -136,13 +137,13 @@ class LetterSelection:
                 self._take_those_not_done()
 
     def leave_out(self, reason: ExclusionReason, name: str) -> None:
-        """Counts a message that is looked for and cannot be sent, and keeps the first names of those that were not landed."""
+        """Counts a requested message that cannot be sent. Keeps the first MOST_SHOWN names of those not landed."""
         self._left_out[reason] += 1
         if reason is ExclusionReason.NOT_LANDED and len(self._not_landed) < MOST_SHOWN:
             self._not_landed.append(name)
 
     def _take_those_not_done(self) -> None:
-        """Letters that waited for the answer of the workers' store, in their order."""
+        """Asks the workers' store about the letters that wait, and takes those that are not done, in their order."""
         waited, self._asking, self._asking_size = self._asking, [], 0
         if not waited or self._asked.done is None:
             return
@@ -175,7 +176,9 @@ class LetterSelection:
         return None
 
     def _take(self, letter: DeadLetter) -> None:
-        """Copies of one message are one recall: a crash of a worker can leave two."""
+        """Adds a letter to the plan, up to the limit. A copy of a chosen letter (a crash of a worker can leave two) is
+        not sent, only acknowledged with it.
+        """
         name = _name(letter) if self._asked.action.sends else None
         first = None if name is None else self._store.first_of(name)
         if first is not None:
@@ -232,7 +235,7 @@ class LetterSelection:
     def _plan_rows(
         self, lanes: dict[PlannedPartition, int], counts: Counter[int], share: int | None = None
     ) -> Iterator[PlanRow]:
-        """Rows of the plan, in order. Fills the lanes in the order of their first letters, and the counts by label."""
+        """Yields the plan's rows in order. Fills lanes in the order of their first letters, and counts by label."""
         known, numbers = list(self._lanes), Counter[int]()
         for one in self._store.stored(share):
             ref = LetterRef(one.position, one.published)
@@ -296,7 +299,7 @@ class LetterSelection:
 
 
 def _name(letter: DeadLetter) -> bytes:
-    """The same of all copies of a message, and of nothing else."""
+    """Hash that is the same for all copies of a message, and for no other message."""
     named = letter.identity.encode("utf-8", "surrogatepass")
     return hashlib.sha256(letter.digest.encode() + named).digest()[:16]
 
@@ -354,7 +357,7 @@ def _sample(letter: DeadLetter) -> LetterSample:
 
 
 def age_of(age: int) -> str:
-    """A bucket; `age` in ms."""
+    """Label of the group of ages that `age`, in ms, belongs to."""
     return next((label for label, below in _AGES if age < below), OLDEST)
 
 
@@ -364,7 +367,7 @@ def _by_age(labels: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def count_values(values: Iterable[str]) -> dict[str, int]:
-    """Values by number, the most frequent first; of many the rest as one."""
+    """Number of occurrences by value, the most frequent first; those after the first MOST_SHOWN are counted as one."""
     return _most(Counter(values))
 
 

@@ -24,7 +24,7 @@ DUE_LATER: Final = "later"
 
 
 class Dimension(StrEnum):
-    """Facts that messages are grouped by."""
+    """Facts by which messages are grouped."""
 
     LANE = "lane"
     CAUSE = "cause"
@@ -34,7 +34,7 @@ class Dimension(StrEnum):
 
 @dataclass(slots=True)
 class _Tally:
-    """Messages of a group; times in ms since the epoch, 0 = none."""
+    """Counts of a group of messages; times in ms since the epoch, 0 = none."""
 
     messages: int = 0
     overdue: int = 0
@@ -55,7 +55,9 @@ _Key = tuple[str, str, str | None, str | None, str | None, str | None]
 
 
 class WaitingGroups:
-    """`add` every waiting message; rows may be taken at any time. `now` in ms since the epoch."""
+    """Counts of waiting messages by lane and by group. `add` every message; rows can be read at any time. `by`: the
+    facts that divide groups, besides topic and subscription; `now` in ms since the epoch.
+    """
 
     def __init__(self, lanes: Sequence[WaitingLane], by: Collection[Dimension], now: int) -> None:
         self._by, self._now = frozenset(by), now
@@ -86,7 +88,7 @@ class WaitingGroups:
         )
 
     def lane_rows(self) -> list[WaitingLaneRow]:
-        """One row a lane, in the order of the file, empty ones too."""
+        """One row for each lane, in the order of the file, also for empty lanes."""
         return [
             {
                 "topic": lane.ground,
@@ -103,7 +105,7 @@ class WaitingGroups:
         ]
 
     def group_rows(self) -> list[WaitingGroupRow]:
-        """The largest first."""
+        """One row for each group, the largest first. A fact that does not divide groups is None."""
         found = sorted(
             self._groups.items(), key=lambda item: (-item[1].messages, tuple(part or "" for part in item[0]))
         )
@@ -125,7 +127,7 @@ class WaitingGroups:
 
 
 def due_label(remaining: int) -> str:
-    """A bucket of the ms that are left until a due time."""
+    """Label of the group of due times that are `remaining` ms away."""
     if remaining <= 0:
         return DUE_NOW
     return next((label for label, most in _DUES if remaining <= most), DUE_LATER)

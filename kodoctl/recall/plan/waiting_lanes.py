@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WaitingLane(RecallSource):
-    """One lane of a subscription that messages wait in. `source_topic` is its topic and `holder` the subscription itself.
-
-    `lane`: such as `L1/retrying`; `horizon`: ms that a message may wait from now; `writable`: every lane that takes
-    messages, by name; `target`: the lane to send to, None before that is chosen.
+    """One lane of a subscription in which messages wait. `source_topic` is its topic and `holder` the subscription
+    itself. `lane`: such as `L1/retrying`; `horizon`: ms that a message may wait from now; `writable`: every lane that
+    accepts messages, by name; `target`: the lane to send to, None: not chosen yet.
     """
 
     horizon: int = 0
@@ -44,11 +43,11 @@ class WaitingLane(RecallSource):
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
-        """Lanes that messages may be sent to."""
+        """Lanes to which messages may be sent."""
         return tuple(self.writable.values())
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
-        """The lane that was chosen for all messages."""
+        """The lane that was chosen for all messages; None: not chosen yet."""
         return self.target
 
 
@@ -58,8 +57,8 @@ def waiting_lanes(
     subscription: str | None = None,
     names: Collection[str] = (),
 ) -> list[WaitingLane]:
-    """All lanes of the file that messages wait in, in its order; only those of a ground topic, of a subscription, of
-    these names. Raises UsageError for a name that the file does not have.
+    """All lanes of the file in which messages wait, in its order; only those of the given ground topic, subscription
+    and `names`. Raises UsageError for a name that the file does not have, and if there is no such lane.
     """
     if topic is not None and subscription is not None:
         found_subscription(topology, topic, subscription)
@@ -86,8 +85,8 @@ def waiting_lanes(
 
 
 def with_target(lane: WaitingLane, to: str | None) -> WaitingLane:
-    """The lane with its target: `to`, such as `L2` or `L2/retrying`, else itself. Raises UsageError where messages
-    cannot go there.
+    """Returns the lane with its target: `to`, such as `L2` or `L2/retrying`, else itself. Raises UsageError if messages
+    cannot be sent there.
     """
     name = lane.lane if to is None else to if "/" in to else f"{to}/{State.READY}"
     target = lane.writable.get(name)

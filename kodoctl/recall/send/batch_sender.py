@@ -64,8 +64,8 @@ class BatchSender:
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
 
     def open(self, lanes: Collection[int], stack: ExitStack) -> None:
-        """Opens lanes by their indices until `stack` closes. Whatever an earlier attempt left in doubt is decided before
-        anything is sent.
+        """Opens lanes by their indices until `stack` closes. First decides about all messages that an earlier attempt
+        left in doubt. Raises RefusedError, LockedError.
         """
         self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
         self._ledger.read()  # whoever had the lanes until now may have appended entries to the last
@@ -80,7 +80,9 @@ class BatchSender:
         return letter.number <= self._passed[letter.lane]
 
     def begin(self, batch: SendBatch) -> None:
-        """Records and sends; receipts come later, on threads of the client."""
+        """Records the messages and sends them at the allowed rate; receipts come later, on threads of the client. For a
+        discard it only sets their outcomes.
+        """
         if not batch.messages:
             return
         if not self._plan.action.sends:
@@ -154,7 +156,7 @@ class BatchSender:
             self._receipts.take(message, batch, Receipt("", str(problem), never=not self.passed(chosen)))
 
     def _recalled_message(self, message: InFlightMessage, signer: Signer | None) -> RecalledMessage:
-        """The message as it is sent, its headers signed where there is a signer."""
+        """The message to send; its headers are signed if there is a signer."""
         plan, letter, lane = self._plan, trusted_letter(message.letter, signer), self._plan.lanes[message.chosen.lane]
         recall_id = message.chosen.recall_id
         if plan.kind is not SourceKind.DEAD:
@@ -213,7 +215,7 @@ class ReceiptTracker:
             batch.on_their_way += 1
 
     def take(self, message: InFlightMessage, batch: SendBatch, receipt: Receipt) -> None:
-        """Sets the outcome of a message by its receipt, on any thread. Of a batch that is `left` it stays in doubt."""
+        """Sets the outcome of a message by its receipt, in any thread. If its batch is `left`, it stays in doubt."""
         with self._lock:
             if batch.left:
                 return

@@ -31,30 +31,30 @@ class MessageSource(Protocol):
     acknowledged: int
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Opens it until `stack` closes, where it is not open yet; the numbers of the partitions that have messages at
-        `positions`, in order. Further calls name positions behind those of the one before. Raises LockedError while
-        another attempt has it.
+        """Opens the source until `stack` closes, unless it is open. Returns the numbers of the partitions that have
+        messages at `positions`, in order. Later calls must name later positions. Raises LockedError while another
+        attempt has the source.
         """
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Messages of a partition that are to be sent, in order; others come as well."""
+        """Yields the messages of a partition that are to be sent, in order; others may come as well."""
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """The positions of `expected` that are gone although other messages of their batch are there."""
+        """The positions of `expected` that are acknowledged although other messages of their batch are not."""
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message of `messages`, where somebody keeps it."""
+        """Acknowledges a message of `messages`, if a subscription retains it."""
 
     def count_unacknowledged(self) -> int:
-        """Messages that are kept although they were acknowledged."""
+        """Number of messages that a subscription retains although they were acknowledged. May wait for the broker."""
 
     def why_missing(self, position: Position) -> str:
         """The reason why a message did not come; "": somebody else acknowledged it."""
 
 
 class DeadLetterPartitions:
-    """Partitions with messages of the plan. Where `options.holds` is False another process holds the subscription: this
-    only reads, and acknowledges nothing.
+    """Partitions with messages of the plan. If `options.holds` is False, another process holds the subscription: this
+    object only reads, and acknowledges nothing.
     """
 
     def __init__(self, plan: RecallPlan, cluster: RecallCluster, options: SendOptions) -> None:
@@ -66,8 +66,8 @@ class DeadLetterPartitions:
         self.acknowledged = 0
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Opens a source for each partition until `stack` closes; the numbers of the partitions, in order. Raises
-        LockedError while another recall holds the subscription.
+        """Opens a source for each partition until `stack` closes. Returns the numbers of the partitions, in order.
+        Raises LockedError while another recall holds the subscription.
         """
         self._positions = positions
         for source in self._sources.values():
@@ -88,7 +88,7 @@ class DeadLetterPartitions:
         return self._cluster.look(part, self._plan.holder)
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Messages that the holder still has, in order, up to the last one of `positions`; others come as well."""
+        """Yields unacknowledged messages in order, up to the last one of `positions`; others may come as well."""
         if not (wanted := self._held_entries(number)):
             return
         last = max(wanted)
@@ -102,8 +102,8 @@ class DeadLetterPartitions:
                 return
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """The positions of `expected` that the holder no longer has although it has other messages of their
-        batch. A reader does not see that. Call this at most once, after `open` and before `messages`.
+        """The positions of `expected` that are acknowledged although other messages of their batch are not, which a
+        reader cannot find out. Call this at most once, after `open` and before `messages`.
         """
         found: set[Position] = set()
         for number, source in self._sources.items():
@@ -115,7 +115,7 @@ class DeadLetterPartitions:
         return found
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message of `messages`. The client may lose it: see `count_unacknowledged`."""
+        """Acknowledges a message of `messages`. The client may lose the acknowledgement: see `count_unacknowledged`."""
         if self._options.holds:
             self._sources[position.partition].acknowledge(token)
             self.acknowledged += position not in self._acknowledged
@@ -153,11 +153,11 @@ class DeadLetterPartitions:
         return left
 
     def why_missing(self, position: Position) -> str:  # noqa: ARG002
-        """The holder has it no more."""
+        """Always "": such a message is acknowledged."""
         return ""
 
     def _held_entries(self, number: int) -> set[Position]:
-        """Positions of the plan whose entries the holder still has."""
+        """Positions of the plan whose entries are not acknowledged."""
         cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
         return {
             p for p in self._positions if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))

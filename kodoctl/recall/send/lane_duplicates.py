@@ -1,11 +1,10 @@
 """Duplicates in the lanes of a plan: messages that brokers stored twice although their topic deduplicates.
 
-A broker of Pulsar can open a topic before it has counted the stored messages (apache/pulsar#25954: 4.2.4 lacks
-the repair, #25953). The client library sends messages again that had no receipt when the broker before it
-ended, and they are then stored a second time: the first copy is at the end of the ended broker's entries, the
-second at the place in the receipt. A topic that is opened again begins a new ledger. So the entries between two
-receipts are read if these are in different ledgers; if a ledger was only full, there are no entries between
-them.
+A broker of Pulsar can open a topic before it has counted the stored messages (apache/pulsar#25954: 4.2.4 lacks the
+repair, #25953). The client library sends messages again that had no receipt when the previous broker ended, and they
+are then stored a second time: the first copy is at the end of the ended broker's entries, the second at the place in
+the receipt. A topic that is opened again begins a new ledger. So the entries between two receipts are read if these are
+in different ledgers; if a ledger was only full, there are no entries between them.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class Stretch(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """A message that is stored a second time. `exclusive`: the attempt alone reads the lane, so it can be acknowledged;
-    `published`: its publish time in ms.
+    """A message that is stored a second time. `exclusive`: only this attempt reads the lane, so it can acknowledge the
+    copy; `published`: the copy's publish time in ms.
     """
 
     letter: PlannedLetter
@@ -52,7 +51,7 @@ class Duplicate(NamedTuple):
 
     @property
     def copy(self) -> UnsentCopy:
-        """The token that acknowledges the letter and this copy together."""
+        """The duplicate as a copy of its letter, which is acknowledged and not sent."""
         return UnsentCopy(LetterRef(self.position, self.published), self.letter)
 
     def __str__(self) -> str:
@@ -89,7 +88,7 @@ def stretches(
 
 
 class LaneDuplicates:
-    """Duplicates of one plan. `doubts`: stretches that could not be read, one line each."""
+    """Duplicates of one plan. `doubts`: a line of text for each stretch that could not be read."""
 
     def __init__(self, plan: RecallPlan, cluster: RecallCluster, ledger: PlanLedger) -> None:
         self._plan, self._cluster, self._ledger = plan, cluster, ledger
@@ -113,7 +112,7 @@ class LaneDuplicates:
                 )
 
     def _exclusive_lanes(self, known: Iterable[LetterStatus], numbers: Collection[int]) -> set[str]:
-        """Lanes that messages return to: those that they are released in."""
+        """Lanes that only this attempt reads: with a release, the held partitions of the source topic; else none."""
         if self._plan.action is not RecallAction.RELEASE:
             return set()
         return {
@@ -144,7 +143,7 @@ class LaneDuplicates:
                     yield Duplicate(chosen[name], stretch.part, position, one.publish_time, exclusive)
 
     def _is_sent(self, stored: ReadMessage, letter: PlannedLetter) -> bool:
-        """True unless somebody else wrote the recall id on another message."""
+        """False if its payload shows that somebody wrote the recall id on another message; always True with an edit."""
         return self._plan.edit is not None or digest(stored.payload) == letter.digest
 
 
@@ -162,9 +161,9 @@ def _until(facts: PartitionFacts, until: Place | None) -> PartitionFacts:
 
 
 def _second_copies(stored: list[ReadMessage], receipt: str, *, exclusive: bool) -> list[ReadMessage]:
-    """Copies of one message beside the one of its receipt, or beside the last one if the receipt has no place.
-    If others read the lane, only the first copy before the receipt is returned: a worker, which keeps the
-    recall id, may have moved the message to a place after it.
+    """Copies of one message, except the one of its receipt, or except the last one if the receipt has no place. If
+    others read the lane, only the first copy before the receipt is returned: a worker, which keeps the recall id, may
+    have moved the message to a place after it.
     """
     if not receipt:
         return stored[:-1]

@@ -43,7 +43,7 @@ _RESUMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PauseClock:
-    """Time of a pause: `now` in ms since the epoch; `sleep` takes seconds."""
+    """Clock of a pause. `now`: ms since the epoch; `sleep`: sleeps for a number of seconds."""
 
     now: Callable[[], int]
     sleep: Callable[[float], object]
@@ -85,14 +85,16 @@ class LanePause:
             raise
 
     def end(self, report: SendReport) -> str:
-        """Ends the order, unless messages may be stored twice until the next attempt. Raises KodoctlError."""
+        """Ends the order, but keeps it if workers could handle sent messages a second time. Raises KodoctlError."""
         if report.interrupted or report.unacknowledged or report.in_doubt or report.unclear:
             return self.keep()
         self._take_back(lambda order: order.why == self._why)
         return ""
 
     def give_up(self) -> str:
-        """Ends an order that is new, as nothing was sent; not one that another attempt at the plan gave again since."""
+        """Ends the order if this attempt gave it first, because nothing was sent; keeps it if another attempt at the
+        plan has given it again. Never raises KodoctlError.
+        """
         if not self._is_own:
             return ""
         if not self._is_new:
@@ -104,9 +106,7 @@ class LanePause:
         return self._text(left) if left else ""
 
     def keep(self) -> str:
-        """Leaves the order as it is. Never raises KodoctlError: that could be the failure that is reported
-        already.
-        """
+        """Leaves the order as it is. Never raises KodoctlError, which could hide an earlier failure."""
         try:
             return self._text(self._standing(self._store.read(self._clock.now())))
         except KodoctlError:
@@ -167,7 +167,7 @@ class LanePause:
             self._clock.sleep(_POLL_S)
 
     def _take_back(self, is_over: Callable[[Override], bool]) -> Override | None:
-        """Ends an order of the lane that is over; the one that stands after that."""
+        """Ends the pauses of the lane for which `is_over` is true. Returns a pause that remains, None: none does."""
         found = self._store.change(
             lambda orders: tuple(one for one in orders if not (self._is_pause(one) and is_over(one))),
             self._clock.now(),

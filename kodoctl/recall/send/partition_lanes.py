@@ -1,6 +1,6 @@
 # adapter: reads the broker
-"""Target lanes of a recall, one partition each, at the start of an attempt: lanes are opened and checked, and dead
-letters in doubt are decided before anything else is sent. Raises RefusedError for a lane that cannot be used.
+"""Target lanes of a recall, one partition each, at the start of an attempt: opens and checks the lanes, and decides
+about dead letters in doubt before anything else is sent. Raises RefusedError for a lane that cannot be used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> Non
 def open_lanes(
     plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
 ) -> tuple[dict[int, DedupProducer], dict[int, PartitionFacts]]:
-    """Senders by the lane's index. Raises RefusedError, as `check_lanes` does."""
+    """Checks and opens lanes until `open_ends` closes. Returns their producers and their facts, both by the lane's
+    index. Raises RefusedError as `check_lanes` does, LockedError.
+    """
     facts = check_lanes(plan, cluster, needed)
     lanes = {}
     for index in facts:
@@ -65,11 +67,11 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
 
 
 def check_targets(lanes: Iterable[PartitionFacts], reader_of: Callable[[str], str]) -> None:
-    """Raises RefusedError if a target partition lacks deduplication or the subscription that `reader_of` names
-    for its topic. The error has the line that turns deduplication on.
+    """Raises RefusedError if a target partition lacks deduplication or the subscription that `reader_of` names for its
+    topic. The error says how to switch deduplication on.
 
-    Without the subscription nothing would keep a message that is sent there: its original would be
-    acknowledged, and the message lost.
+    Without the subscription the broker would not retain a sent message: its original would be acknowledged, and the
+    message lost.
     """
     found = list(lanes)
     findings = []
@@ -95,9 +97,9 @@ def settle_doubts(
     lanes: Mapping[int, DedupProducer],
     now: int,
 ) -> list[RecallEntry]:
-    """Entries for letters that an earlier attempt may have sent: SENT if that is proved, REFUSED if their
-    number was passed without them, UNCLEAR if neither is known. All others will be sent again. `booked`: by
-    lane, the highest number that is certainly stored.
+    """Reads lanes back, and returns entries for letters that an earlier attempt may have sent: SENT if that is proved,
+    REFUSED if their number was passed without them, UNCLEAR if neither is known. All others will be sent again.
+    `booked`: by lane, the highest number that is certainly stored.
     """
     found: list[RecallEntry] = []
     for lane in lanes.values():
@@ -120,9 +122,10 @@ def settle_doubts(
 
 
 def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus], mark: str) -> LaneScan:
-    """The lane since the run began there, if this role may read it. A letter is where it stands first, and alone:
-    whoever moved it on kept its recall id. Of copies with one publish time, which the client library sent twice, the
-    last one counts, as where there was a receipt: kodoctl.recall.send.lane_duplicates finds those in front of it.
+    """Scans the lane from its end when the run began there; nothing is found if it cannot be read. The first message
+    with a recall id counts, because whoever moved it later kept the id. Of copies with one publish time, which the
+    client library sent twice, the last one counts, as with a receipt: kodoctl.recall.send.lane_duplicates finds the
+    earlier ones.
     """
     facts = cluster.facts(part)
     begins = [place_of(one.note) for one in doubts.values() if ":" in one.note]

@@ -1,6 +1,4 @@
-"""Recall ledger as an attempt at one plan uses it: the status of each dead letter of a segment of it, and the entries of
-the attempt.
-"""
+"""Recall ledger as one attempt at a plan uses it: statuses of the letters of a segment, and entries of the attempt."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ class PlanLedger:
         self.begins: dict[str, set[str]] = defaultdict(set)
 
     def select(self, segment: PlanSegment) -> None:
-        """Restricts the statuses to the letters of `segment` from now on."""
+        """Restricts the statuses to the letters of `segment` from now on, and reads these."""
         times = [one.published for one in segment.letters]
         ids = {one.recall_id for one in segment.letters}
         for further in segment.unsent:
@@ -61,14 +59,14 @@ class PlanLedger:
         self._note_begins(entries)
 
     def highest_booked(self) -> dict[str, int]:
-        """Lane -> the highest number of the plan that is stored for certain, whatever segment it is in."""
+        """Highest number of the whole plan, in any segment, that is certainly stored, by lane."""
         if self._booked is None:
             self._booked = self._ledger.highest_numbers(self._plan.ledger_key, self._plan.run)
         found = highest_booked(self.statuses, self._plan.run)
         return {lane: max(found.get(lane, 0), self._booked.get(lane, 0)) for lane in {**found, **self._booked}}
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """All of them or none; they are stored when this returns."""
+        """Stores all entries or none, before it returns; then updates the statuses."""
         self._ledger.append(entries)
         self.statuses |= latest_status(entries)
         self._note_begins(entries)

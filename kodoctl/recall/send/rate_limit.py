@@ -1,4 +1,4 @@
-"""A steady rate: never more starts in a second than the limit, and no catching up after a pause."""
+"""A steady rate: never more starts in a second than the limit, also after a pause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TOO_SHORT: Final = 0.002  # seconds: a sleep below it costs more than it saves
 
 
 class RateLimit:
-    """`per_second` starts; the clock is in seconds."""
+    """Limits a sender to `per_second` starts; the clock is in seconds. `a_second`: the limit, rounded, at least 1."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._gap, self._clock = 1 / per_second, clock
@@ -20,7 +20,7 @@ class RateLimit:
 
     @property
     def free(self) -> bool:
-        """True if the next may go now, without a pause."""
+        """True if the next message may start now, without a pause."""
         return self._next - self._clock() <= _TOO_SHORT
 
     def wait(self, stop: threading.Event) -> bool:

@@ -1,24 +1,24 @@
 # adapter: sends to the broker
-"""Sender of a recall plan: every dead letter arrives exactly once by its recall id, however often it is killed and
-restarted.
+"""Sender of a recall plan: every dead letter arrives exactly once by its recall id, however often the process is killed
+and started again.
 
 Why it is exact:
 
 1. The plan fixes each dead letter's recall id, lane (one partition) and number; numbers of a lane rise from 1. A lane
    is one producer with the plan's own name, unbatched, without time-out, on a topic that deduplicates: the broker
-   takes each number once and answers a repeated one with "had it already".
+   stores each number once, and gives a repeated one a receipt without a position.
 2. A dead letter is recorded in the ledger as INTENT before it is sent, as SENT after its receipt, and acknowledged on
    the holder only after that. So a crash leaves each one either untouched (not recorded: send), stored (SENT: only
    acknowledge), or in doubt (INTENT; two batches of them, as one is begun before the receipts of the last are
-   awaited). A dead letter in doubt is sent again under its old number, and the broker decides. Where the broker may
-   have forgotten the name, kodoctl.recall.ledger.recovery decides from reading the lane back, or it is left as UNCLEAR:
-   reported, neither sent nor acknowledged, never guessed.
-3. The holder subscription is held exclusively meanwhile: two recalls of the same dead letters never run side by side,
-   on this machine or another. What another run settled is not sent again, because the recall id is made from the
+   awaited). A dead letter in doubt is sent again under its old number, and the broker decides. If the broker may have
+   forgotten the name, the lane is read back (kodoctl.recall.ledger.recovery). A letter without a decision is UNCLEAR:
+   it is reported, and neither sent nor acknowledged.
+3. An attempt holds the subscription exclusively: two recalls of the same dead letters never run at the same time, on
+   this machine or another. A letter that another run settled is not sent again, because the recall id is made from the
    position and the publish time of the dead letter, which are the same in every plan.
 4. An acknowledgement that is lost (the client gathers them; those of a part of a batch do not survive an unload)
-   leaves the dead letter with the holder, SENT in the ledger: it is acknowledged again, not sent again.
-5. A broker may store a number twice all the same when it takes a partition over: kodoctl.recall.send.lane_duplicates.
+   leaves the dead letter unacknowledged, and SENT in the ledger: it is acknowledged again, not sent again.
+5. A broker may still store a number twice when it takes a partition over: kodoctl.recall.send.lane_duplicates.
 
 Exact for everybody who shares the ledger; kill -9 of this process is covered, a disk that loses writes is not.
 """
@@ -58,7 +58,7 @@ _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a batch; two are held at
 
 
 class RecallSender:
-    """One attempt at one plan."""
+    """One attempt at one plan. `helpers`: sends in other processes; None: this process sends everything."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class RecallSender:
         helpers: ParallelSend | None = None,
         source: MessageSource | None = None,
     ) -> None:
-        """`source`: where the messages are, if it is not the dead-letter topic."""
+        """`source`: source of the messages; None: the dead-letter topic."""
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
         self._sends = plan.action.sends
         self._segment = PlanSegment((), ())
@@ -85,7 +85,9 @@ class RecallSender:
         self._met: set[Position] = set()
 
     def run(self) -> SendReport:
-        """Raises KodoctlError when it cannot begin or go on; whatever was done by then is in the ledger."""
+        """Sends or discards the messages, acknowledges them, and returns the result. Raises KodoctlError if it cannot
+        begin or continue; everything done until then is in the ledger.
+        """
         with ExitStack() as stack:
             for segment in segments(self._plan):
                 self._send_segment(segment, stack)
@@ -100,7 +102,7 @@ class RecallSender:
         return self.report
 
     def _send_segment(self, segment: PlanSegment, stack: ExitStack) -> None:
-        """One segment of the plan. `stack`: closes the source of the messages when the attempt is over."""
+        """Carries out one segment of the plan. `stack`: closes the source of the messages when the attempt is over."""
         self._segment = segment
         self._chosen = {one.position: one for one in segment.letters}
         self._further = {one.letter.position: one for one in segment.unsent}
@@ -138,7 +140,7 @@ class RecallSender:
         self.report.stored_twice += duplicates.doubts
 
     def _acknowledge_early(self) -> None:
-        """Copies that came before the letters that were sent for them, and those that a broker stored twice."""
+        """Acknowledges copies that came before the letters sent for them, and messages that a broker stored twice."""
         if self._early:
             copies, self._early = self._early, []
             self._ledger.select(PlanSegment((), tuple(further for further, _ in copies)))
@@ -180,7 +182,7 @@ class RecallSender:
                     self.report.gone += 1
 
     def _needed_lanes(self, without: Container[Position] = frozenset()) -> set[int]:
-        """Lanes of dead letters that are not settled, nor at positions `without`; none where nothing is sent."""
+        """Lanes of letters that are neither settled nor at positions `without`; none if the plan sends nothing."""
         if not self._sends:
             return set()
         return {
@@ -228,16 +230,14 @@ class RecallSender:
             self._partitions.acknowledge(position, stored.token)
 
     def _finish(self, batch: SendBatch) -> None:
-        """Acknowledges the messages that the ledger has as settled, once the outcomes of the batch are
-        recorded.
-        """
+        """Records the outcomes of the batch, and acknowledges the messages that are settled by the ledger."""
         for message in self._batches.finish(batch):
             if self._ledger.settled(message.chosen):
                 self._partitions.acknowledge(message.chosen.position, message.token)
             self._progress()
 
     def _matches_plan(self, further: UnsentCopy, letter: DeadLetter) -> bool:
-        """True if the dead letter that was planned is stored there."""
+        """True if the planned dead letter is stored there; otherwise the report gets a line."""
         found = letter.publish_time == further.letter.published
         found = found and (further.first is None or letter.digest == further.first.digest)
         if not found:
@@ -245,7 +245,9 @@ class RecallSender:
         return found
 
     def _acknowledge_unsent(self, copies: Iterable[tuple[UnsentCopy, object]]) -> None:
-        """Records copies by their own positions before they are acknowledged: else an audit takes them for removed."""
+        """Records copies by their own positions, then acknowledges them: without the record an audit takes them for
+        removed. A copy whose letter was not sent is not acknowledged.
+        """
         entries, recorded = [], []
         for further, token in copies:
             position, first = further.letter.position, further.first
@@ -267,8 +269,8 @@ class RecallSender:
             self._partitions.acknowledge(position, token)
 
     def _message(self, chosen: PlannedLetter, stored: ReadMessage) -> InFlightMessage | None:
-        """A dead letter to be sent or discarded; None when at most its acknowledgement was left to do, which is done
-        then.
+        """The dead letter as a message to send or discard. None: it is settled, and is acknowledged here, or it must
+        not be sent, and the report says why. Raises RefusedError for a signed letter if there is no signer.
         """
         letter = letter_of(stored, self._plan.source_topic, None)
         if (letter.publish_time, digest(letter.payload)) != (chosen.published, chosen.digest):
@@ -317,9 +319,9 @@ class RecallSender:
 
 
 class CollectorRest:
-    """Keeps the garbage collector from running, for as long as any sender of this process asks for it: it went through a
-    segment's letters again and again, for a third of the time that a letter takes, and reference counts free all of
-    them. Not beside an edit: a validator leaves cycles. Thread-safe.
+    """Context that switches the garbage collector off while any sender of this process is in it: the collector scanned
+    a segment's letters again and again, for a third of the time that a letter takes, and reference counts free all of
+    them. Not for a plan with an edit: a validator leaves cycles. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -342,4 +344,4 @@ class CollectorRest:
 
 
 COLLECTOR_REST: Final = CollectorRest()
-"""The one of this process, because Python has one collector."""
+"""The CollectorRest of this process, because Python has one collector."""

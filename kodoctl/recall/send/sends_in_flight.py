@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class SendReport:
-    """Result for the dead letters of a plan. `before`: settled by an earlier attempt, or by another run; `already`:
-    those of them that an attempt at this very plan settled. `gone`: acknowledged without an entry in this ledger.
-    `in_doubt`: sent, and stopped before a receipt came; the next attempt finds out. `duplicates`: messages that
-    a broker stored twice and this acknowledged; `stored_twice`: those that it cannot acknowledge, a line each.
+    """Result for the dead letters of a plan, as counts and lines of text. `had_already`: the broker had stored them
+    before; `before`: settled by an earlier attempt, or by another run; `already`: those of them that an attempt at this
+    very plan settled. `gone`: acknowledged without an entry in this ledger. `in_doubt`: sent, without a receipt; the
+    next attempt finds out. `elsewhere`: lines about letters that this plan cannot send. `duplicates`: messages that a
+    broker stored twice and this attempt acknowledged; `stored_twice`: lines about those that it cannot acknowledge.
     """
 
     sent: int = 0
@@ -44,16 +45,16 @@ class SendReport:
 
     @property
     def complete(self) -> bool:
-        """Every letter that is still there arrived, and nothing needs a person."""
+        """True if every letter that was not gone has been dealt with, and none needs the attention of a person."""
         return not (self.interrupted or self.refused or self.unclear or self.elsewhere or self.unacknowledged)
 
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """Settings of an attempt. `clock` in ms since the epoch; `tell` gets (dead letters done, dead letters in all);
-    `signer` None: headers are not signed; `at_once`: dead letters entered into the ledger together, None: as many as
-    usual; `holds` False: the dead letters are held by another process, which acknowledges them, too; `horizon`: ms that
-    a message may wait at most; `ordered`: the lane they are in keeps the order of keys; `booked`: see PlanLedger.
+    """Settings of an attempt. `clock` in ms since the epoch; `tell` receives (dead letters done, dead letters in all);
+    `signer` None: headers are not signed; `at_once`: number of letters recorded together, None: MOST_AT_ONCE; `holds`
+    False: another process holds the subscription and acknowledges; `horizon`: ms that a message may wait at most;
+    `ordered`: their lane keeps the order of keys; `booked`: see PlanLedger.
     """
 
     pace: RateLimit
@@ -91,8 +92,8 @@ class InFlightMessage:
 
 @dataclass(slots=True)
 class SendBatch:
-    """Messages that are recorded together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt;
-    `left`: those are not awaited any longer.
+    """Messages that are recorded together. `size`: bytes of their original payloads; `on_their_way`: number of messages
+    sent and without a receipt; `left`: nobody waits for these receipts any more.
     """
 
     messages: list[InFlightMessage] = field(default_factory=list)
@@ -107,6 +108,7 @@ class SendBatch:
 
 
 ParallelSend = Callable[["RecallPlan", Collection[int], Container[Position], Mapping[str, int]], SendReport]
-"""Sends the dead letters of a plan, or of a segment of it, that go to some lanes, except those at some positions, and
-records them in the ledger; the numbers are those of PlanLedger.highest_booked. The caller sends what is left.
+"""Sends letters in other processes and records them in the ledger. Arguments: the plan or a segment of it, the lanes
+whose letters are sent, positions that are left out, the numbers of PlanLedger.highest_booked. The caller sends the
+rest.
 """

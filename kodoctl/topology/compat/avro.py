@@ -24,8 +24,8 @@ _PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {  # writer -> readers that t
 
 
 def cannot_read(reader: Definition, writer: Definition) -> Iterator[str]:
-    """Yields every reason why `reader` cannot read payloads of `writer`, with its place: "at amount: …". Both
-    schemas must be valid.
+    """Yields every reason why the schema `reader` cannot read payloads written with the schema `writer`, each after its
+    place ("at amount: …"; none for the whole). Both schemas must be valid.
     """
     names = (_Names.of(reader), _Names.of(writer))
     yield from _Match(*names).check(names[0].root, names[1].root, "")
@@ -33,7 +33,7 @@ def cannot_read(reader: Definition, writer: Definition) -> Iterator[str]:
 
 @dataclass
 class _Names:
-    """A definition with every named type in it by full name, so that references can be followed."""
+    """A schema as fastavro parses it, with its named types by full name, to resolve references."""
 
     root: Definition
     types: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class _Names:
         return cls(root, types)
 
     def resolve(self, definition: Definition) -> Definition:
-        """The type that a reference stands for."""
+        """The named type that a reference stands for; any other definition as it is."""
         if isinstance(definition, str) and definition not in _PRIMITIVES:
             return self.types[definition]
         return definition
@@ -93,7 +93,9 @@ class _Match:
                 yield f"{_at(path)}{_show(writer)} cannot be read as {_show(reader)}"
 
     def _fits(self, reader: Definition, writer: Definition) -> bool:
-        """True if one branch of a union takes the writer: tried apart, so that a failed try leaves no trace."""
+        """True if one branch of a reader's union can read the writer's type. It checks on a copy of `seen`, which a
+        failed check would change.
+        """
         return not any(_Match(self.reader, self.writer, set(self.seen)).check(reader, writer, ""))
 
     def _records(self, reader: Definition, writer: Definition, path: str) -> Iterator[str]:
@@ -113,8 +115,8 @@ class _Match:
 
 
 def _decimals(reader: Definition, writer: Definition, path: str) -> Iterator[str]:
-    """Yields an error if two decimals differ in scale or precision. Other logical types are compared as the
-    type that they annotate.
+    """Yields an error if both types are decimals of different scale or precision. Other logical types are compared as
+    the types that they annotate.
     """
     kinds = {_logical(reader), _logical(writer)}
     if kinds == {"decimal"} and _digits(reader) != _digits(writer):

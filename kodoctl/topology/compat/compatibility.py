@@ -1,9 +1,9 @@
-"""Compatibility of payload schemas: whether consumers can still read payloads when a schema changes. Avro and
-JSON Schema, old against new.
+"""Compatibility of payload schemas when one changes: whether consumers can still read payloads. For Avro and JSON
+Schema.
 
-The terms are those of Pulsar's `schema_compatibility`. *Backward*: consumers on the new schema read payloads of
-the old one. *Forward*: consumers on the old schema read payloads of the new one. FULL, Pulsar's default,
-requires both. `_TRANSITIVE` requires the same here, because only one earlier version is available.
+The terms are those of Pulsar's `schema_compatibility`. *Backward*: consumers with the new schema read payloads of the
+old one. *Forward*: consumers with the old schema read payloads of the new one. FULL, Pulsar's default, requires both.
+`_TRANSITIVE` requires the same here, because only one earlier version is available.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _Judge = Callable[[Any, Any], Iterator[str]]
 
 
 def what_breaks(kind: str, old: Any, new: Any, mode: str = DEFAULT) -> list[str]:
-    """Reasons why the change from `old` to `new` (both valid, of type `json` or `avro`) breaks `mode`; [] if it does not."""
+    """Reasons why the change of a schema from `old` to `new` breaks the compatibility `mode`; [] if it does not.
+    `kind`: `json` or `avro`. Both must be valid. JSON Schema of draft 1 to 4 cannot be compared, which is a reason.
+    """
     base = mode.removesuffix("_TRANSITIVE")
     if old == new or base == "ALWAYS_COMPATIBLE":
         return []

@@ -1,9 +1,8 @@
-"""Does a JSON Schema refuse payloads that another one accepts: a conservative answer.
+"""Conservative check whether a JSON Schema refuses payloads that another one accepts.
 
-Said to refuse: a newly required property, a narrowed type, a removed enum value, `additionalProperties` newly false,
-tighter bounds, and whatever cannot be judged (a changed `anyOf`, `pattern` and the like). Not said to refuse: a
-property that the other schema did not mention and left open, because adding an optional property is how payloads
-grow.
+It reports a newly required property, a narrowed type, a removed enum value, `additionalProperties` newly false, tighter
+bounds, and any change that it cannot judge (of `anyOf`, `pattern` and the like). It does not report a property that the
+other schema did not mention and left open, because payloads grow by optional properties.
 """
 
 from __future__ import annotations
@@ -28,17 +27,18 @@ _SILENT: Final = frozenset({  # they say something to people, or are looked at o
 
 
 def can_judge(schema: Schema) -> bool:
-    """True if the schema is of a draft with the keywords of today (bounds and `required` once were flags)."""
+    """False if `$schema` names draft 1 to 4, where bounds and `required` were flags; else True, also without `$schema`.
+    """
     return not re.search(r"/draft-0[1-4]/", str(schema.get("$schema", "")) if isinstance(schema, dict) else "")
 
 
 def refuses(new: Schema, old: Schema) -> Iterator[str]:
-    """Every reason why `new` may refuse a payload that `old` accepts, with its place: "at amount: …". Both must be valid."""
+    """Yields every reason why `new` may refuse a payload that `old` accepts: "at amount: …". Both must be valid."""
     yield from _Judge(new, old).check(new, old, "", frozenset())
 
 
 class _Judge:
-    """The two documents, for the references into them."""
+    """Comparison of two schemas; `new` and `old` are the whole documents, in which references are resolved."""
 
     def __init__(self, new: Schema, old: Schema) -> None:
         self.new, self.old = new, old
@@ -68,7 +68,7 @@ class _Judge:
             yield from self.check(items, True if isinstance(before, list) else before, f"{path}[]", seen)
 
     def _not_judged(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
-        """Keywords that are only compared: equal ones may still refer to definitions that have changed."""
+        """Yields keywords that are only compared as a whole, and differ or refer to definitions that may differ."""
         for key in sorted({*new} - _SILENT | ({"items"} if isinstance(new.get("items"), list) else set())):
             if new[key] != old.get(key) or (self.new != self.old and '"$ref"' in json.dumps(new[key])):
                 yield f"`{key}` may have changed in a way that cannot be judged"
@@ -88,7 +88,7 @@ class _Judge:
 
 
 def _own(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
-    """Differences of the two schemas about the value itself."""
+    """Yields differences of two schemas about the value itself: type, allowed values, required properties, bounds."""
     if _types(old) - _types(new):
         written = f"type {_words(_declared_types(old))}: " if "type" in old else ""
         yield f"{written}only {_words(_declared_types(new))} is accepted"
@@ -136,7 +136,7 @@ def _declared_types(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types accepted: an integer is a number, too."""
+    """Types that a schema accepts, among them integer if it accepts number."""
     types = _declared_types(schema)
     return types | {"integer"} if "number" in types else types
 
@@ -153,7 +153,7 @@ def _reference(schema: Schema) -> str:
 
 
 def _resolve(schema: Schema, root: Schema) -> Schema:
-    """A schema with its local `$ref` followed. Keywords beside the reference apply as well. Raises LookupError."""
+    """The schema that a chain of local `$ref` leads to, with the keywords beside each reference. Raises LookupError."""
     followed = 0
     while reference := _reference(schema):
         followed += 1

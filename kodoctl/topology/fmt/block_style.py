@@ -1,6 +1,6 @@
-"""Block maps and lists in canonical order and indentation: each entry moves with the comment lines above it.
+"""Layout of block maps and lists: canonical order and indentation. Each entry moves with the comment lines above it.
 
-Which lines belong to an entry of a collection at column C: its own, the comment lines after them that are indented
+Lines that belong to an entry of a collection at column C: its own, the comment lines after them that are indented
 deeper than C, and the comment and blank lines above it. Comment lines at the end of a collection stay there.
 """
 
@@ -15,7 +15,7 @@ INDENT = 2
 
 @dataclass
 class _EntryLines:
-    """An entry with its lines: those above it (comments, blanks) and its own, from its key to the end of its value."""
+    """An entry with its lines: comments and blank lines above it, and its own, from its key to the end of its value."""
 
     entry: FormatEntry
     above: list[str]
@@ -24,7 +24,9 @@ class _EntryLines:
 
 
 def layout(text: str, root: Item, keys_at: KeysAt) -> str:
-    """The text with its block collections in order; lines before the first and after the last entry stay."""
+    """The text with its block collections in canonical order; lines before the first and after the last entry stay.
+    `root`: tree of `text`.
+    """
     lines = text.split("\n")
     if root.is_block:
         whole = _Layout(lines, keys_at)
@@ -40,9 +42,9 @@ class _Layout:
         self.lines, self.keys_at = lines, keys_at
 
     def collection(self, item: Item, first: int, stop: int, target: int, *, divided: bool = False) -> list[str]:
-        """Lines `first` to `stop` (exclusive), which hold nothing but `item`, with its entries at column `target`.
+        """Lines `first` to `stop` (exclusive), which contain only `item`, with its entries in order at column `target`.
 
-        `divided`: text stands right above, so that a new first entry keeps its blank line.
+        `divided`: there is text right above, so that a new first entry keeps its blank line.
         """
         column = self.column(item)
         parts, below = self.split(item, first, stop, column)
@@ -58,7 +60,7 @@ class _Layout:
         return [*result, *_shift(below, target - column, column)]
 
     def column(self, item: Item) -> int:
-        """Column of the entries of a block collection: of its first key, or of its dashes."""
+        """Column (from 0) of a block collection: that of its first key, or of its dashes."""
         line, column = item.entries[0].start
         if not item.is_list:
             return column
@@ -69,7 +71,7 @@ class _Layout:
         return following.index("-")  # an anchor stood before the list
 
     def split(self, item: Item, first: int, stop: int, column: int) -> tuple[list[_EntryLines], list[str]]:
-        """The parts of a collection, and the comment lines at its end."""
+        """(entries of a collection with their lines, comment lines after the last entry)."""
         parts: list[_EntryLines] = []
         begin = first
         for entry in item.entries:
@@ -88,14 +90,15 @@ class _Layout:
         return parts, below[tail:]
 
     def first_line(self, item: Item, entry: FormatEntry, column: int) -> int:
-        """The line an entry begins on: that of its key, or of its dash."""
+        """Line (from 0) on which an entry begins: that of its key, or of its dash."""
         line = entry.start[0]
         while item.is_list and (self.lines[line][column : column + 1] != "-" or self.lines[line][:column].strip(" -")):
             line -= 1
         return line
 
     def entry(self, parent: Item, part: _EntryLines, column: int, target: int) -> list[str]:
-        """An entry's own lines at column `target`."""
+        """An entry's own lines moved to column `target`. Raises CannotFormatError if another entry begins on its line.
+        """
         value, head = part.entry.value, part.own[0]
         if head[:column].strip(" -"):
             raise CannotFormatError(f"line {part.first + 1} holds more than a key and its value")
@@ -112,7 +115,7 @@ class _Layout:
         return [" " * target + head, *nested]
 
     def item_with_dash(self, part: _EntryLines, target: int) -> list[str]:
-        """`- key: …`: the entries of the collection in the list begin on the line of the dash."""
+        """Lines of a list entry `- key: …`, a map whose first key is on the line of the dash."""
         value = part.entry.value
         column = self.column(value)
         saved = self.lines[part.first]
@@ -125,7 +128,7 @@ class _Layout:
 
 
 def _last_line(item: Item, lines: list[str], at_least: int = 0) -> int:
-    """The last line with anything of `item` on it (a block text ends where the next line begins)."""
+    """Last line (from 0) with a part of `item`. A block text ends, for the parser, where the next line begins."""
     line, column = item.end
     last = line - 1 if column == 0 else line
     while last > at_least and not lines[last]:
@@ -134,7 +137,8 @@ def _last_line(item: Item, lines: list[str], at_least: int = 0) -> int:
 
 
 def _tail(gap: list[str], column: int) -> int:
-    """Number of lines of a gap that belong to the entry before it: up to the last comment indented deeper than the entry."""
+    """Number of lines of `gap` that belong to the entry before: up to the last comment indented deeper than `column`.
+    """
     count = 0
     for number, line in enumerate(gap, 1):
         if line and _indent(line) <= column:
@@ -153,7 +157,7 @@ def _indent(line: str) -> int:
 
 
 def _shift(lines: list[str], by: int, column: int) -> list[str]:
-    """Lines moved right or left by `by`. Lines that begin left of the collection's `column` keep their place."""
+    """Lines moved by `by` columns, negative: to the left. Lines indented less than `column` stay."""
     indents = [(line, _indent(line)) for line in lines]
     return [
         line if not line or indent < column else " " * max(0, indent + by) + line[indent:] for line, indent in indents

@@ -1,9 +1,9 @@
-"""One layout for every topology file: keys in the order of the models, two spaces a level; nothing else is touched.
+"""One layout for every topology file: keys in the order of the models, two spaces a level; everything else stays.
 
-Works on the lines of the file. A round trip through a YAML library (ruamel) ties each comment to the value *before* it
-and would leave it behind when keys move, writes flow maps and block texts anew, and loses the comments in flow maps and
-at the end of a document; here an entry moves with the comment lines above it. Whatever comes out is read again: other
-data, a lost comment or a second pass that changes more, and the file is refused rather than changed.
+It works on the lines of the file. A round trip through a YAML library (ruamel) ties each comment to the value *before*
+it and would leave it behind when keys move; it also rewrites flow maps and block texts, and loses the comments in flow
+maps and at the end of a document. Here an entry moves with the comment lines above it. The result is parsed again: if
+data changed, a comment is lost or a second pass would change more, the file is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kodoctl.topology.yaml.schema_hints import SchemaHints
 
 
 def format_text(text: str) -> str:
-    """The text in canonical layout; the same text when it already is. Raises CannotFormatError for one that stays as it is.
+    """The text in canonical layout; the same text if it has that layout already. Raises CannotFormatError if it cannot
+    be changed safely.
 
     The text must be a topology file without findings.
     """
@@ -42,7 +43,7 @@ def _arrange(text: str) -> str:
 
 
 def _changes(before: str, after: str) -> list[str]:
-    """Forbidden changes of a new layout, in words."""
+    """Reasons why the new layout `after` must not replace `before`; [] if it may."""
     old, new = parse(before.encode(), "before")[0], parse(after.encode(), "after")[0]
     if old is None or new is None:
         return ["an alias would come before its anchor: move the anchor up"]
@@ -59,7 +60,7 @@ def _comments(text: str) -> list[str]:
 
 
 def reorder_flows(text: str, keys_at: KeysAt) -> str:
-    """The text with every flow map in order."""
+    """The text with the keys of every flow map in canonical order. A flow map that contains a comment stays."""
     return _Flows(text, keys_at).whole()
 
 

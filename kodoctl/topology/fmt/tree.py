@@ -1,4 +1,4 @@
-"""The tree of a YAML text for fmt: beginning and end of every value; aliases stay as written."""
+"""Tree of a YAML text for the formatter: beginning and end of every value. Aliases are leaves and stay as written."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ KeysAt = Callable[[Path], list[str]]  # the keys of the map at a path in the ord
 
 
 class CannotFormatError(Exception):
-    """The text stays as it is; the message says why."""
+    """The formatter does not change this text; the message gives the reason."""
 
 
 @dataclass
 class Item:
-    """A value: a collection with its entries, or a leaf (a scalar or an alias). `end` is one past its last character."""
+    """A value: a collection with its entries, or a leaf (a scalar or an alias). `end` is one past its last character.
+    `flow` is True for leaves too.
+    """
 
     start: Place
     end: Place
@@ -31,11 +33,11 @@ class Item:
 
     @property
     def is_block(self) -> bool:
-        """A collection written over several lines by indentation."""
+        """True for a collection that is written by indentation, without brackets."""
         return not self.flow
 
     def in_order(self, keys_at: KeysAt) -> list[FormatEntry]:
-        """The entries as they should stand: a list and a map of the user's names keep their order."""
+        """The entries in canonical order. A list and a map whose keys are names of the user keep their order."""
         order = [] if self.is_list else keys_at(self.path)
         places = {key: place for place, key in enumerate(order)}
         return sorted(self.entries, key=lambda entry: places.get(entry.key, len(order)))
@@ -43,7 +45,7 @@ class Item:
 
 @dataclass
 class FormatEntry:
-    """One entry of a collection; in a list, `key` is "" and `start` is where the value begins."""
+    """One entry of a collection. `start`: its key; in a list its value, and `key` is "" then."""
 
     key: str
     start: Place
@@ -51,7 +53,7 @@ class FormatEntry:
 
 
 def read_tree(text: str) -> Item:
-    """The shape of the only document of a text that has been read without findings."""
+    """Tree of the only document of a text that has no findings. Raises CannotFormatError for an empty text."""
     parser = CParser(text)
     events = iter(parser.get_event, None)
     for event in events:

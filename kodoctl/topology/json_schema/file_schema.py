@@ -22,7 +22,9 @@ SCHEMA_ID: Final = "urn:kodoctl:schema:topology.v1"  # a name, no address: nothi
 
 @cache
 def topology_schema() -> JsonObject:
-    """JSON Schema (draft 2020-12) of format version 1, with a description and examples on every field."""
+    """JSON Schema (draft 2020-12) of format version 1, with a description and examples on every field. Computed once;
+    callers must not change it.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # defaults with units are texts in the schema's examples, not JSON numbers
         schema = Topology.model_json_schema(by_alias=True, schema_generator=_Generator)
@@ -32,12 +34,13 @@ def topology_schema() -> JsonObject:
 
 
 def schema_text() -> str:
-    """The schema as it is checked in (schemas/topology.v1.json) and printed, without the last line's end."""
+    """The schema as indented JSON without the last line end, as schemas/topology.v1.json and `kodoctl schema` have it.
+    """
     return json.dumps(topology_schema(), indent=2, ensure_ascii=False)
 
 
 def _forbid_null(schema: Any) -> None:
-    """A field that may be left out is None in Python; in the file, null stands only in overlays."""
+    """Removes null from the schema, in place: None in a model means no key, and only overlays have null in a file."""
     if isinstance(schema, list):
         for item in schema:
             _forbid_null(item)
@@ -55,7 +58,9 @@ def _forbid_null(schema: Any) -> None:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds the attribute docstrings, which are not read at import because parsing sources costs 50 ms a start."""
+    """Adds the docstrings below the fields as descriptions. Models do not read them at import, because parsing the
+    sources costs 50 ms a start.
+    """
 
     def sort(self, value: JsonObject, parent_key: str | None = None) -> JsonObject:
         """Keeps the order of the models: examples read best in the order of the source."""
@@ -77,7 +82,7 @@ class _Generator(GenerateJsonSchema):
 
 @cache
 def attribute_docs(model: type[BaseModel]) -> dict[str, str]:
-    """Field name -> the docstring under it, base classes included."""
+    """Name of a field -> the docstring below it in the source, base classes included."""
     found: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if not issubclass(cls, BaseModel) or cls.__module__.startswith("pydantic"):

@@ -1,7 +1,7 @@
-"""The overlay form of the topology schema: every key may be left out, null deletes. Editors complete
-`environments` by it.
+"""Overlay form of the topology schema, by which editors complete `environments`: every key may be left out, null
+deletes.
 
-Leaves point at the property they overlay (`#/$defs/Subscription/properties/type`), so that each is described once.
+Leaves refer to the property that they overlay (`#/$defs/Subscription/properties/type`), so that each is described once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PRODUCTION: Final[JsonObject] = {
 
 
 def add_overlays(schema: JsonObject) -> None:
-    """Adds the overlay forms to the definitions of a topology schema, and lets `environments` be of that form."""
+    """Adds overlay forms to the definitions of a topology schema, in place, and gives `environments` that form."""
     patches = _Patches(schema)
     root = patches.of_map("Topology", schema, "#")
     properties = {name: prop for name, prop in root["properties"].items() if name not in _NOT_IN_OVERLAYS}
@@ -31,14 +31,14 @@ def add_overlays(schema: JsonObject) -> None:
 
 
 class _Patches:
-    """Overlay forms of the maps met so far, by the name of the map's definition."""
+    """Overlay forms of the maps that were met so far, by name of their definition."""
 
     def __init__(self, schema: JsonObject) -> None:
         self.definitions: JsonObject = schema["$defs"]
         self.found: dict[str, JsonObject] = {}
 
     def of_map(self, name: str, schema: JsonObject, pointer: str) -> JsonObject:
-        """The overlay form of a map with known keys."""
+        """Overlay form of a map with known keys. `pointer`: JSON pointer of the map's schema."""
         properties = {
             key: {"anyOf": [*self.of_value(prop, f"{pointer}/properties/{key}"), _NULL]}
             for key, prop in schema["properties"].items()
@@ -51,13 +51,15 @@ class _Patches:
         }
 
     def of_value(self, schema: JsonObject, pointer: str) -> list[JsonObject]:
-        """Schemas of a value in an overlay: the patches of the maps it may be, and the value itself."""
+        """Schemas of a value in an overlay: the overlay forms of the maps that it may be, and a reference to its own
+        schema unless it can only be a map.
+        """
         options = [option for key in ("anyOf", "oneOf") for option in schema.get(key, [])] or [schema]
         patches = [patch for option in options if (patch := self.of_option(option, pointer)) is not None]
         return patches if len(patches) == len(options) else [*patches, {"$ref": pointer}]
 
     def of_option(self, schema: JsonObject, pointer: str) -> JsonObject | None:
-        """The patch of a map; None for a value that is no map and can only be replaced."""
+        """Overlay form of a value that is a map; None for any other value, which an overlay can only replace."""
         if "$ref" in schema:
             name = schema["$ref"].rsplit("/", 1)[1]
             if name not in self.found:

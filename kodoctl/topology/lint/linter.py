@@ -1,4 +1,4 @@
-"""Runs every rule over the base and every environment, and applies allow-comments: all findings at once."""
+"""Linter: runs every rule over the base and every environment, applies allow-comments, and returns all findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _LOADED = (flow, retention, lanes, concurrency, naming, payloads, routes, exclus
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """All findings in the order of the files, allowed ones included (they carry their reason)."""
+    """Result of `lint`. `findings`: all, in the order of the files, those included that a comment allows
+    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base.
+    """
 
     findings: tuple[Diagnostic, ...]
     files: int
@@ -28,12 +30,12 @@ class LintReport:
 
     @property
     def failed(self) -> bool:
-        """True if an error is not allowed by a comment."""
+        """True if there is an error that no comment allows."""
         return has_errors(self.findings)
 
     @property
     def warned(self) -> bool:
-        """True if a warning is not allowed by a comment."""
+        """True if there is a warning that no comment allows."""
         return any(f.severity is Severity.WARNING and f.allowed_because is None for f in self.findings)
 
 
@@ -41,7 +43,7 @@ Earlier = Mapping[tuple[str, str], PayloadFile]
 
 
 def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
-    """Expansions of one environment and the findings of every rule. Allow-comments are not applied yet."""
+    """(expansions, findings of loading and of every rule) of one environment. Allow-comments are not applied."""
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     scope = LintScope(expansions, earlier or {})
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
@@ -49,13 +51,13 @@ def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tupl
 
 
 def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
-    """Expansions and findings of one environment, with allow-comments applied: the input of plan and apply."""
+    """(expansions, findings) of one environment (None: base), allow-comments applied: the input of plan and apply."""
     expansions, judged = judge(load_set(files, environment))
     return expansions, _apply_allow_comments(judged, files)
 
 
 def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
-    """Findings of one topology in the environment it was loaded in, allow-comments applied."""
+    """Findings of one topology in the environment in which it was loaded. Allow-comments are applied."""
     _, judged = judge(TopologySet((topology,), topology.environment, ()))
     return _apply_allow_comments(judged, [topology.source])
 
@@ -66,7 +68,8 @@ def _apply_allow_comments(judged: Iterable[LintFinding], files: Sequence[SourceF
 
 
 def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintReport:
-    """Findings in the base and every environment; one that an environment alone has says so.
+    """Lints the files in the base and in every environment. A finding that only an environment has ends in
+    "(environment NAME)".
 
     `earlier`: (file, ground topic) -> the payload schema before the change under review.
     """
@@ -90,5 +93,5 @@ def _key(judged: LintFinding) -> tuple[Where | None, str, str]:
 
 
 def in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Findings sorted by file, line and column. Findings without a place come first."""
+    """The findings sorted by file, line and column. Findings without a place come first."""
     return sorted(findings, key=lambda f: (f.where is not None, f.where, f.code, f.detail))

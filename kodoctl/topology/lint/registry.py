@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LintScope:
-    """All expansions of one environment, with views that several rules share.
+    """Input of a lint rule: all expansions of one environment, with views that several rules share.
 
-    `earlier`: (file, ground topic) -> the payload schema before the change under review, if a revision is
-    given.
+    `earlier`: (file, ground topic) -> the payload schema before the change under review, if a revision is given.
     """
 
     expansions: tuple[Expansion, ...]
@@ -33,7 +32,7 @@ class LintScope:
 
     @cached_property
     def namespaces(self) -> dict[NamespaceName, tuple[Expansion, NamespaceResource]]:
-        """The namespace objects the files own, with the file that does."""
+        """Namespace -> (expansion of the first file that has `namespace_policies` for it, that namespace object)."""
         found: dict[NamespaceName, tuple[Expansion, NamespaceResource]] = {}
         for expansion in self.expansions:
             for resource in expansion.frame:
@@ -43,23 +42,25 @@ class LintScope:
 
     @cached_property
     def topics(self) -> dict[TopicName, FamilyTopic]:
-        """Every declared topic by name."""
+        """Every topic that the files stand for, by name."""
         return {topic.name: topic for expansion in self.expansions for topic in expansion.topics}
 
     def grounds(self) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
-        """Every ground topic with its path in the file."""
+        """Yields (expansion, path in the file, ground topic) for every ground topic."""
         for expansion in self.expansions:
             for name, ground in expansion.topology.spec.topics.items():
                 yield expansion, ("topics", name), ground
 
     def subscriptions(self) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
-        """Every subscription with its path in the file."""
+        """Yields (expansion, path in the file, ground topic, subscription) for every subscription."""
         for expansion, path, ground in self.grounds():
             for name, subscription in ground.subscriptions.items():
                 yield expansion, (*path, "subscriptions", name), ground, subscription
 
     def effective(self, topic: FamilyTopic, policy: str) -> PolicyValue | None:
-        """The topic's own value, else the namespace's as far as the files say; None: the broker's default or unknown."""
+        """The topic's own value of a policy, else that of its namespace if a file has one. None: no file has a value,
+        or the file ignores the policy.
+        """
         if policy in topic.ignore:
             return None
         if (own := topic.resource.policies.get(policy)) is not None:
@@ -68,7 +69,9 @@ class LintScope:
         return owner[1].policies.get(policy) if owner else None
 
     def where(self, expansion: Expansion, topic: FamilyTopic, policy: str, member: str = "") -> Where:
-        """The place that gives the effective value; the family's entry when expand derived it or none is set."""
+        """Place of the effective value of a policy or of its `member`; if no line gives that value, the nearest entry:
+        the policy, or the topic's.
+        """
         found = value_origins(topic.layers, policy)
         if path := found.get(member):
             return expansion.topology.where(*path)
@@ -82,7 +85,7 @@ class LintScope:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One lint code: its summary, its severity, and the function that finds violations."""
+    """One check of a lint code: the code, its severity and summary, and the function that yields violations."""
 
     code: str
     severity: Severity
@@ -90,7 +93,7 @@ class Rule:
     check: Callable[[LintScope], Iterator[RuleMatch]]
 
     def run(self, scope: LintScope) -> Iterator[LintFinding]:
-        """Every finding of this rule, each cause once: topics that share a wrong value are named together."""
+        """Yields the findings of this rule; matches of one place and detail are one finding with all their topics."""
         together: dict[tuple[Where, str, bool], list[str]] = {}
         for found in self.check(scope):
             together.setdefault((found.where, found.detail, found.sure), []).append(found.topic)
@@ -107,7 +110,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """A finding, and its `cause` without the names of topics: in another environment it may concern others."""
+    """A finding, and its `cause`: the detail without names of topics, which may differ in another environment."""
 
     finding: Diagnostic
     cause: str
@@ -115,8 +118,8 @@ class LintFinding:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A place and a sentence; the rule adds the rest. `topic`: the one topic of a family that the sentence is about.
-    `sure`: the case is an error, whatever the severity of the rule.
+    """One violation that a rule found: its place and a sentence about it. `topic`: the topic of a family that the
+    sentence is about, "" if none; `sure`: it is an error, whatever the severity of the rule.
     """
 
     where: Where
@@ -126,7 +129,7 @@ class RuleMatch:
 
 
 def _topic_prefix(topics: list[str], most: int = 3) -> str:
-    """`a: `, `a, b: `, or `a, b, c and 4,997 more: `; nothing where a finding is about no topic."""
+    """`a: `, `a, b: `, or `a, b, c and 4,997 more: `; "" if no topic has a name."""
     topics = [topic for topic in topics if topic]
     rest = f" and {len(topics) - most:,} more" if len(topics) > most else ""
     return f"{', '.join(topics[:most])}{rest}: " if topics else ""
@@ -138,7 +141,7 @@ RULES: Final[list[Rule]] = []
 def rule(
     code: str, severity: Severity, summary: str
 ) -> Callable[[Callable[[LintScope], Iterator[RuleMatch]]], Callable[[LintScope], Iterator[RuleMatch]]]:
-    """Registers the function below as a check of `code`, which stands in kodoctl.errors.codes with this summary."""
+    """Decorator: registers a function as a check of `code`. kodoctl.errors.codes has the same summary."""
 
     def register(check: Callable[[LintScope], Iterator[RuleMatch]]) -> Callable[[LintScope], Iterator[RuleMatch]]:
         RULES.append(Rule(code, severity, summary, check))

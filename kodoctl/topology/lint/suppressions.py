@@ -1,7 +1,8 @@
-"""`# kodoctl: allow K203 because …`: a finding switched off for one place, with its reason.
+"""Allow-comments, `# kodoctl: allow K203 because …`: they allow findings of one code at one place of a file, with a
+reason.
 
-On a line with content it holds for what begins on that line; on a line of its own for the entry that follows; in both
-cases with everything inside.
+A comment on a line with content is about the entry that begins on that line; a comment on a line of its own about the
+entry that follows; both include everything inside of the entry.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Findings `code` from `first` to `last` line are allowed because of `reason`."""
+    """Allows findings `code` in the lines `first` to `last` because of `reason`. `where`: place of the comment."""
 
     code: str
     reason: str
@@ -34,12 +35,12 @@ class Suppression:
     where: Where
 
     def covers(self, finding: Diagnostic) -> bool:
-        """True if this comment allows a finding of the same file."""
+        """True if this comment allows the finding. The caller makes sure that both are of the same file."""
         return finding.where is not None and finding.code == self.code and self.first <= finding.where.line <= self.last
 
 
 def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], list[Diagnostic]]:
-    """Every allow-comment of the file with the lines it holds for; comments that say something else are findings."""
+    """(allow-comments of a file with the lines they cover, errors in such comments), at most MAX_ALLOWS of each."""
     if "kodoctl:" not in text:
         return [], []
     following = _next_content(text.splitlines())
@@ -70,7 +71,7 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], li
 def apply_allows(
     findings: Iterable[Diagnostic], allows: list[Suppression]
 ) -> tuple[list[Diagnostic], list[Diagnostic]]:
-    """(findings with the reasons that allow them, one warning for each allowance that allows nothing)."""
+    """(all findings, allowed ones with `allowed_because` set; a warning for each allow-comment without effect)."""
     used: set[Suppression] = set()
     result: list[Diagnostic] = []
     by_file: dict[str, list[Suppression]] = {}
@@ -93,8 +94,8 @@ def apply_allows(
 
 
 def _next_content(lines: list[str]) -> list[int]:
-    """Numbers of lines: for each line (from 0) the next line with content, counted from 1. A line that none
-    follows has its own number.
+    """Number (from 1) of the next line with content below each line, in the order of the lines; the last line if there
+    is none.
     """
     following: list[int] = []
     content = len(lines)
@@ -106,7 +107,7 @@ def _next_content(lines: list[str]) -> list[int]:
 
 
 def _spans(root: Node) -> dict[int, int]:
-    """First line of each entry -> the last line of the outermost entry that begins there."""
+    """First line of each entry -> last line of the longest entry that begins on it."""
     spans: dict[int, int] = {}
     stack = list(root.children())
     while stack:

@@ -1,7 +1,7 @@
-"""Field types of the YAML file: each parses the text in the file into a value, or gives one sentence on the
-correct form.
+"""Field types of the topology file. Each parses the text in the file into a value, or gives one sentence on the correct
+form.
 
-They exist so that a wrong value gives *one* finding in our words instead of one a branch of a union.
+They exist so that a wrong value gives *one* finding in our words, not one for each branch of a union.
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ class FileModel(BaseModel):
 
 
 def optional_like(*examples: Any) -> Any:
-    """A field that may be left out, None then, or is a value like these examples."""
+    """A pydantic field that may be left out and is None then. `examples` become those of its JSON Schema."""
     return Field(default=None, examples=list(examples))
 
 
 def wrong_unit(message: str) -> PydanticCustomError:
-    """A finding K005. Braces in the message must not be read as a template."""
+    """The pydantic error that becomes a finding K005, for the caller to raise. Braces in the message stay as they are.
+    """
     return PydanticCustomError("unit", "{text}", {"text": message})
 
 
 def wrong_value(message: str) -> PydanticCustomError:
-    """A finding K004. As in `wrong_unit`, braces in the message stay as they are."""
+    """The pydantic error that becomes a finding K004, for the caller to raise. Braces in the message stay as they are.
+    """
     return PydanticCustomError("value", "{text}", {"text": message})
 
 
 @dataclass(frozen=True, slots=True)
 class _Quantity:
-    """A text with a unit, as an annotation of a field: its parser, its check, its JSON Schema. `example`: of error texts;
-    `shown`: of the schema; `unlimited`: whether that word is a value as well.
+    """Annotation of a field whose value is a text with a unit. `parse` makes the value of the text; `units`, `example`:
+    for error texts; `pattern`, `shown`: of the JSON Schema; `check` refuses values; `unlimited`: that word is a value
+    too.
     """
 
     parse: Callable[[str], Any]
@@ -86,7 +89,7 @@ class _Quantity:
         return {"anyOf": [text, {"const": UNLIMITED}], "examples": [self.shown, UNLIMITED]} if self.unlimited else text
 
     def validate(self, raw: Any) -> Any:
-        """Parses and checks the value in the file. Raises PydanticCustomError."""
+        """Parses and checks a value of the file. Raises PydanticCustomError."""
         value = self._parse_value(raw)
         return value if self.check is None else self.check(value)
 
@@ -105,9 +108,10 @@ class _Quantity:
 
 
 def _multiple_of(scale: int, unit: str, *, zero: str = "") -> Callable[[Any], Any]:
-    """Pulsar stores whole `unit`s: name the two nearest values, and never let a non-zero value become 0.
+    """A check that a value is a whole number of Pulsar's `unit`, which is `scale` ms or bytes. Its error names the
+    nearest valid values, never 0.
 
-    `zero` says why 0 is no value here; "" where it is one.
+    `zero`: the error for 0; "" if 0 is a value.
     """
 
     def validate(value: Any) -> Any:
@@ -131,7 +135,7 @@ def _multiple_of(scale: int, unit: str, *, zero: str = "") -> Callable[[Any], An
 
 
 def _above_zero(reason: str) -> Callable[[Any], Any]:
-    """Refuses 0 and says why: Pulsar reads it as something else, or nothing would ever move."""
+    """A check that refuses 0 with `reason`: Pulsar takes 0 for something else, or nothing would ever move."""
 
     def validate(value: Any) -> Any:
         nothing = (value.amount if isinstance(value, Rate | SizeRate) else value) == 0
@@ -143,7 +147,8 @@ def _above_zero(reason: str) -> Callable[[Any], Any]:
 
 
 def _per_second(rate: Any) -> Rate | Unlimited:
-    """Pulsar counts such a rate in whole messages a second."""
+    """Converts a rate to whole messages a second, as Pulsar counts it. Raises PydanticCustomError if that is not exact.
+    """
     if rate == UNLIMITED:
         return UNLIMITED
     amount, rest = divmod(rate.amount * 1000, int(rate.period))

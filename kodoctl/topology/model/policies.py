@@ -201,9 +201,9 @@ class NamespacePolicies(SharedPolicies):
 
 @dataclass(frozen=True, slots=True)
 class DelayedDelivery:
-    """Delayed delivery of a broker; no file declares it. `on`: it keeps messages until they are due;
-    `longest`: ms that it keeps them at most; it cuts the connection of a client that asks for more, again and again
-    (docs/explanation/pulsar.md#delays); 0: any time.
+    """A setting of delayed delivery on the broker, which no file declares. `on`: the broker keeps messages until they
+    are due; `longest`: maximum delay in ms, 0: none. The broker closes the connection of a client that asks for a
+    longer one, again and again (docs/explanation/pulsar.md#delays).
     """
 
     on: bool = True
@@ -212,7 +212,7 @@ class DelayedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A live value that the format cannot express, as the JSON text Pulsar answered. Never equal to a declared value."""
+    """A live value that a file cannot express; `json`: Pulsar's JSON text. It is never equal to a declared value."""
 
     json: str
 
@@ -229,7 +229,7 @@ ONLY_WHERE_NAMED: Final = frozenset({"replication"})  # not "owned whole": left 
 
 
 def is_set(value: object) -> bool:
-    """True if a merged value is one to write (neither left out nor `inherit`)."""
+    """True if a merged value is one to write to Pulsar: neither None (left out) nor `inherit`."""
     return value is not None and value != "inherit"
 
 
@@ -241,7 +241,7 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def to_json(value: PolicyValue) -> Any:
-    """A policy value as the file would write it: maps, lists, texts, numbers."""
+    """A policy value as the file would have it, in plain JSON values; members that are None are left out."""
     if isinstance(value, FileModel):
         return {key: to_json(member) for key, member in value if member is not None}
     if isinstance(value, tuple):
@@ -259,7 +259,7 @@ def from_json(name: str, value: Any) -> PolicyValue:
 
 
 def what_is_missing(value: PolicyValue) -> str | None:
-    """Reason why Pulsar would not take a merged policy, in one sentence; None if it is complete."""
+    """Reason, in one sentence, why Pulsar would refuse a merged policy; None if it is complete."""
     match value:
         case Retention(time=time, size=size) if time is None or size is None:
             return (
@@ -283,7 +283,8 @@ def what_is_missing(value: PolicyValue) -> str | None:
 
 
 def merge(below: PolicyValue | None, above: PolicyValue | None) -> PolicyValue | None:
-    """`above` over `below`: maps merge member by member (as set in the file), everything else replaces."""
+    """`above` over `below`: maps merge by the members that are set in them, else `above` replaces, unless it is None.
+    """
     if above is None:
         return below
     if type(above) is not type(below) or not isinstance(above, PolicyMap):

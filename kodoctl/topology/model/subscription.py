@@ -56,14 +56,15 @@ RouteValue = StrictStr | StrictInt | FiniteFloat | StrictBool
 
 
 def checked_pattern(pattern: str) -> str:
-    """The pattern. Raises a finding for one that is no expression, or that could keep a worker busy for ever."""
+    """Returns the pattern. Raises PydanticCustomError (K004) for an invalid one, or one that could run without bound.
+    """
     if problem := pattern_problem(pattern):
         raise wrong_value(f"{pattern} {problem}")
     return pattern
 
 
 def checked_error_size(size: Size) -> Size:
-    """The size. Raises a finding where messages would grow too much by it."""
+    """Returns the size. Raises PydanticCustomError (K004) above MAX_ERROR_SIZE, because it is added to messages."""
     if size > MAX_ERROR_SIZE:
         raise wrong_value(f"at most {Size(MAX_ERROR_SIZE)}: it is added to each message that fails")
     return size

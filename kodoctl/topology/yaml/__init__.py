@@ -1,1 +1,1 @@
-"""YAML as a tree with positions, and errors that name file, line and remedy."""
+"""YAML as a tree with positions, and errors with file, line and remedy."""

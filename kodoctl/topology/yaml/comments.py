@@ -11,9 +11,7 @@ from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment from its `#` to the end of the line. Line and column count from 1;
-    `alone`: nothing stands before it.
-    """
+    """A comment from its `#` to the end of the line. `line`, `column`: from 1; `alone`: nothing else is on the line."""
 
     line: int
     column: int
@@ -22,7 +20,7 @@ class Comment:
 
 
 def find_comments(text: str) -> Iterator[Comment]:
-    """Every comment of a text that YAML can read, in order."""
+    """Yields every comment of a text that is valid YAML, in order."""
     scalars = _scalars(text)
     start, end = next(scalars)
     for number, line in enumerate(text.splitlines(), 1):
@@ -38,7 +36,9 @@ def find_comments(text: str) -> Iterator[Comment]:
 
 
 def _scalars(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """First and one past the last place of every scalar, keys included; at last a place behind every line."""
+    """Yields (start, end) of every scalar, keys included: (line, column) from 1, end exclusive; at last a pair after
+    all lines.
+    """
     parser = CParser(text)
     while (token := parser.get_token()) is not None:
         if isinstance(token, yaml.ScalarToken):

@@ -1,6 +1,4 @@
-"""Hints for YAML syntax errors: the message of the parser, the likely place of the mistake, and the correct
-form.
-"""
+"""Hints for YAML syntax errors: the parser's message, the likely place of the mistake, and the correct form."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ _VALUED: Final = re.compile(r"^( *)(?:- +)?([A-Za-z_][\w.-]*): +[^\s&!|>#]")
 
 
 def split_glued_key(text: str) -> tuple[str, str] | None:
-    """(key, value) of `key:value`, which YAML takes for one text."""
+    """(key, value) of a text `key:value`, whose colon lacks a space; None for any other text."""
     found = _GLUED.match(text)
     return (found[1], found[2].strip()) if found else None
 
 
 def yaml_error_hint(problem: yaml.MarkedYAMLError, text: str) -> tuple[Place, str]:
-    """Place of the error (line and column from 1), and a text on the mistake and its correction."""
+    """((line, column) of the likely mistake, from 1; text on the mistake and its correction)."""
     lines = [*text.splitlines(), ""]
     mark = problem.problem_mark
     assert mark is not None  # libyaml gives its errors one
@@ -50,7 +48,9 @@ def yaml_error_hint(problem: yaml.MarkedYAMLError, text: str) -> tuple[Place, st
 
 
 def _colon(place: Place, lines: list[str]) -> tuple[Place, str] | None:
-    """A line at the place, or the last one with text above it, whose colon no space follows."""
+    """The hint for a colon without a space, in the line at the place or in one of the two lines with content above;
+    None if there is none.
+    """
     for number in (place[0], _above(place[0], lines), _above(_above(place[0], lines), lines)):
         line = _line(number, lines)
         if found := split_glued_key(line):
@@ -59,7 +59,7 @@ def _colon(place: Place, lines: list[str]) -> tuple[Place, str] | None:
 
 
 def _deeper(place: Place, lines: list[str]) -> tuple[Place, str] | None:
-    """A key below another that has a value already, and further in."""
+    """The hint for a key that is indented more than the line above, which has a value already; else None."""
     above, line = _above(place[0], lines), _line(place[0], lines)
     column = len(line) - len(line.lstrip(" "))
     valued = _VALUED.match(_line(above, lines))
@@ -86,7 +86,7 @@ def _in_general(problem: yaml.MarkedYAMLError, text: str, lines: list[str], plac
 
 
 def _above(number: int, lines: list[str]) -> int:
-    """The nearest line with text above this one; 0 if there is none."""
+    """Number of the nearest line above with content; 0 if there is none."""
     while (number := number - 1) > 0:
         text = _line(number, lines).strip()
         if text and not text.startswith("#"):

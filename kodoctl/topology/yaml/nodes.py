@@ -38,11 +38,13 @@ _WORDS: Final[dict[str, Scalar]] = {
     ".nan": float("nan"), ".NaN": float("nan"), ".NAN": float("nan"),
 }  # fmt: skip
 Path = tuple[str | int, ...]
-"""Keys and positions of lists, from the head of the file."""
+"""Keys of maps and indices of lists, from the root of the file."""
 
 
 class Node:
-    """A value with its place; a mapping's children also know where their key stands. Never changed once built."""
+    """A value with its place; a value in a map also has the place of its key. Lines and columns count from 1. Nodes are
+    not changed once the tree is built.
+    """
 
     __slots__ = ("column", "end_column", "end_line", "file", "key_column", "key_line", "line", "size", "value")
 
@@ -64,28 +66,28 @@ class Node:
 
     @property
     def where(self) -> Where:
-        """The place of the value."""
+        """Place of the value."""
         return Where(self.file, self.line, self.column)
 
     @property
     def key_where(self) -> Where:
-        """The place of the key in front of the value; in a list, of the value."""
+        """Place of the value's key; in a list, of the value."""
         return Where(self.file, self.key_line, self.key_column)
 
     def children(self) -> Iterator[Node]:
-        """Direct children in the order of the file."""
+        """Yields the values in this map or list, in the order of the file."""
         if isinstance(self.value, dict):
             yield from self.value.values()
         elif isinstance(self.value, list):
             yield from self.value
 
     def members(self, *path: str) -> dict[str, Node]:
-        """The members of the map at `path` below this value; {} where there is no map."""
+        """Key -> node of the map at `path` below this node; {} if there is no map."""
         node, walked = node_at(self, path)
         return node.value if walked == path and isinstance(node.value, dict) else {}
 
     def plain(self) -> Plain:
-        """The value without places."""
+        """The value as plain Python values, without places."""
         value = self.value
         if isinstance(value, dict):
             return {key: child.plain() for key, child in value.items()}
@@ -94,7 +96,7 @@ class Node:
         return value
 
     def twin(self) -> Node:
-        """The same value as a node of its own, for an alias, so that an anchored node keeps its key's place."""
+        """A copy of this node for an alias, so that the anchored node keeps the place of its own key."""
         return Node(self.value, self.file, self.line, self.column, (self.end_line, self.end_column), self.size)
 
 
@@ -104,16 +106,16 @@ class _EventMark(Protocol):
 
 
 def _place(mark: _EventMark | None) -> tuple[int, int]:
-    """Line and column from 1; libyaml gives every event a mark, its stubs do not know."""
+    """(line, column) from 1; (0, 0) without a mark, which libyaml always gives, unlike its type stubs."""
     return (mark.line + 1, mark.column + 1) if mark else (0, 0)
 
 
 class _HopelessError(Exception):
-    """The document cannot be read on: the finding is already noted."""
+    """Parsing cannot continue; the finding is already in the list."""
 
 
 def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
-    """The document's root node, or None when there is nothing that could be read; with every finding so far."""
+    """(root node of the document, all findings). The root is None if the text cannot be parsed to its end."""
     if len(data) > MAX_BYTES:
         size = f"{len(data) / (1 << 20):.1f} MiB"
         detail = f"{size}, at most 8 MiB: split it into several files with names of their own"
@@ -135,7 +137,7 @@ def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
 
 
 class _Builder:
-    """Builds nodes from events with a stack of its own, so that depth costs no recursion."""
+    """Builds nodes from parser events with its own stack, so that deep nesting needs no recursion."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -148,7 +150,8 @@ class _Builder:
         self.aliased = 0
 
     def build(self) -> Node | None:
-        """The root node of the only document, None when the text cannot be read to its end."""
+        """Root node of the only document; None, with a finding, if the text cannot be parsed to its end. Call it once.
+        """
         try:
             root = self._document()
         except _HopelessError:
@@ -173,7 +176,9 @@ class _Builder:
         return root
 
     def _event(self) -> Any:
-        """The next event, of the types that yaml.events has; untyped here, because checks cost a third of the reading."""
+        """The next event, of a type of yaml.events; typed as Any, because checks of its type cost a third of the
+        parsing.
+        """
         return self.parser.get_event()
 
     def _node(self, event: Any) -> Node:
@@ -240,7 +245,7 @@ class _Builder:
         self._note(event, "K013", "tags are not allowed", detail)
 
     def _refuse_control(self, event: Any) -> None:
-        """Reports a text with a control character: such a name could change the display of a terminal."""
+        """Reports a control character in a text, which could change the display of a terminal."""
         if match := _CONTROL.search(event.value):
             detail = f"the text holds U+{ord(match[0]):04X}, written as an escape: remove it"
             self._note(event, "K012", "control character", detail)
@@ -304,8 +309,8 @@ class _Builder:
 
 
 def _end_collection(node: Node, event: yaml.Event) -> None:
-    """Sets the end of a collection. A flow collection ends at its bracket; a block collection with its last
-    child, because the mark of libyaml is already at the next token.
+    """Sets the end of a collection: that of its bracket, or of the last child of a block collection, because libyaml's
+    mark is already at the next token.
     """
     start, end = _place(event.start_mark), _place(event.end_mark)
     if start != end:
@@ -318,7 +323,7 @@ def _end_collection(node: Node, event: yaml.Event) -> None:
 
 
 def _resolve(text: str) -> Scalar:
-    """A plain scalar by YAML 1.2's core schema."""
+    """Python value of a plain scalar by YAML 1.2's core schema."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] in "+-.0123456789":
@@ -330,7 +335,7 @@ def _resolve(text: str) -> Scalar:
 
 
 def node_at(root: Node, path: Path) -> tuple[Node, Path]:
-    """The deepest node that exists along `path`, and the part of the path that led there."""
+    """(the deepest node that exists along `path`, the part of the path that leads to it)."""
     node = root
     walked: list[str | int] = []
     for step in path:

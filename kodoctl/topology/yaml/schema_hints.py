@@ -1,4 +1,4 @@
-"""Schema hints on a place of the file: its possible content as text for errors, and the order of its keys."""
+"""Hints from the JSON Schema on a place of the file: its possible content as text for errors, the order of its keys."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class VariantStep(str):
-    """Marks a step of a path that chooses one alternative of the schema: its text is the `kind`, such as "rate".
+    """Step of a path that chooses one alternative of the schema: its text is the `kind`, such as "rate".
 
-    It follows the step to a list entry that has a `kind`, and leads no deeper into the file.
+    It follows the index of a list entry that has a `kind`, and leads no deeper into the file.
     """
 
     __slots__ = ()
@@ -31,16 +31,16 @@ _LONGEST_EXAMPLE: Final = 60
 
 @dataclass(frozen=True)
 class SchemaHints:
-    """Hints from the JSON Schema of the file on one of its places; places are paths of keys and list positions."""
+    """Hints from the JSON Schema of the file on places in it, which are paths of keys and list indices."""
 
     schema: JsonObject = field(repr=False)
 
     def subschemas(self, path: Path) -> list[JsonObject]:
-        """The alternatives that the schema allows at `path`, `$ref`s resolved; [] if none."""
+        """Alternatives that the schema allows at `path`, with `$ref` resolved; [] if there are none."""
         return [alternative for schema in self._declared_schemas(path) for alternative in self._alternatives(schema)]
 
     def _declared_schemas(self, path: Path) -> list[JsonObject]:
-        """The schemas at `path` as they are declared: with their examples, before alternatives and references."""
+        """Schemas at `path` as declared: with examples, and before alternatives and references are resolved."""
         here = [self.schema]
         for step in path:
             above = [alternative for schema in here for alternative in self._alternatives(schema)]
@@ -70,15 +70,14 @@ class SchemaHints:
         return list(dict.fromkeys(key for schema in self.subschemas(path) for key in schema.get("properties", {})))
 
     def canonical_keys(self, path: Path) -> list[str]:
-        """The keys of the map at `path` in their canonical order. An overlay has the order of the map that it
-        changes.
-        """
+        """Keys of the map at `path` in canonical order. An overlay has that of the map which it changes."""
         if path[:1] != ("environments",) or len(path) < 2:
             return self.keys(path)
         return [*(["production"] if len(path) == 2 else []), *self.keys(path[2:])]
 
     def advise_on_key(self, path: Path, key: str) -> str:
-        """Advice for an unknown `key` in the map at `path`: the likely correct key."""
+        """Advice on an unknown `key` in the map at `path`: a similar key, a place where it belongs, or all known keys.
+        """
         known = sorted(self.keys(path))
         spelled = get_close_matches(key, known, n=1, cutoff=0.8)
         inside = [one for one in known if key in self.keys((*path, one))]
@@ -91,16 +90,16 @@ class SchemaHints:
         return f"known here: {', '.join(known)}"
 
     def all_optional(self, path: Path) -> bool:
-        """True if `{}` is a value for `path`: a map without a required key."""
+        """True if `{}` is a valid value at `path`: a map without a required key."""
         return any(schema.get("properties") and not schema.get("required") for schema in self.subschemas(path))
 
     def near_word(self, path: Path, value: object) -> str:
-        """`; did you mean 'double'?` for a value that resembles an allowed word at `path`; else empty."""
+        """`; did you mean 'double'?` if the value resembles a word that is allowed at `path`, else ""."""
         words = [one for schema in self.subschemas(path) for one in (*schema.get("enum", ()), schema.get("const"))]
         return did_you_mean(value, [one for one in words if isinstance(one, str)])
 
     def describe_expected(self, path: Path) -> str:
-        """Description of the values allowed at `path`, in words: "true or false, or a map such as {ttl: unlimited}"."""
+        """The values allowed at `path` in words: "true or false, or a map such as {ttl: unlimited}"."""
         examples = [example for schema in self._declared_schemas(path) for example in schema.get("examples", [])]
         words = list(dict.fromkeys(_describe(schema, examples) for schema in self.subschemas(path)))
         if "a number" in words:
@@ -109,7 +108,7 @@ class SchemaHints:
 
 
 def did_you_mean(value: object, words: Sequence[str]) -> str:
-    """`; did you mean 'double'?` if the value resembles one of the words; else empty."""
+    """`; did you mean 'double'?` if the value is a text that resembles one of the words, else ""."""
     near = get_close_matches(value, words, 1, 0.7) if isinstance(value, str) else []
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -143,7 +142,7 @@ def _such_as(examples: list[Any], kind: type) -> str:
 
 
 def in_yaml(value: Any) -> str:
-    """A JSON value on one line, as the file would have it."""
+    """A JSON value on one line of YAML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {in_yaml(member)}" for key, member in value.items()) + "}"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Diagnostics of validation errors of pydantic, with the place in the file and the words of the file."""
+"""Findings for the validation errors of pydantic, with the place in the file and in the file's own terms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"
 
 
 def from_validation(details: list[ErrorDetails], root: Node, schema: JsonObject) -> list[Diagnostic]:
-    """One finding a place: a value that fails every branch of a union is wrong once. `schema`: of the file."""
+    """Findings without duplicates: a value that fails all branches of a union is one. `schema`: JSON Schema of the
+    file.
+    """
     hints = SchemaHints(schema)
     found: dict[tuple[Where, str, str], Diagnostic] = {}
     for detail in details:
@@ -73,7 +75,7 @@ def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic
 
 
 def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
-    """`loc` without steps that pydantic adds: the branch of a union, `[key]`, a missing field's own name."""
+    """`loc` as a path in the file: without union branches, `[key]` and a missing field's name, which pydantic adds."""
     node = root
     path: list[str | int] = []
     for index, step in enumerate(loc):
@@ -94,7 +96,7 @@ _BRANCHES = frozenset({"word", "map", "value", "inherit", "rate", "concurrency",
 
 
 def _with_kinds(path: Path, root: Node) -> Path:
-    """The path with the `kind` of each list entry on it that has one: the allowed keys depend on the kind."""
+    """The path with a `VariantStep` after each index of a list entry that has a `kind`: allowed keys depend on it."""
     steps: list[str | int] = []
     for number, step in enumerate(path, 1):
         steps.append(step)
@@ -105,7 +107,7 @@ def _with_kinds(path: Path, root: Node) -> Path:
 
 
 def _quotes(value: object, expected: str) -> str:
-    """A word on quotes, or on a space after a colon, where they are the mistake."""
+    """Advice if quotes, or a space after a colon, are the mistake; else ""."""
     if isinstance(value, str) and "a map" in expected and (pair := split_glued_key(value)):
         return f" (a space is missing after the colon: `{pair[0]}: {pair[1]}`)"
     if isinstance(value, str) and value.isdecimal() and "a whole number" in expected:

@@ -1,1 +1,3 @@
-"""Metrics, health and dashboards of running workers, for readers outside. Reads the workers; decides nothing."""
+"""Metrics, health and dashboards of running workers, for Prometheus, probes and people. The modules read the state of
+the workers and never change a decision.
+"""

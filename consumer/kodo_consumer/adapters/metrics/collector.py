@@ -1,6 +1,7 @@
-"""Metrics as Prometheus reads them. One table: what is exported, documented (docs/reference/metrics.md) and tested.
+"""Prometheus metrics of workers, in one table (`EXPORTED`), from which they are exported, documented
+(docs/reference/metrics.md) and tested.
 
-Everything is read at the moment of the scrape, without the worker's lock: a figure may be a message behind.
+Every value is read at the moment of the scrape, without the worker's lock: a figure may lag behind by one message.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
 
 def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
-    """Reader of a figure from the broker's last statistics of each lane; no value where the broker could not be asked."""
+    """`Read` of one figure for each lane of the subscription, from the broker's last statistics. A lane has no value if
+    one of its partitions did not answer, or if `read` returns None.
+    """
 
     def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         for lane, stats in _stats(sight):
@@ -49,8 +52,8 @@ def _lane_stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
 
 
 def _stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
-    """Statistics of the lanes whose partitions all answered: a sum over some partitions would look like the sum over
-    all.
+    """Statistics of the lanes whose partitions all answered, because a sum over some partitions would look like the sum
+    over all.
     """
     return [(lane, stats) for lane, stats in _lane_stats(sight) if stats.whole]
 
@@ -85,7 +88,9 @@ def _age(moment: int | None) -> float:
 
 
 def _lag(sight: WorkerView) -> float | None:
-    """Due and not acknowledged, in all lanes that this worker reads; None until each was asked for once."""
+    """Number of entries that are due and not acknowledged, in all lanes that this worker reads; None unless the last
+    statistics of each of these lanes are complete.
+    """
     stats = [one for lane, one in _stats(sight) if lane.index < len(sight.lanes)]
     if len(stats) < len(sight.lanes):
         return None
@@ -132,7 +137,7 @@ def _tenants_waiting(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 
 def _causes(labels: Callable[[WorkerView], CauseLabels | None], counts: Callable[[CauseCounts], Counter[str]]) -> Read:
-    """Messages by cause; none where the topology keeps no error texts."""
+    """`Read` of messages by cause. It has no value if the topology keeps no error texts or the view has no `labels`."""
 
     def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         shown = labels(sight)
@@ -280,7 +285,9 @@ EXPORTED: Final = (
 
 
 class Collector:
-    """All workers of this process. In a registry while there is any."""
+    """Prometheus collector of all workers of this process. It is registered in `registry` while it shows at least one
+    worker. Thread-safe.
+    """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
@@ -289,12 +296,14 @@ class Collector:
 
     @property
     def sights(self) -> dict[Labels, WorkerView]:
-        """Workers by the values of their BASE labels."""
+        """Copy of the shown workers by the values of their BASE labels: namespace, topic, subscription and worker
+        number.
+        """
         with self._lock:
             return dict(self._sights)
 
     def add(self, sight: WorkerView) -> None:
-        """Shows one more worker."""
+        """Shows one more worker, under the lowest number that no other worker of its subscription has."""
         with self._lock:
             name = (sight.namespace, sight.policy.ground, sight.policy.subscription)
             taken = {labels[3] for labels in self._sights if labels[:3] == name}
@@ -304,7 +313,7 @@ class Collector:
             self._sights[*name, str(number)] = sight
 
     def remove(self, sight: WorkerView) -> None:
-        """Shows it no more. Harmless when it was not shown."""
+        """Ends showing a worker; does nothing if the worker was not shown."""
         with self._lock:
             kept = {labels: other for labels, other in self._sights.items() if other is not sight}
             if self._sights and not kept:
@@ -330,4 +339,4 @@ class Collector:
 
 
 COLLECTOR: Final = Collector()
-"""This process's."""
+"""The collector of this process."""

@@ -28,10 +28,14 @@ _servers: Final[dict[tuple[str, int], _Shared]] = {}  # by the address asked for
 
 
 class HttpEndpoint:
-    """One worker's, or one relay's, part in the server. `address`: what it listens on, the real port when 0 was asked for."""
+    """Share of one worker, or of one relay, in the server of an address. `address`: HOST:PORT on which the server
+    listens, with the real port if `port` is 0.
+    """
 
     def __init__(self, shown: WorkerView | RelaySight, host: str, port: int) -> None:
-        """Listens. Raises UsageError: the address is taken or is none."""
+        """Starts the server, or joins the one that has the same host and port, and shows `shown` there. Raises
+        UsageError if the address is in use or not valid.
+        """
         self._shown, self._asked = shown, (host, port)
         with _lock:
             shared = _servers.get(self._asked)
@@ -46,7 +50,7 @@ class HttpEndpoint:
             RELAYS.add(shown)
 
     def close(self) -> None:
-        """The last one closes the server."""
+        """Ends showing the worker or relay; the last endpoint of an address also ends the server. To be called once."""
         if isinstance(self._shown, WorkerView):
             COLLECTOR.remove(self._shown)
         else:
@@ -63,7 +67,9 @@ class HttpEndpoint:
 def _health(
     ask: Callable[[WorkerView], list[str]], ask_relay: Callable[[RelaySight], list[str]]
 ) -> tuple[bool, object]:
-    """Well when all workers and relays are; either way who is how."""
+    """(ok, JSON document) of a probe. `ok`: `ask` and `ask_relay` list no problem for any worker or relay. The document
+    has `ok`, `workers` and, if this process has any, `relays`, each with its problems.
+    """
     found = [
         {
             "namespace": labels[0],

@@ -1,4 +1,4 @@
-"""Metrics of limits: the causes that delay handlers and messages, and the counters that prove that no message was lost."""
+"""Metrics of limits: the causes that delay handlers and messages, and the counters that prove that none was lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 
 def _may_run(sight: WorkerView) -> float:
-    """Handlers that may be at work at once: what adaptive concurrency and the breaker leave of the slots."""
+    """Number of handlers that may be at work at once: the slots, or fewer by adaptive concurrency and the circuit
+    breaker.
+    """
     throttle = sight.engine.scheduler.throttle
     most = float(throttle.adaptive.limit if throttle.adaptive is not None else sight.policy.concurrency)
     match throttle.breaker.state:
@@ -41,7 +43,7 @@ def _may_run(sight: WorkerView) -> float:
 
 
 def _lane_breakers(read: Callable[[LaneBreaker], float]) -> Read:
-    """A figure of the breaker of each lane's slow tenants; none where no slot is kept."""
+    """`Read` of a figure of each lane's breaker of slow tenants. It has no value if the worker reserves no slots."""
 
     def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         slots = sight.engine.scheduler.slots
@@ -71,7 +73,9 @@ def _slow_running(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 
 def _bulkheads(amount: Callable[[BulkheadSlots], int | None]) -> Read:
-    """An amount of each bulkhead, by the lanes it is about; none where it has none."""
+    """`Read` of an amount of each bulkhead, with the bulkhead's lanes as label. A bulkhead for which `amount` returns
+    None has no value.
+    """
 
     def read_groups(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         found = [(group, amount(group)) for group in sight.engine.scheduler.bulkheads.groups]
@@ -86,7 +90,7 @@ def _orders(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 
 def _lease_outages(sight: WorkerView) -> float | None:
-    """None where nothing is borrowed."""
+    """Number of times that requesting leases from the store began to fail; None if this worker requests no leases."""
     leases = sight.engine.scheduler.limits.leases
     return float(leases.failed) if leases is not None else None
 
@@ -107,7 +111,9 @@ def _lease_amounts(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 
 def _numbers(name: str) -> Read:
-    """Only where one worker gets all there is: others cannot know."""
+    """`Read` of a count of missing or doubled numbers. It has a value only if this worker reads all messages: other
+    workers cannot tell a lost message from one that a colleague received.
+    """
     count = _count(name)
     return lambda sight: count(sight) if sight.reads_alone else ()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import LaneState
 
 BASE: Final = ("namespace", "topic", "subscription", "worker")
-"""Labels of every series. `worker` numbers the consumers of one subscription in one process, from 0."""
+"""Labels of every series. `worker` numbers the workers of one subscription in one process, from 0."""
 LANE: Final = ("level", "state")
 
 Labels = tuple[str, ...]
@@ -23,7 +23,9 @@ Read = Callable[[WorkerView], Iterable[tuple[Labels, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric. `read` gives its label values, those of BASE left out, with the value (a Histogram for histograms)."""
+    """Specification of one metric. `labels`: names of its labels besides BASE. `read` yields pairs for one worker: the
+    values of these labels, and the metric's value (a Histogram for histograms, else a number).
+    """
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -32,7 +34,7 @@ class MetricSpec:
     read: Read
 
     def family(self) -> Metric:
-        """A family of the metric's kind without samples, for prometheus_client."""
+        """New metric family of prometheus_client, of this kind and without samples."""
         names = [*BASE, *self.labels]
         match self.kind:
             case "counter":
@@ -44,7 +46,7 @@ class MetricSpec:
 
 
 def plain(read: Callable[[WorkerView], float | None]) -> Read:
-    """One value, or none that is known."""
+    """`Read` of a metric without own labels: the value that `read` returns, or no value if that is None."""
 
     def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         if (value := read(sight)) is not None:
@@ -54,15 +56,15 @@ def plain(read: Callable[[WorkerView], float | None]) -> Read:
 
 
 def of_lane(read: Callable[[LaneState], float]) -> Read:
-    """One value a lane."""
+    """`Read` of one value for each lane that the worker reads, with the labels LANE."""
     return lambda sight: [((lane.level.value, lane.state.value), read(lane_state)) for lane, lane_state in sight.lanes]
 
 
 def counter(name: str, text: str, labels: Labels, read: Read) -> MetricSpec:
-    """A count that only grows."""
+    """Specification of a counter. Its name gets the prefix kodo_consumer_ and the suffix _total."""
     return MetricSpec(f"kodo_consumer_{name}_total", "counter", text, labels, read)
 
 
 def gauge(name: str, text: str, labels: Labels, read: Read) -> MetricSpec:
-    """A figure that comes and goes."""
+    """Specification of a gauge. Its name gets the prefix kodo_consumer_."""
     return MetricSpec(f"kodo_consumer_{name}", "gauge", text, labels, read)

@@ -20,7 +20,7 @@ _READ_EVERY: Final = 15.0  # seconds between two looks at the table
 
 
 class OutboxMetric(NamedTuple):
-    """One metric. `read` answers None for what is not known just now."""
+    """One metric of a relay, without labels. `read` returns its value, or None while the value is unknown."""
 
     name: str
     help: str
@@ -39,7 +39,9 @@ class OutboxMetric(NamedTuple):
 
 
 class RelaySight:
-    """A relay and its table as they are seen from outside."""
+    """View of a relay and its table, for metrics and probes. It reads the table at most once in 15 s and keeps the
+    figures meanwhile. Thread-safe.
+    """
 
     def __init__(self, relay: Relay, store: OutboxStore) -> None:
         self.relay, self._store = relay, store
@@ -49,12 +51,15 @@ class RelaySight:
         self._late = 0.0
 
     def waiting(self) -> float | None:
-        """Rows that are to be sent; None while the database does not answer."""
+        """Number of rows that are to be sent now or later, held rows left out; None while the database does not answer.
+        """
         self._refresh()
         return None if self._waiting is None else float(self._waiting)
 
     def overdue_seconds(self) -> float | None:
-        """Seconds that the row which has waited longest is due; None while the database does not answer."""
+        """Seconds for which the row that has waited longest has been due, 0 without such a row; None while the database
+        does not answer.
+        """
         self._refresh()
         return None if self._waiting is None else self._late / 1000
 
@@ -69,12 +74,12 @@ class RelaySight:
                 self._waiting = None
 
     def unhealthy(self) -> list[str]:
-        """Why this process should be restarted; empty while it works."""
+        """Reasons to restart this process: the relay took no turn for 90 s. Empty while it works."""
         silent = time.monotonic() - self.relay.turned_at
         return [f"the relay took no turn for {silent:.0f} s"] if silent > _SILENT else []
 
     def not_ready(self) -> list[str]:
-        """Why it does not do its work just now; empty when it does."""
+        """Reasons why the relay does not do its work just now; empty while it does."""
         return [self.relay.trouble] if self.relay.trouble else []
 
 
@@ -109,7 +114,9 @@ METRICS: Final = (
 
 
 class RelayCollector:
-    """The relays of this process: one, as a rule. In a registry while there is any."""
+    """Prometheus collector of the relays of this process: one, as a rule. It is registered in `registry` while it shows
+    at least one relay.
+    """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
@@ -122,7 +129,7 @@ class RelayCollector:
         self.sights.append(sight)
 
     def remove(self, sight: RelaySight) -> None:
-        """Shows it no more."""
+        """Ends showing a relay. Raises ValueError if the relay is not shown."""
         self.sights.remove(sight)
         if not self.sights:
             self._registry.unregister(self)
@@ -132,8 +139,8 @@ class RelayCollector:
         return (metric.family() for metric in METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """Yields all metrics, summed over all relays, with the values of this moment, for a scrape by the Prometheus
-        registry.
+        """Yields all metrics for a scrape by the Prometheus registry: the sum over all relays, or no sample if no relay
+        knows the value.
         """
         for metric in METRICS:
             found = [value for sight in self.sights if (value := metric.read(sight)) is not None]
@@ -145,4 +152,4 @@ class RelayCollector:
 
 
 RELAYS: Final = RelayCollector()
-"""This process's."""
+"""The collector of this process."""

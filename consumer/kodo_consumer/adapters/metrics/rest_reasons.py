@@ -1,7 +1,7 @@
-"""Rest reasons: every reason for which a worker starts handlers of nothing, or of a part, in one place.
+"""Rest reasons: all reasons why a worker starts no handlers, or none for a part of its messages, in one place.
 
-`/readyz`, the metric and the alarm read the reasons here. A reason that is not here is not seen by anybody while the
-worker stands: so whatever can hold starts back has its line in `_REASONS`.
+`/readyz`, a metric and an alarm show the reasons of this module. A reason that `_REASONS` lacks stays invisible while
+the worker does nothing, so everything that can prevent starts needs an entry there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RestingWorker(Protocol):
 
     @property
     def worker(self) -> Worker:
-        """The worker."""
+        """The worker whose reasons are computed."""
 
     @property
     def session(self) -> StoreSession | None:
@@ -41,23 +41,23 @@ class RestingWorker(Protocol):
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
-        """Every lane that it reads."""
+        """All lanes that the worker reads, each with its state."""
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes of which the broker delivers nothing that is due."""
+        """Lanes that have due messages of which the broker delivers none."""
 
     @property
     def held_back(self) -> list[str]:
-        """Topics of which the broker sends it nothing more."""
+        """Topics of which the broker sends this worker no more messages, because too many are unacknowledged."""
 
     @property
     def publishing(self) -> int:
-        """Messages with a receipt to come."""
+        """Number of messages that the worker publishes and that have no receipt yet."""
 
 
 class RestKind(StrEnum):
-    """Why nothing is started. Public: a label of the metric, and in `/readyz`."""
+    """Kind of a rest reason. The values are public: they are in the metric's label and in `/readyz`."""
 
     STORE = "store"
     CONNECTION = "connection"
@@ -77,9 +77,10 @@ class RestKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestReason:
-    """A reason that holds just now, with the lane or the partition that it is `about`. `fault`: the worker is not ready,
-    and a person has to act. `starts_end_it`: nothing rests while any handler starts: slots or a limit that are used up
-    are what a busy worker looks like. `told_elsewhere`: it has an alarm of its own, or a person ordered it.
+    """A reason that applies now. `text`: for people. `about`: the lane, partition or topic concerned; empty if the
+    whole worker is. `fault`: the worker is not ready, and a person has to act. `starts_end_it`: the reason counts from
+    the last start of any handler, because a busy worker also uses up its slots and limits. `told_elsewhere`: no alarm
+    is written, because the reason has its own or a person ordered it.
     """
 
     reason: RestKind
@@ -91,12 +92,12 @@ class RestReason:
 
 
 def rest_reasons_of(sight: RestingWorker) -> list[RestReason]:
-    """All reasons that hold just now. Any thread may ask."""
+    """All rest reasons that apply now, computed under the worker's lock. Thread-safe."""
     return sight.worker.call_locked(lambda: [rest for reason in _REASONS for rest in reason(sight)])
 
 
 class RestWatch:
-    """Times the reasons of one worker. `check` is for one thread, each second."""
+    """Measures for how long each rest reason of one worker lasts. One thread calls `check` every second."""
 
     def __init__(self, sight: RestingWorker) -> None:
         self._sight = sight
@@ -106,8 +107,8 @@ class RestWatch:
         self._told_at: dict[RestReason, float] = {}
 
     def check(self, now: float) -> None:
-        """Notes which reasons hold, and gives the alarm for those that have held for ten seconds: once, and again and
-        again for a fault.
+        """Notes which reasons apply at `now` (time.monotonic()), and writes an alarm about those that have lasted for
+        ten seconds: once for each reason, and every minute for a fault.
         """
         counts, engine = self._sight.worker.counts, self._sight.worker.engine
         if counts.started != self._started:
@@ -131,8 +132,8 @@ class RestWatch:
             self._sight.worker.alarms.write(Alarm("rests", f"nothing is started: {text}", severe=severe))
 
     def seconds(self, now: float) -> dict[RestReason, float]:
-        """Seconds that each reason has lasted. A reason that ends with any start of a handler counts from the last
-        start.
+        """Seconds that each reason has lasted at `now` (time.monotonic()), by the last `check`. A reason that ends with
+        any start of a handler counts from the last start.
         """
         return {
             rest: now - (max(since, self._last_start) if rest.starts_end_it else since)
@@ -224,7 +225,9 @@ def _wait(sight: RestingWorker) -> Iterator[RestReason]:
 
 
 def _waiting(sight: RestingWorker) -> tuple[int, int]:
-    """Messages that wait for a moment a limit promised, and for another; looked at only while no handler runs."""
+    """(messages that wait for the time of a limiter's reservation, messages that wait for another time); (0, 0) while
+    any handler runs.
+    """
     if sight.worker.engine.runs.running:
         return 0, 0
     entries = [entry for _, lane_state in sight.lanes for entry in list(lane_state.active_entries.values())]

@@ -1,9 +1,10 @@
 # pure: every branch is tested
-"""Turns that came too late, and the cause: handlers that keep the interpreter, or a machine that is busy.
+"""Late turns of threads and of the event loop, and their cause: handlers that hold the interpreter's lock (the GIL), or
+a busy machine.
 
-A thread that wakes late has waited for a core, or for the interpreter. A thread that keeps the interpreter computes
-meanwhile: this process then used most of a core. If it did not, the thread that had the interpreter was itself kept
-waiting by others.
+A thread that wakes late has waited for a core, or for the interpreter's lock. A thread that holds this lock for long
+computes meanwhile, so this process used most of a core. If the process used less, the thread with the lock had to wait
+for a core itself, because other processes used them all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WORST_OF: Final = 60.0  # seconds
 
 
 class StallCause(StrEnum):
-    """Cause of a late turn. Public: metrics show it."""
+    """Cause of a late turn. The values are public: metrics show them."""
 
     HANDLERS = "handlers"
     MACHINE = "machine"
@@ -34,9 +35,10 @@ class StallCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """One turn. Seconds: how late it came, out of a time (`wall`) in which this process used so much `cpu` and the
-    thread whose turn it was stood in line for a core (`queued`; 0 where that is not known) or computed itself (`own`;
-    None: it is not the one that runs handlers). `load`: of the machine, for each of its cores.
+    """Measurements of one turn of a thread, in seconds. `seconds`: delay of the turn. `wall`: length of the measured
+    interval, which includes the delay. `cpu`: CPU time of this process in the interval. `queued`: time for which the
+    thread waited for a core; 0 if unknown. `own`: CPU time of the thread itself; None if the thread runs no handlers.
+    `load`: load average of the machine for each core.
     """
 
     seconds: float
@@ -48,7 +50,7 @@ class Late:
 
     @property
     def share(self) -> float:
-        """Cores that this process used on average: 1.0 is one whole core."""
+        """Cores that this process used on average in the interval: 1.0 is one whole core."""
         return self.cpu / self.wall if self.wall > 0 else 0.0
 
     @property
@@ -68,7 +70,9 @@ class Late:
 
 
 class Stalls:
-    """Judges delays of one loop: `threads` (the receiving and all others) or `handlers` (the event loop of async ones)."""
+    """Late turns of one loop. `loop`: `threads` (the receiving thread and all others) or `handlers` (the event loop of
+    async handlers). `count`: late turns by cause since the start.
+    """
 
     def __init__(self, loop: str) -> None:
         self.loop = loop
@@ -77,7 +81,10 @@ class Stalls:
         self._rows = {cause: _Row() for cause in StallCause}
 
     def add(self, late: Late, now: float) -> Alarm | None:
-        """One turn. An alarm when it goes on: of handlers soon, and worse when it does not end; of a busy machine only then."""
+        """Counts a turn if it was more than 50 ms late. Returns an alarm if this is the third late turn of its cause
+        within 5 s and the cause is the handlers, severe once it lasts for 30 s, or a machine that has been busy for 30
+        s; else None. `now`: seconds of a monotonic clock.
+        """
         self._forget(now)
         if late.seconds <= TOO_LATE:
             return None
@@ -114,7 +121,7 @@ class Stalls:
         )
 
     def worst(self, now: float) -> float:
-        """The longest of the last minute, in seconds; 0 when none was too long."""
+        """The longest delay of the last minute, in seconds; 0 if no turn was more than 50 ms late."""
         self._forget(now)
         return max((late.seconds for _, late in self._late), default=0.0)
 
@@ -124,14 +131,14 @@ class Stalls:
 
 
 class _Row:
-    """Late turns of one cause. `since`: when they began to follow one another."""
+    """Late turns of one cause. `since`: time of the first one of a series without a gap of more than 10 s."""
 
     def __init__(self) -> None:
         self.since = self._last = float("-inf")
         self._some: deque[float] = deque(maxlen=_MANY)
 
     def add(self, now: float) -> bool:
-        """Adds a stall; true if there were many of them just now."""
+        """Adds a late turn. Returns true if it is the third one within 5 s; counting to three then begins anew."""
         if now - self._last > _GAP:
             self.since = now
         self._last = now

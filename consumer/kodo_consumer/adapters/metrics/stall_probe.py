@@ -1,5 +1,5 @@
-"""Stall probe: a thread that wakes ten times a second while there is work. How late it wakes tells of a busy interpreter;
-once a second it looks at what keeps handlers from starting, and at tenants, by steps.
+"""Stall probe: a thread that wakes ten times a second while its worker is busy, else once a second, and measures how
+late it wakes. Once a second it also checks the rest reasons and the tenants.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SILENT: Final = 1.0
 
 
 class StallProbe:
-    """Stall probe of one worker. `loop`: the event loop of async handlers; None without any. `tenants`: None if no
-    metrics are wanted.
+    """Stall probe of one worker. `threads`, `handlers`: late turns of this thread and of the event loop. `loop`: the
+    event loop of async handlers; None without any. `tenants`: None without metrics.
     """
 
     def __init__(
@@ -45,7 +45,9 @@ class StallProbe:
         self._received = -1
 
     def run(self, over: Event) -> None:
-        """Measures how late this thread and the event loop run, until `over` is set, on a thread of its own."""
+        """Body of the thread, until `over` is set: measures how late this thread and the event loop run, checks the
+        rest reasons and the tenants, and writes the alarms about delays.
+        """
         look_at = 0.0
         try:
             while True:
@@ -68,7 +70,7 @@ class StallProbe:
             self._clock.close()
 
     def _beat(self) -> float:
-        """Seconds until the next turn."""
+        """Seconds until the next turn: fewer while handlers run or messages have come since the last call."""
         engine = self._worker.engine
         received, before = engine.counts.received, self._received
         self._received = received
@@ -78,7 +80,9 @@ class StallProbe:
         return _Moment(time.monotonic(), time.process_time(), thread, self._clock.times(thread) if thread else None)
 
     def _ask_loop(self, now: float) -> None:
-        """The loop is asked for a sign of life at every beat; one that is silent for long is judged each second."""
+        """Asks the event loop for a sign of life, one question at a time. Judges the delay of each answer and, once a
+        second, the delay of an answer that has not come yet.
+        """
         if self._loop is None:
             return
         asked, answered = self._asked, self._answered
@@ -106,7 +110,9 @@ class StallProbe:
 
 
 class _Moment(NamedTuple):
-    """Seconds: the time, what this process has computed, what a thread has. `thread`: of which; 0: not known yet."""
+    """Clocks at one moment, in seconds. `at`: time.monotonic(). `cpu`: CPU time of this process. `thread`: native id of
+    a thread, 0 while unknown. `spent`: times of this thread; None if unknown.
+    """
 
     at: float
     cpu: float
@@ -114,7 +120,9 @@ class _Moment(NamedTuple):
     spent: ThreadTimes | None
 
     def late(self, then: _Moment, seconds: float, *, own: bool = False) -> Late:
-        """Measurements of a turn between two moments. `own`: the thread is the one that runs handlers."""
+        """Measurements of a turn from this moment to `then`, which came `seconds` too late. `own`: the thread is the
+        one that runs handlers.
+        """
         computed, queued = None, 0.0
         if self.spent is not None and then.spent is not None and self.thread == then.thread:
             computed, queued = then.spent.computed - self.spent.computed, then.spent.queued - self.spent.queued
@@ -124,15 +132,15 @@ class _Moment(NamedTuple):
 
 
 class ThreadTimes(NamedTuple):
-    """Seconds a thread has computed, and stood in line for a core, since it began."""
+    """Seconds that a thread has computed, and has waited for a core while it could run, since the thread began."""
 
     computed: float = 0.0
     queued: float = 0.0
 
 
 class ThreadClock:
-    """Times of threads of this process, in seconds: how long each computed, and waited for a core. Keeps the system's
-    file of each open, as it is read many times a second. Thread-safe.
+    """Clock of the CPU time and the waiting time of threads of this process. It keeps the system's file of each thread
+    open until `close`, because callers read many times a second. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -163,7 +171,7 @@ class ThreadClock:
 
 
 def load() -> float:
-    """Load average of the last minute for each core; 0 where the system has none."""
+    """Load average of the last minute divided by the number of cores; 0 if the system does not count it."""
     try:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except OSError:

@@ -1,8 +1,8 @@
-"""Tenants as others see them: windows of served and waiting messages judged for fairness, and few labels for many
-tenants.
+"""Fairness figures and labels of the tenants of one worker: windows of handled and waiting messages, and a few labels
+for many tenants.
 
-Reads the engine's structures without its lock: everything is copied in one step of the interpreter, and a figure may
-be a message behind. Called ten times a second at most, by one thread.
+The functions read the engine's structures without its lock: each is copied in one step of the interpreter, and a figure
+may lag behind by one message. One thread calls them, ten times a second at most.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _Kind = tuple[int, int, bool, int]  # the figures of a Tally
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Figures of the last window. Ages in seconds; tenants without any complaint: shares of 1, age of 0."""
+    """Fairness of the last window. `noisy`: number of noisy tenants. `oldest_quiet`: seconds for which the oldest
+    waiting message of all other tenants has been due; 0 without one. `even`: evenness of the least even lane.
+    """
 
     noisy: int = 0
     oldest_quiet: float = 0.0
@@ -47,10 +49,11 @@ class Fairness:
 
 
 class Labels:
-    """Labels of tenants: at most `most` tenants have their own label, the busiest first; all others are counted as one.
+    """Labels of tenants (or causes): at most `most` have their own label, the busiest first; `other` counts all others
+    together.
 
-    No count decreases: messages of a tenant from before it had a label stay with the others. A label that was given
-    away ends, and starts at 0 if it returns.
+    `totals`: messages by label. No count decreases: messages that a tenant had before it got a label stay in `other`. A
+    label without messages for ten minutes may go to another tenant; if its tenant gets one again, it starts at 0.
     """
 
     def __init__(self, most: int) -> None:
@@ -59,7 +62,7 @@ class Labels:
         self._most, self._seen = most, dict[str, float]()
 
     def count(self, served: Counter[str], now: float) -> None:
-        """Adds the messages of one window, by tenant; `now` in seconds of the same clock at each call."""
+        """Adds the messages of one window, by tenant. `now`: seconds of a clock that is the same for all calls."""
         total = served.total()
         least = max(1.0, _SHARE * total)
         busiest = [(number, tenant) for tenant, number in served.items() if number >= least]  # a hundred at most
@@ -83,17 +86,20 @@ class Labels:
 
 @dataclass(slots=True)
 class _LanePass:
-    """Result of a pass for one lane: waiting messages by tenant, and the number of tenants that had some at its start as well."""
+    """Result of a pass for one lane. `waiting`: waiting messages by tenant. `backlogged`: number of those tenants that
+    also had messages when the window began.
+    """
 
     waiting: dict[str, int]
     backlogged: int = 0
 
 
 class TenantWatch:
-    """Looks at one worker's tenants. `waiting`: messages in the queues by tenant, as of the last pass.
+    """Measures fairness among the tenants of one worker. `waiting`: queued messages by tenant, as of the last pass.
+    `fairness`, `labels`: figures of the last pass.
 
-    A pass over all tenants ends a window. It is made in steps of so many tenants, one a look, so that 100,000 of them
-    keep the interpreter from nobody.
+    A pass over all tenants ends a window. Each call of `step` looks at 2,000 tenants at most, so that 100,000 tenants
+    do not keep the interpreter from other threads.
     """
 
     def __init__(
@@ -112,11 +118,13 @@ class TenantWatch:
 
     @property
     def under_way(self) -> bool:
-        """True while a pass has begun and not ended: look again soon."""
+        """True while a pass has begun and has not ended: the caller should call `step` soon."""
         return self._pass is not None
 
     def step(self, running: Counter[str]) -> None:
-        """Takes the next step, if it is time to. `running`: handlers at work by tenant."""
+        """Does the next step of a pass, or begins one if the last ended long enough ago. Does nothing without
+        `fair_by`. `running`: running handlers by tenant.
+        """
         now = self._clock.now()
         if self._policy.fair_by is None:
             return
@@ -131,7 +139,8 @@ class TenantWatch:
             self._next = now + max(0.9, _COST * self._spent)
 
     def _steps(self, running: Counter[str]) -> Iterator[None]:
-        """A pass; pauses after every step."""
+        """Generator of one pass, which yields after every 2,000 tenants and sets `waiting` and `fairness` at its end.
+        """
         now = self._clock.now()
         self._count_served(now)
         busy = self._meter.take_busy()
@@ -167,7 +176,9 @@ class TenantWatch:
         self.labels.count(total, now)
 
     def _judge(self, seen: list[_LanePass], now: float, steps: Iterator[int]) -> Generator[None, None, FairnessIndex]:
-        """The least even lane's figures; those of the window before, as long as this one does not say anything."""
+        """Generator whose result is the least evenness over all lanes. It is the last window's while this window has
+        too few messages, for at most 60 s; then a new window begins.
+        """
         found: list[FairnessIndex] = []
         for before, served, lane in zip(self._before, self._served, seen, strict=True):
             if not lane.backlogged:
@@ -190,7 +201,9 @@ class TenantWatch:
     def _alike(
         self, before: Mapping[str, int], served: Mapping[str, int], waiting: Mapping[str, int], steps: Iterator[int]
     ) -> Generator[None, None, dict[_Kind, TenantWindow]]:
-        """Windows of tenants, one for all tenants with the same figures: of 100,000 most have a message or two."""
+        """Generator whose result has one window for all tenants with the same figures, because most of 100,000 tenants
+        have a message or two.
+        """
         weights = self._policy.tenant_weights
         kinds: Counter[_Kind] = Counter()
         for tenant in served.keys() | waiting.keys():
@@ -201,7 +214,7 @@ class TenantWatch:
 
 
 def label(tenant: str) -> str:
-    """A tenant as a label's value: not endless."""
+    """Value of a label for a tenant: its name, cut to MAX_LABEL characters."""
     return tenant if len(tenant) <= MAX_LABEL else f"{tenant[: MAX_LABEL - 1]}…"
 
 

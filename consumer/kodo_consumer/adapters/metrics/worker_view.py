@@ -1,4 +1,4 @@
-"""One running worker as it is seen from outside: where its figures are, and what it says of its health."""
+"""View of one running worker for metrics and probes: its figures, and its reasons for being unhealthy or not ready."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes eve
 
 
 class WorkerView:
-    """Looks at a worker and its service. `measured`: keep figures that cost a little at every message. `session`: with
-    the store of done messages, where there is one.
+    """View of a worker and its supervisor (`service`), to which it adds the stall probe as a background task.
+    `tenants`: number of tenants with a label of their own. `measured`: also keep the figures that cost some time for
+    every message. `session`: session with the store of done messages; None without a store.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class WorkerView:
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
-        """All lanes of the worker, each with its state."""
+        """All lanes that the worker reads, each with its state."""
         return [(state.lane, state) for state in self.engine.lanes]
 
     @property
@@ -74,7 +75,10 @@ class WorkerView:
 
     @property
     def slow_lanes(self) -> list[dict[str, object]]:
-        """Lanes in which the breaker noticed slow tenants, or that it restrains; of the tenants the slowest 20."""
+        """Lanes with noticed slow tenants or with a breaker that is not closed, one JSON object each: `lane`, `phase`,
+        `since` (a time as text, or None), `slow_tenants` (their number), `tenants` (the slowest 20), `running`,
+        `waiting_tenants` and `cause` (empty while the breaker is closed).
+        """
         slots = self.engine.scheduler.slots
         return [
             {
@@ -94,16 +98,16 @@ class WorkerView:
 
     @property
     def publishing(self) -> int:
-        """Messages with a receipt to come."""
+        """Number of messages that the worker publishes and that have no receipt yet."""
         return self.engine.flow.publishes.waiting
 
     @property
     def reads_alone(self) -> bool:
-        """True if this worker gets every message there is, and so detects which are missing."""
+        """True if this worker gets every message of its subscription, and so detects which are missing."""
         return self.engine.gap_monitor is not None
 
     def unhealthy(self) -> list[str]:
-        """Why this process should be restarted; empty while it works, starts or ends."""
+        """Reasons to restart this process; empty while the worker works, starts or ends."""
         problems = self._worker_problems
         beat = self.service.last_tick
         if beat is not None and time.monotonic() - beat > _SILENT:
@@ -111,7 +115,9 @@ class WorkerView:
         return problems + [f"watchdog: {finding}" for finding in self.worker.contradictions]
 
     def not_ready(self) -> list[str]:
-        """Why it does not do its work just now; empty when it does."""
+        """Reasons why the worker does not do its work just now: it drains or connects, it broke, or a rest reason is a
+        fault. Empty while it works.
+        """
         if self.engine.draining:
             return ["draining"]
         if not self.worker.opened:
@@ -120,7 +126,7 @@ class WorkerView:
 
     @property
     def rests(self) -> list[dict[str, object]]:
-        """Why handlers of nothing, or of a part, are started just now, each reason with the seconds that it has held."""
+        """Rest reasons as JSON objects: `reason` (a RestKind), `text`, and `seconds` for which it has lasted."""
         found = self.rest_watch.seconds(time.monotonic())
         return [
             {"reason": rest.reason.value, "text": rest.text, "seconds": round(seconds, 1)}
@@ -129,23 +135,27 @@ class WorkerView:
 
     @property
     def _worker_problems(self) -> list[str]:
-        """The problem that ended the worker, or one thread of it (kodo_consumer.runtime.threads); empty while it runs."""
+        """The exception that ended the worker or one of its threads (kodo_consumer.runtime.threads), as text; empty
+        while it runs.
+        """
         return [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes of the subscription of which messages are due that the broker does not deliver."""
+        """Lanes of the subscription with due messages that the broker does not deliver."""
         still = self.service.still
         return [lane for lane in self.policy.every_lane if still is not None and lane.index in still.lanes]
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds, by kodo_consumer.core.upkeep.clock_skew.ClockSkewDetector; None: the broker's clock is not known."""
+        """Seconds that this worker's clock is certainly ahead of the broker's, negative if behind
+        (kodo_consumer.core.upkeep.clock_skew.ClockSkewDetector). None: the broker's clock is unknown.
+        """
         return None if self.service.skew is None else self.service.skew.ahead
 
     @property
     def held_back(self) -> list[str]:
-        """Topics of which the broker sends this worker nothing more."""
+        """Topics of which the broker sends this worker no more messages, because too many are unacknowledged."""
         stats = self.service.stats
         last = dict(stats.last) if stats else {}
         return [

@@ -1,9 +1,9 @@
-"""Asking the admin API who the active consumer of each partition is, also while a broker is silent.
+"""Reader of the active consumer of each partition from the admin API, which also works while one broker is silent.
 
-One request tells of all partitions: the broker asked asks the others. One that is silent (its host lost power, its
-process is stopped) keeps that answer back until its session ends, and with it what is known of the partitions that
-are well. So where it does not come soon each partition is asked for by itself, and those that do not answer are left
-out.
+One request returns all partitions, because the broker that answers asks the other brokers. A silent broker (its host
+lost power, its process is stopped) delays this answer until its session ends, and so the facts about the partitions of
+healthy brokers. So if the answer does not come soon, each partition is requested separately, and those that do not
+answer are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
 
 
 class ActiveConsumerReader:
-    """Thread-safe for different topics. `admin`: without any repetition."""
+    """Reader of active consumers. Several threads may use it, each with its own topics. `admin`: a port that never
+    repeats a request.
+    """
 
     def __init__(self, admin: Admin, now: Callable[[], float] = time.monotonic) -> None:
         self._admin, self._now = admin, now
@@ -42,8 +44,10 @@ class ActiveConsumerReader:
         self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: nobody waits for them
 
     def read(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """Partition (its number as a text) -> name of its active consumer, "" where there is none; partitions that do
-        not answer within 1.2 s are left out. None: there is no such topic or subscription. Raises ClusterError.
+        """Returns the name of the active consumer by partition number (as text), "" for a partition without one;
+        partitions that do not answer within 1.2 s are left out. None: no partition that answered has the subscription,
+        or none answered. Raises ClusterError, also if the topic does not exist. Waits 1.2 s at most, besides one
+        request for the number of partitions.
         """
         path, answers = topic_path(TopicName.parse(topic)), SimpleQueue[_Answer]()
         latest = time.monotonic() + _LATEST
@@ -80,8 +84,8 @@ class ActiveConsumerReader:
         return active_consumers({"partitions": parts}, subscription)
 
     def _ask(self, path: str, number: int | None, answers: SimpleQueue[_Answer]) -> None:
-        """Sends one request on a new thread, and puts the result into `answers`: the request may take as long as the
-        limits of the admin API allow.
+        """Sends one request on a new thread, which puts the result into `answers`: the request may take as long as the
+        limits of the admin API allow. `number`: the partition, None for all of the topic.
         """
 
         def ask() -> None:
@@ -95,8 +99,9 @@ class ActiveConsumerReader:
 
 
 def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
-    """Names of the active consumers of a failover subscription, by partition; "" for a partition without one. None if
-    the subscription does not exist. The broker omits partitions that it cannot judge.
+    """Names of the active consumers of a failover subscription by partition number (as text), from the broker's
+    statistics; "" for a partition without one. None if no partition has the subscription. The broker omits partitions
+    that it cannot judge.
     """
     parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
     subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}

@@ -1,7 +1,7 @@
-"""Closing a client of the binary port for good: nothing of it is sent afterwards, and nobody waits in it any more.
+"""Final close of a client of the binary port: afterwards it sends nothing, and no thread waits in the library.
 
-A thread that waits in the client library takes Python's lock every 100 ms. One that does so while the interpreter
-ends is ended in the midst of C++, and that ends the process by SIGABRT, whatever its exit code was to be.
+A thread that waits in the client library takes Python's lock every 100 ms. If it does so while the interpreter ends,
+the thread is terminated within C++ code, and this ends the process by SIGABRT, whatever its exit code was to be.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _AT_ONCE_WITHIN: Final = 3.0  # seconds
 
 
 def close_client(client: Any, name: str) -> None:
-    """Closes a client in order, or at once where a broker does not answer. The client gives every send that has no
-    receipt up before it asks the broker to close its producers: neither is it sent again, nor waited for (a flush may
-    wait for ever).
+    """Closes a client in order within 2 s; if a broker does not answer, shuts it down at once, within another 3 s. If
+    this fails too, the client is left open and an error is logged. `name`: for the log. The client first gives up every
+    send without a receipt: such a message is not sent again, and nobody waits for it (a flush may wait for ever).
     """
 
     def close() -> None:

@@ -1,4 +1,4 @@
-"""Admin API client of a worker: the port `Cluster` over HTTP. `consume` rights are enough for all of it."""
+"""Admin API client of a worker: the port `Cluster` over HTTP. The right `consume` is enough for all requests."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "tr
 
 
 def log_wait(what: str, seconds: float, limit: float) -> None:
-    """Logs a warning with the cause of a wait (`what`), the seconds so far and the limit in seconds."""
+    """Logs a warning about a wait: its cause (`what`), the seconds so far and the limit in seconds."""
     logging.getLogger("kodo.consumer").warning(
         "waiting for the cluster, %.0f s so far, at most %.0f s: %s", seconds, limit, what
     )
 
 
 class AdminCluster:
-    """kodo_consumer.core.values.broker.Cluster over kodoctl's admin port."""
+    """Implementation of kodo_consumer.core.values.broker.Cluster by kodoctl's admin port. Its methods raise
+    ClusterError if the cluster does not answer.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._admin = HttpAdmin(connection, waits=WaitMonitor(log_wait))
@@ -57,21 +59,21 @@ class AdminCluster:
             admin.close()
 
     def partitions(self, topic: str) -> int | None:
-        """Partitions of a topic; None: it has none, or there is no such topic. Raises ClusterError."""
+        """Number of partitions of a topic; None: it is not partitioned, or does not exist. Raises ClusterError."""
         reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/partitions")
         if reply.missing:
             return None
         return int(must(reply, f"reading {topic}")["partitions"]) or None
 
     def subscriptions(self, topic: str) -> frozenset[str]:
-        """Names of all subscriptions of a topic. Raises ClusterError, also where there is no such topic."""
+        """Names of all subscriptions of a topic. Raises ClusterError, also if the topic does not exist."""
         reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/subscriptions")
         return frozenset(must(reply, f"reading {topic}"))
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
-        """Statistics of a subscription over all partitions, with the earliest message of its backlog. It does not wait
-        for a fail-over, because it is asked every few seconds. None: there is no such topic or subscription. Raises
-        ClusterError.
+        """Statistics of a subscription over all partitions, with the earliest message of its backlog. Does not repeat a
+        request during a fail-over, because the caller asks every few seconds. None: there is no such topic or
+        subscription. Raises ClusterError.
         """
         path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
         reply = self._looking.call("GET", path, query=_PER_PARTITION)
@@ -81,12 +83,12 @@ class AdminCluster:
         return found and replace(found, server_time=reply.server_time, took=reply.took)
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """Partition -> name of its active consumer, as ActiveConsumerReader.read."""
+        """Name of the active consumer by partition: see ActiveConsumerReader.read."""
         return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
-        """Limits in force, wherever they are set; None: this role may not ask, because reading policies is more than
-        `consume` rights allow. Then the stats have to tell.
+        """Limits of unacknowledged messages in force, wherever they are set. None: this role may not read them, because
+        policies need more than `consume` rights; then only statistics show a blocked consumer.
         """
         path = topic_path(TopicName.parse(topic))
         found = [self._admin.call("GET", f"{path}/{name}", query={"applied": "true"}) for name in _UNACKED]
@@ -95,7 +97,9 @@ class AdminCluster:
         return UnackedLimits(*(int(reply.data or 0) for reply in found))
 
     def subscription_types(self, topic: str) -> frozenset[str]:
-        """Types of subscriptions that the topic or its namespace allows, as `shared`; none: all, or this role may not ask."""
+        """Types of subscriptions that the topic or its namespace allows, in lower case, such as `shared`. Empty: all,
+        or this role may not read the setting.
+        """
         name = TopicName.parse(topic)
         for path in (topic_path(name), namespace_path(name.namespace)):
             reply = self._admin.call("GET", f"{path}/subscriptionTypesEnabled")
@@ -104,8 +108,8 @@ class AdminCluster:
         return frozenset()
 
     def used_up_consumers(self, topic: str, subscription: str) -> str:
-        """The limit that keeps one more consumer from a partition now, as text; "" where there is none that this role may
-        know of.
+        """Text for people about the limit that now keeps one more consumer from a partition; "" if there is none, or
+        this role may not read the limits.
         """
         name = TopicName.parse(topic)
         limits = {policy: limit for policy in _CONSUMERS if (limit := self._consumer_limit(name, policy))}
@@ -125,7 +129,9 @@ class AdminCluster:
         return ""
 
     def _consumer_limit(self, topic: TopicName, policy: str) -> int:
-        """0: no limit, or this role may not ask. The broker says of one of the limits only what is set on the topic itself."""
+        """Limit `policy` on consumers of the topic; 0: no limit, or this role may not read it. The namespace is asked
+        as well, because of one limit the topic's answer has only the value that is set on the topic itself.
+        """
         of_topic, of_namespace = _CONSUMERS[policy]
         for path in (f"{topic_path(topic)}/{of_topic}", f"{namespace_path(topic.namespace)}/{of_namespace}"):
             reply = self._admin.call("GET", path, query={"applied": "true"})
@@ -134,20 +140,22 @@ class AdminCluster:
         return 0
 
     def delays(self, topic: str) -> DelayedDelivery | None:
-        """The delayed delivery in force, wherever it is set; None: this role may not ask, or there is no such topic."""
+        """Delayed delivery in force for the topic, wherever it is set; None: this role may not read it, or there is no
+        such topic.
+        """
         path = f"{topic_path(TopicName.parse(topic))}/{DELAYED_DELIVERY}"
         reply = self._admin.call("GET", path, query={"applied": "true"})
         return read_delayed_delivery(reply.data) if reply.ok else None
 
     def largest(self, topic: str) -> int | None:
-        """Bytes that a message may have by the topic's own limit, 0 without one; None: this role may not ask, or there
-        is no such topic.
+        """Bytes that a message may have by the topic's own limit, 0 without one. None: this role may not read it, or
+        there is no such topic.
         """
         return largest_message(self._admin, topic)
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
-        """The Avro definition of a schema version; None: there is no such version, or it is not Avro. It is waited for
-        at most 8 s, because messages of other lanes wait along. Raises ClusterError.
+        """Avro definition of a schema version; None: there is no such version, or it is not Avro. Waits at most 8 s for
+        the cluster, because messages of other lanes wait meanwhile. Raises ClusterError.
         """
         reply = self._serving.call("GET", f"{_schema_path(topic)}/{version}")
         if reply.missing:
@@ -157,9 +165,7 @@ class AdminCluster:
         return definition if isinstance(definition, dict) else None
 
     def latest_schema(self, topic: str) -> int:
-        """Number of the newest schema version of a topic, -1 where it has none. As long as `schema` at most. Raises
-        ClusterError.
-        """
+        """Number of the newest schema version of a topic, -1 if it has none. Waits at most 8 s. Raises ClusterError."""
         reply = self._serving.call("GET", _schema_path(topic))
         return -1 if reply.missing else int(must(reply, f"reading the schema of {topic}")["version"])
 
@@ -169,8 +175,9 @@ def _schema_path(topic: str) -> str:
 
 
 def largest_now(connection: Connection, topic: str) -> int:
-    """Bytes that a message of the topic may have, for a producer that is about to start: 0 where there is no limit of
-    the topic's own, this role may not ask, or nobody answers. Then the broker tells, message by message.
+    """Bytes that a message of the topic may have, for a producer that starts now. 0: the topic has no limit of its own,
+    this role may not read it, or the cluster does not answer; the broker then refuses each message that is too large.
+    Asks once.
     """
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:
@@ -183,8 +190,9 @@ def largest_now(connection: Connection, topic: str) -> int:
 
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
-    """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up.
-    Partitions whose owner cannot be asked are left out of the answer (kodoctl.pulsar.admin.omitted_partitions).
+    """LaneStats of a subscription from the broker's answer; None if no partition has the subscription. The partitions
+    are added up here, because the broker's own sums mix consumers up. The answer lacks partitions whose owner does not
+    answer (kodoctl.pulsar.admin.omitted_partitions).
     """
     parts = list((answer.get("partitions") or {}).values())
     count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))
@@ -216,13 +224,15 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
 
 
 def _blocked_names(consumers: list[dict[str, Any]]) -> set[str]:
-    """Names of which every consumer of a partition is blocked."""
+    """Names of consumers that the broker blocks because too much is unacknowledged; of several with one name, if it
+    blocks all.
+    """
     free = {one["consumerName"] for one in consumers if not one.get("blockedConsumerOnUnackedMsgs")}
     return {one["consumerName"] for one in consumers} - free
 
 
 def _unacknowledged_count(partitions: list[dict[str, Any]]) -> int | None:
-    """None where the broker counts less than none in a partition. Measured with Pulsar 4.2.4: after the death of a
+    """Sum over the partitions; None if one has a negative count. Measured with Pulsar 4.2.4: after the death of a
     consumer that had acknowledged a part of a batch, the next one's count falls by more than it was given, down to
     -6,498, and stays wrong for as long as it is connected.
     """

@@ -1,4 +1,6 @@
-"""Decoder of the client library's messages into deliveries: everything needed, so that the client's objects can go."""
+"""Decoder of the client library's messages into deliveries, which copy all data, so that the library's objects can be
+freed.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,25 @@ log = logging.getLogger("kodo.consumer")
 
 
 class ReadResult(NamedTuple):
-    """Result of one read: deliveries, and the number of unreturned messages (see kodoctl.pulsar.binary.message_decoding)."""
+    """Result of one read: deliveries, and the number of messages that do not return their permit
+    (kodoctl.pulsar.binary.message_decoding).
+    """
 
     deliveries: list[Delivery]
     unreturned: int = 0
 
 
 class DeliveryDecoder:
-    """Decoder of one lane. A message that cannot be read is delivered as far as it can, and holds up no other."""
+    """Decoder of one lane. A message that it cannot read becomes a delivery with `broken` set, and delays no other
+    message.
+    """
 
     def __init__(self, request: LaneRequest) -> None:
         self._topic = request.topic
         self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copy_message
 
     def decode(self, messages: Sequence[Any]) -> ReadResult:
-        """Deliveries of all messages, in their order. Never raises for what a producer chose."""
+        """Deliveries of all messages, in their order. No content that a producer chose makes it raise."""
         copied = self._copied
         try:
             copies = [copied(message) for message in messages]
@@ -44,7 +50,8 @@ class DeliveryDecoder:
 
 
 def _copy_message(message: Any) -> Delivery:
-    """A kept object of the client's would pin its whole batch."""
+    """Delivery with a copy of everything in a message: an object of the client's would keep its whole batch in memory.
+    """
     token = message.message_id()
     index = token.batch_index()
     entry = (token.ledger_id(), token.entry_id(), token.partition())
@@ -54,7 +61,7 @@ def _copy_message(message: Any) -> Delivery:
 
 def _in_any_case(copied: Callable[[Any], Delivery], message: Any) -> Delivery:
     """Delivery that `copied` makes of a message. If `copied` raises, a delivery with the position and the payload only,
-    marked as broken: the message goes to the dead letters, and the lane goes on.
+    marked as broken: such a message goes to the dead letters.
     """
     try:
         return copied(message)

@@ -1,4 +1,5 @@
-"""Partition connection: whether one partition's consumer is connected, since when, and what the log says of that."""
+"""Partition connection: whether the consumer of one partition is connected and since when, and the log lines about it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ _TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`, o
 
 
 class PartitionConnection:
-    """Lost until it is made for the first time. Times are by time.monotonic(). `wanted`: not while its lane is left."""
+    """State of the connection to one partition, lost until the first `make`. Times are by time.monotonic(). `wanted`:
+    cleared while this worker leaves the lane on purpose.
+    """
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -34,26 +37,27 @@ class PartitionConnection:
 
     @property
     def shown(self) -> str:
-        """Its topic, with the reason why there is none, where that is known."""
+        """Topic of the partition for people, with the reason if another reader has it alone."""
         return f"{self._topic}: {_TAKEN}" if self._taken else self._topic
 
     @property
     def since(self) -> float:
-        """Time at which the connection was made; infinite while the connection is lost."""
+        """Time at which the connection was made; infinite while it is lost."""
         return self._connected_at if self._lost_at is None else float("inf")
 
     def lost_for(self, now: float) -> float:
-        """Seconds without it; 0 while there is one."""
+        """Seconds for which the connection has been lost; 0 while it is made."""
         lost_at = self._lost_at
         return 0.0 if lost_at is None else now - lost_at
 
     def lose(self, now: float) -> None:
-        """It is lost, since now if it was not."""
+        """Marks the connection as lost since `now`; no change if it already was."""
         if self._lost_at is None:
             self._lost_at = now
 
     def make(self, now: float, *, again: bool) -> None:
-        """It is there. `again`: not for the first time, which the log says."""
+        """Marks the connection as made at `now`. `again`: it was made before, and the log reports how long it was lost.
+        """
         if self._lost_at is not None:
             self._connected_at = now
         lost_at, self._lost_at, self._taken = self._lost_at, None, False
@@ -62,13 +66,13 @@ class PartitionConnection:
             self._last_log = "", float("-inf")
 
     def tell_taken(self) -> None:
-        """Says, once, that another reader has the partition alone."""
+        """Notes that another reader has the partition alone, and logs it the first time."""
         if not self._taken:
             log.warning("%s: %s; it is read as soon as it is free, everything else meanwhile", self._topic, _TAKEN)
         self._taken = True
 
     def tell(self, problem: str) -> None:
-        """Says why it is made anew; the same not again and again."""
+        """Logs `problem`, for which the consumer is created anew: the same text at most once a minute."""
         self._taken = False
         now = time.monotonic()
         if problem == self._last_log[0] and now < self._last_log[1] + _LOG_INTERVAL:
@@ -79,10 +83,10 @@ class PartitionConnection:
 
 @dataclass(slots=True)
 class ConsumerPermits:
-    """Permits of one consumer: the messages that the broker may still send it. `queue`: messages that its queue has room
-    for. `unreturned`: messages that have used permits up for good (kodoctl.pulsar.binary.message_decoding).
-    `waits_since`: for a message; None: there is one. `empty_at`: when the client library last held none that was not
-    delivered.
+    """Permits of one consumer: the messages that the broker may still send it. `queue`: size of its queue in messages.
+    `unreturned`: messages that have used permits up for good (kodoctl.pulsar.binary.message_decoding). `waits_since`:
+    time since which the reader has waited for a message; None while it does not. `empty_at`: last time at which the
+    client library had no message left to deliver. Times are by time.monotonic().
     """
 
     queue: int
@@ -92,8 +96,8 @@ class ConsumerPermits:
     empty_at: float = float("-inf")
 
     def used_up(self, now: float) -> bool:
-        """True if no message may come any more, now that none came: surely with half a queue that is not given back, and
-        perhaps with less.
+        """True if the consumer probably gets no more messages, because it has waited for 0.5 s and lacks permits: half
+        a queue or more, or some if it was opened at least 5 s ago.
         """
         waits_since = self.waits_since
         if not self.unreturned or waits_since is None or now - waits_since < _SILENT:

@@ -1,4 +1,6 @@
-"""Messages without a receipt: those that the client library has, and those that wait because nothing is stored."""
+"""Messages without a receipt: those in the client library, and those that wait here while their partition stores
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _LOOK_EVERY: Final = 0.05  # seconds: a lost connection shows for about 90 ms
 
 
 class _Sent(NamedTuple):
-    """`since`: when it was first to be sent; `at`: when the client got it; `tries`: how often the client had it before."""
+    """A message in the client library. Times by time.monotonic(). `since`: first time it was to be sent; `at`: when the
+    library got it; `tries`: how often the library had it before.
+    """
 
     message: Outgoing
     key: Key
@@ -34,13 +38,15 @@ class _Sent(NamedTuple):
 
 
 class PendingSends:
-    """Messages without a receipt, with a breaker for each producer. True while the client has any message.
+    """Messages without a receipt, with a circuit breaker for each producer. Its truth value: the client library has a
+    message. A ticket is the number by which the sender knows a message.
 
-    `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one
-    that is opened where there is none, which `opens` tells of; `answer` takes a receipt. `ordered`: topics that keep
-    the order of keys. `cautious`: breakers are open from the beginning.
+    `producers`: the open ones. `close` closes one, and the library then reports its messages as lost. `send` sends a
+    message, and opens a producer if there is none; `opens` returns whether that is in progress. `answer` gets a
+    message's receipt. `wake` makes the sending thread call `look`. `ordered`: topics that keep the order of each key.
+    `cautious`: breakers are open from the beginning.
 
-    For the one thread that sends; `stored`, `lost` and `forget` also for the client's threads.
+    Only the sending thread calls it, except `stored`, `lost` and `forget`, which threads of the library may call too.
     """
 
     def __init__(  # noqa: PLR0913
@@ -71,11 +77,11 @@ class PendingSends:
 
     @property
     def next_look(self) -> float | None:
-        """Seconds until `look` ought to be called; None: no need."""
+        """Seconds after which the sending thread should call `look`; None: no need."""
         return _LOOK_EVERY if self or any(one.is_open for one in self._breakers.values()) else None
 
     def admits(self, ticket: int, message: Outgoing, key: Key) -> bool:
-        """True if a message may be sent now; else it waits here."""
+        """True if a message may be sent now. If false, the message is kept here, and is sent or answered later."""
         breaker = self._breakers.get(key)
         if breaker is None and self._cautious:
             breaker = self._breaker(key, is_open=True)
@@ -90,30 +96,32 @@ class PendingSends:
         return breaker is not None and breaker.is_open and breaker.trial == ticket
 
     def add(self, ticket: int, message: Outgoing, key: Key) -> None:
-        """The client is about to get a message."""
+        """Records a message that the client library gets next."""
         since, tries = self._history(ticket)
         self._sent[key][ticket] = _Sent(message, key, since, time.monotonic(), tries)
 
     def is_calm(self, key: Key) -> bool:
-        """True if any message may be sent there now, for the first time."""
+        """True if any new message may be sent by this producer now, without `admits`."""
         breaker = self._breakers.get(key)
         return not self._again and (not self._cautious if breaker is None else not breaker.is_open)
 
     def add_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, now: float) -> None:
-        """The client is about to get messages that it never had."""
+        """Records messages that the client library gets next, each for the first time. `now`: time.monotonic()."""
         sent = self._sent[key]
         for ticket, message in messages:
             sent[ticket] = tuple.__new__(_Sent, (message, key, now, now, 0))  # half the time of a call by names
 
     def forget(self, ticket: int) -> Outgoing | None:
-        """The message has its receipt, or is sent in another way. Returns it, if the client had it."""
+        """Removes a message that has its receipt or is sent in another way. Returns it, or None if the client library
+        did not have it.
+        """
         sent = self._take(ticket)
         if self._again:
             self._again.pop(ticket, None)
         return sent and sent.message
 
     def stored(self, tickets: Sequence[int], key: Key) -> None:
-        """The messages are stored."""
+        """Removes messages that are stored. If that may close a breaker, the next `look` does it."""
         sent = self._sent[key]
         for ticket in tickets:
             sent.pop(ticket, None)
@@ -126,7 +134,9 @@ class PendingSends:
             self._wake()
 
     def lost(self, ticket: int, reason: str) -> None:
-        """The client gives a message up."""
+        """Takes a message back that the client library gave up; the next `look` decides whether it waits here. A
+        message that this object does not know is answered as unconfirmed.
+        """
         sent = next((of_one[ticket] for of_one in list(self._sent.values()) if ticket in of_one), None)
         if sent is None:
             self._answer(ticket, Unconfirmed(reason))
@@ -136,7 +146,9 @@ class PendingSends:
             self._wake()
 
     def takes_back(self, ticket: int, message: Outgoing, key: Key, reason: str) -> bool:
-        """A message whose producer could not be opened: whether it waits for another try."""
+        """Takes a message back whose producer could not be opened, if a breaker is open: it waits here, or is answered
+        as unconfirmed if its time is over. Returns false if no breaker is open; the caller then answers it.
+        """
         breaker = self._breakers.get(key)
         if breaker is None or not breaker.is_open:
             return False
@@ -151,7 +163,9 @@ class PendingSends:
         return True
 
     def look(self) -> None:
-        """Opens breakers where nothing is stored, lets messages try, and lets all go on where one was stored."""
+        """Opens the breaker and closes the producer of each partition that stores nothing, sends the messages that may
+        try, sends all waiting messages of a partition that stored one, and answers those whose time is over.
+        """
         while self._lost:  # first, for they may go on with the others
             self._came_back(*self._lost.popleft())
         while self._stored:
@@ -189,7 +203,9 @@ class PendingSends:
             self._send(ticket, waiting.message, key)
 
     def _came_back(self, ticket: int, sent: _Sent, reason: str) -> None:
-        """It waits where nothing is stored, and is lost where that is not known, or when it has waited long enough."""
+        """Decides about a lost message: it waits while its breaker is open and its time is not over; else it is
+        answered as unconfirmed.
+        """
         now = time.monotonic()
         breaker = self._breaker(sent.key)
         late = now - sent.since >= SEND_TIMEOUT - _EARLY
@@ -206,8 +222,8 @@ class PendingSends:
         breaker.open(now)
 
     def _is_elsewhere(self, key: Key) -> bool:
-        """True while a message from before the breaker opened has not come back: from its producer, which is being closed, or
-        from the opening of one. Any that were sent now would overtake it.
+        """True while a message from before the breaker opened has not come back, from its producer, which is being
+        closed, or from the opening of one. A message that was sent now would overtake it.
         """
         return bool(self._sent[key]) or any(sent.key == key for _, sent, _ in list(self._lost)) or self._opens(key)
 
@@ -225,13 +241,13 @@ class PendingSends:
             self._send(ticket, waiting.message, key)
 
     def _breaker(self, key: Key, *, is_open: bool = False) -> SendBreaker:
-        """The breaker of a producer, made with the first question."""
+        """The breaker of a producer, created by the first call. `is_open`: its state if this call creates it."""
         if key not in self._breakers:
             self._breakers[key] = SendBreaker(is_open=is_open, ordered=whole_topic(key.topic) in self._ordered)
         return self._breakers[key]
 
     def _take(self, ticket: int) -> _Sent | None:
-        """Takes out a message, whatever producer has it."""
+        """Removes and returns a message, whichever producer has it; None if none has."""
         found = (waiting.pop(ticket, None) for waiting in list(self._sent.values()))
         return next((sent for sent in found if sent is not None), None)
 

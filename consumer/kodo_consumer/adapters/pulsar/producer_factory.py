@@ -1,4 +1,4 @@
-"""Producer factory: makes the producers of one client, by what their topics ask of them."""
+"""Producer factory: creates the producers of one client, with the options that their topics need."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingTy
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """Options of producers that depend on their topics. `by_key`: topics whose batches hold one key each. `ordered`: topics
-    that keep the order of each key, whatever happens to their brokers. `outlets`: those that have schemas.
+    """Options of producers that depend on their topics. `by_key`: topics whose batches have messages of one key each.
+    `ordered`: topics that keep the order of each key, whatever happens to their brokers. `outlets`: the topics that
+    have schemas; None: none.
 
-    `largest`: what topics take at most, in bytes. More than that, a message or a whole batch, has the broker cut the
-    connection and the client send it again, for ever and with everything else behind it: such topics get no batches.
+    `largest`: size limit in bytes by topic. If a message or a whole batch is larger, the broker cuts the connection,
+    and the client sends it again, for ever and with everything else behind it: so such topics get no batches.
 
-    `moves`: messages are a worker's moves. They stay in this cluster where a topic is replicated: the workers of each
-    cluster handle what was sent to any of them, and move it by themselves. And one that is too large as it is goes
+    `moves`: the messages are a worker's reroutes. They stay in this cluster if a topic is replicated, because the
+    workers of each cluster handle and reroute every message by themselves. And a message that is too large goes
     compressed (kodoctl.pulsar.binary.compressed_moves).
     """
 
@@ -40,10 +41,10 @@ class ProducerOptions:
 
 
 class ProducerFactory:
-    """Asks the broker by one client. Numbers and names: the broker chooses a producer's name, which nobody had before, and
-    numbers begin at 2. Without a first number of our own the client takes it from the broker once more with each
-    connection until a receipt has come, and so gives the numbers of messages on the way to later ones: where a topic
-    deduplicates, the broker drops these.
+    """Factory of the producers of one client. The broker chooses each producer's name, which is new, and sequence
+    numbers begin at 2. Without a first number of ours, the client takes the broker's with each connection until a
+    receipt has come, and so gives the numbers of messages on their way to later ones; a topic that deduplicates drops
+    these.
     """
 
     def __init__(self, client: Any, options: ProducerOptions) -> None:
@@ -51,20 +52,22 @@ class ProducerFactory:
         self._client = client
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """The topics that a topic consists of, as the broker says now."""
+        """Names of the partitions of a topic, as the broker answers now: the topic itself if it is not partitioned or
+        is a partition. Blocks until the answer. Raises pulsar.PulsarException.
+        """
         if whole_topic(topic) != topic:
             return [topic]
         found: list[str] = self._client.get_topic_partitions(topic)
         return found
 
     def key(self, partition: str, version: str, *, delayed: bool = False) -> Key:
-        """The producer that a message needs, by its schema version and whether it has a due time."""
+        """Key of the producer for a message, by its schema version and by whether it has a due time (`delayed`)."""
         outlets = self.options.outlets
         delayed = delayed and whole_topic(partition) not in self.options.largest
         return Key(partition, None if outlets is None else outlets.version(partition, version), delayed)
 
     def create(self, key: Key) -> Any:
-        """Opens a producer. Raises pulsar.PulsarException, ClusterError."""
+        """Opens a producer, which blocks until the broker answers. Raises pulsar.PulsarException, ClusterError."""
         options, whole = self.options, whole_topic(key.topic)
         schema = options.outlets.schema(key) if options.outlets else None
         return self._client.create_producer(
@@ -82,5 +85,5 @@ class ProducerFactory:
         )
 
     def close(self) -> None:
-        """Closes the client, and with it all that it made."""
+        """Closes the client with all its producers: see close_client."""
         close_client(self._client, "a publisher")

@@ -1,8 +1,8 @@
-"""Opening producers, and asking for partitions, beside the sending: a topic that is away holds up its own messages,
-and no others.
+"""Openings of producers, and requests for partitions, on threads of their own: a topic without a broker delays its own
+messages and no others.
 
-Opening asks the broker, and where a topic has schemas the admin API; for a topic that is away it takes as long as the
-client waits. The client library's way to open one without waiting for it is not public, so each opening has a thread.
+Opening asks the broker, and for a topic with schemas the admin API; without a broker it takes as long as the client
+waits. The client library has no public call that opens a producer without waiting, so each opening has a thread.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ K = TypeVar("K")
 
 
 class OpeningTimeoutError(Exception):
-    """The client did not answer in time."""
+    """The client library did not answer in time."""
 
 
 class Opened(NamedTuple, Generic[K]):
-    """Result of an opening: a producer (or the list of partitions), or the error, and the messages that waited for it,
-    in order.
+    """Result of an opening: a producer (or a list of partitions), or the error, and the messages that waited for it,
+    each with its ticket, in order.
     """
 
     key: K
@@ -46,8 +46,9 @@ class Opened(NamedTuple, Generic[K]):
 
 
 class _Opening:
-    """`since`: when its thread began; None while too many others are at work. `old`: the producer it takes the place
-    of. `within`: seconds after which it is given up; should it end well after all, that is as good.
+    """Opening of one producer. `since`: when its thread began (time.monotonic()); None while too many others run.
+    `old`: the producer that it replaces. `within`: seconds until it is given up; a success after that is used all the
+    same.
     """
 
     __slots__ = ("messages", "old", "since", "within")
@@ -59,8 +60,8 @@ class _Opening:
 
 
 class Openings(Generic[K]):
-    """Called by one thread only, but for `forget`. `create` opens a producer; `wake`: called on any thread when
-    `ended` has more.
+    """Openings by key. One thread calls the methods; any thread may call `forget`. `create` opens a producer, on a
+    thread of the opening. `wake`: called on any thread when `ended` has a new result.
     """
 
     def __init__(self, create: Callable[[K], Any], wake: Callable[[], object], on_broken: Broke) -> None:
@@ -75,11 +76,11 @@ class Openings(Generic[K]):
 
     @property
     def any_rest(self) -> bool:
-        """True if a producer could not be opened lately."""
+        """True if some producer could not be opened at its last opening."""
         return bool(self._not_before)
 
     def rests(self, key: K, now: float) -> bool:
-        """True if it could not be opened a moment ago: it is not tried again yet."""
+        """True if the opening of this producer failed less than 5 s ago, and should not be repeated yet."""
         return self._not_before.get(key, 0.0) > now
 
     @property
@@ -99,18 +100,22 @@ class Openings(Generic[K]):
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def add(self, key: K, ticket: int, message: Outgoing, old: Any = None, within: float | None = None) -> None:
-        """A message that needs a producer; `old` is closed before, if there is one."""
+        """Lets a message wait for a producer, and begins the opening unless it is in progress. The thread of the
+        opening first closes `old`. `within`: seconds until it is given up, None: OPEN_WITHIN.
+        """
         self.open(key, old, within)
         self._awaited[key].messages.append((ticket, message))
 
     def open(self, key: K, old: Any = None, within: float | None = None) -> None:
-        """Opens a producer that no message waits for yet."""
+        """Begins the opening of a producer without a message, unless it is in progress. Does not wait. See `add`."""
         if key not in self._awaited:
             self._awaited[key] = _Opening(old, OPEN_WITHIN if within is None else within)
             self._begin()
 
     def ended(self) -> list[Opened[K]]:
-        """Openings that have ended, well or not, since the last call. Those that failed rest."""
+        """Results of the openings that ended, failed or were given up since the last call, with their messages. Those
+        that failed rest for 5 s.
+        """
         found: list[Opened[K]] = []
         while self._results:
             opening, result = self._results.popleft()
@@ -136,7 +141,7 @@ class Openings(Generic[K]):
         return found
 
     def forget(self) -> None:
-        """Nobody waits for these producers any more."""
+        """Drops all messages that wait for a producer, without a receipt."""
         for opening in list(self._awaited.values()):
             opening.messages.clear()
 
@@ -160,7 +165,9 @@ class Openings(Generic[K]):
 
 
 def close(producer: Any) -> None:
-    """Closes a producer that is of no use, which may take as long as the client waits."""
+    """Closes a producer that is not used any more, which may take as long as the client waits. Never raises
+    pulsar.PulsarException.
+    """
     try:
         producer.close()
     except pulsar.PulsarException as problem:

@@ -1,4 +1,6 @@
-"""Receipts of the client library's answers to a send: stored and where, lost, or never taken."""
+"""Receipts made from the client library's results of a send: stored with its position, unconfirmed, or rejected for
+good.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,19 @@ NEVER: Final = {
     pulsar.Result.AuthorizationError: "not authorised",
     pulsar.Result.InvalidMessage: "invalid message",
 }
-"""Results after which a message is not sent again, and why."""
+"""Results after which a message is not sent again, each with the reason for people."""
 BROKEN: Final = {
     pulsar.Result.AlreadyClosed, pulsar.Result.NotConnected, pulsar.Result.TopicNotFound, pulsar.Result.TopicTerminated,
     pulsar.Result.ProducerNotInitialized, pulsar.Result.ProducerFenced, pulsar.Result.UnknownError, pulsar.Result.Timeout,
 }  # fmt: skip
-"""Results after which a producer may never work again, even if its topic does: a new producer is made."""
+"""Results after which a producer may never work again, even if its topic does: the sender opens a new one."""
 _NEVER_RAISED: Final = {getattr(pulsar, result.name): reason for result, reason in NEVER.items()}
 """The same as exceptions, which have the results' names."""
 
 
 class ReceiptPosition(NamedTuple):
-    """Position of a stored message. `topic` names the partition: the client, whose producer has one, does not report it."""
+    """Position of a stored message. `topic`: name of its partition, because the client's position, `token`, lacks it.
+    """
 
     topic: str
     token: Any
@@ -40,7 +43,9 @@ class ReceiptPosition(NamedTuple):
 
 
 def failure_receipt(problem: Exception) -> Receipt:
-    """The receipt of a message whose send, or whose producer, failed with an exception."""
+    """Receipt of a message whose send, or whose producer, failed with an exception: Unconfirmed if a later try may
+    store it, else Rejected.
+    """
     match problem:
         case pulsar.PulsarException():
             never = [reason for kind, reason in _NEVER_RAISED.items() if isinstance(problem, kind)]

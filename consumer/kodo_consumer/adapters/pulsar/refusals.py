@@ -1,4 +1,4 @@
-"""Refusals of a broker, with advice for each: the client library names a kind of error and no more."""
+"""Refusals of a broker, with advice for each, because the client library's exception is only the kind of the error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEEDS_SCHEMA: Final = (
     " `schema_validation: false` on the topic or its namespace"
 )
 FULL: Final = (pulsar.ProducerBlockedQuotaExceededError, pulsar.ProducerBlockedQuotaExceededException)
-"""Refusals of a topic whose backlog quota is used up: they pass as its subscriptions are read."""
+"""Exceptions of a topic whose backlog quota is used up: they end when its subscriptions are read."""
 _QUOTA: Final = "its backlog quota is used up: let it be read, or raise the quota"
 _PRODUCER: Final[dict[type[Exception], str]] = {
     pulsar.AuthorizationError: "this role may not produce there: add it to `producers` of the topic or `workers` of the"
@@ -36,12 +36,12 @@ _CONSUMER: Final[dict[type[Exception], str]] = {
 
 
 def producer_refusal(problem: Exception) -> str:
-    """Reason why a producer cannot be opened, with advice."""
+    """Text for people: why a producer cannot be opened, with advice where the kind of the error is known."""
     return _problem_text(problem, _PRODUCER)
 
 
 def cannot_publish(topic: str, problem: Exception) -> ClusterError:
-    """The error of a producer that cannot be opened (K714): why, and what to do about it."""
+    """Error K714 for a producer that cannot be opened: the cause, and advice. The caller raises it."""
     missing = isinstance(problem, pulsar.TopicNotFound)
     why = (
         f"no such topic: {topic}; `kodoctl apply FILE` creates it"
@@ -52,7 +52,7 @@ def cannot_publish(topic: str, problem: Exception) -> ClusterError:
 
 
 def consumer_refusal(problem: Exception) -> str:
-    """Reason why a subscription cannot be read, with advice."""
+    """Text for people: why a subscription cannot be read, with advice where the kind of the error is known."""
     return _problem_text(problem, _CONSUMER)
 
 

@@ -1,4 +1,6 @@
-"""Avro payloads go on as the bytes they came in, under the schema version they were written with."""
+"""Schemas that pass Avro payloads through: a message is sent on with unchanged bytes, under the schema version it was
+written with.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ _MOST_VERSIONS: Final = 100  # that have producers at a time
 
 
 class Key(NamedTuple):
-    """A producer: its topic, a partition as a rule. `version`: of the schema that its messages have, "": the declared
-    one, None: they have none. `delayed`: its messages have a due time and go out one by one. A batch that waits for
-    more beside them would go out after messages with higher numbers, and the broker drops such a batch where it
-    deduplicates. `again`: for messages that the broker called duplicates of what another producer had sent; that one
-    goes on. `compressed`: for messages that are too large as they are.
+    """Key of a producer. `topic`: a partition as a rule. `version`: schema version of its messages; "": the declared
+    schema, None: no schema. `delayed`: its messages have a due time and are sent one by one, because a batch that waits
+    for more messages would be sent after higher numbers, and a broker that deduplicates would drop it. `again`: for
+    messages that the broker took for duplicates of another producer's, which continues. `compressed`: for messages that
+    are too large uncompressed.
     """
 
     topic: str
@@ -29,7 +31,7 @@ class Key(NamedTuple):
 
 
 class PassThrough(Schema):  # type: ignore[misc]  # the client library has no types
-    """Schema that declares the type of the bytes to the broker, and leaves the bytes unchanged."""
+    """Schema that declares an Avro definition to the broker and leaves the bytes of messages unchanged."""
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         super().__init__(bytes, pulsar._pulsar.SchemaType.AVRO, dict(definition), "AVRO")  # noqa: SLF001  # named nowhere else
@@ -44,8 +46,9 @@ class PassThrough(Schema):  # type: ignore[misc]  # the client library has no ty
 
 
 class SchemaTopics:
-    """Topics that are published to with a schema. `versioned`: with the one the message came with; `declared`: with their
-    own, where a message brings none.
+    """Topics whose producers have a schema. `versioned`: topics that use the version with which a message came.
+    `declared`: the Avro definition by topic, for messages without a version. `definition` reads a version; None: it is
+    not Avro.
     """
 
     def __init__(
@@ -58,8 +61,8 @@ class SchemaTopics:
         self._versions: set[str] = set()
 
     def version(self, topic: str, version: str) -> str | None:
-        """`Key.version` for a message that came with this version, "" where it has none. Each has a producer, and senders
-        choose versions: those beyond `_MOST_VERSIONS` count as none.
+        """`Key.version` for a message that came with the schema version `version`, "" without one. Each version needs a
+        producer, and senders choose versions: those after the first 100 count as none.
         """
         base = whole_topic(topic)
         if version and base in self._versioned and self._is_one_of_few(version):
@@ -72,7 +75,8 @@ class SchemaTopics:
         return version in self._versions
 
     def schema(self, key: Key) -> PassThrough | None:
-        """Schema that the producer announces; None: without one. Raises ClusterError when a version cannot be read."""
+        """Schema that the producer `key` announces; None: no schema. Raises ClusterError if a version cannot be read.
+        """
         if key.version is None:
             return None
         definition = self._definition(key.version) if key.version else self._declared[whole_topic(key.topic)]

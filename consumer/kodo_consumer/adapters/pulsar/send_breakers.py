@@ -1,12 +1,12 @@
 # pure: every branch is tested
-"""Circuit breakers of producers: while nothing is stored in a partition, its messages wait, and one of them tries at
-a time. Where a topic keeps the order of keys, it is always the first of its key.
+"""Circuit breakers of producers: while a partition stores nothing, its messages wait, and one at a time is sent as a
+trial. If a topic keeps the order of keys, the trial is always the first waiting message of its key.
 
-A broker that cannot write to its bookies refuses what is sent, and ends the connections of the topic's producers. The
-client library connects again at once and sends everything anew that has no receipt, and the broker may store each of
-these in the end: measured with two of three bookies away for six minutes, 357 copies of one message. So a producer
-that loses its connection twice without a receipt, or once after messages have waited long for theirs, is closed. What
-it had waits then, together with what is to be sent there, until one message is stored.
+A broker that cannot write to its bookies refuses messages, and ends the connections of the topic's producers. The
+client library connects again at once and sends everything again that has no receipt, and the broker may store each of
+these in the end: measured with two of three bookies down for six minutes, 357 copies of one message. So a producer that
+loses its connection twice without a receipt, or once after messages have waited long for theirs, is closed. Its
+messages, and new ones for the partition, then wait until one message is stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _TIME_LEFT: Final = 15.0  # seconds that a message which tries should have left
 
 @dataclass(slots=True)
 class WaitingMessage:
-    """A message that waits. `since`: when it was first to be sent; `tries`: how often the client had it."""
+    """A message that waits. `since`: first time it was to be sent (time.monotonic()); `tries`: how often the client
+    library had it.
+    """
 
     message: Outgoing
     since: float
@@ -36,10 +38,11 @@ class WaitingMessage:
 
 
 class SendBreaker:
-    """The breaker of one producer. Called by one thread only; times are by time.monotonic().
+    """Breaker of one producer. One thread calls it; times are by time.monotonic(); a ticket is the number of a message.
 
-    `is_open`: nothing is stored, messages wait. `trial`: the ticket of the one that tries. A breaker that is open
-    from the beginning lets one try at once. `ordered`: no message tries while an earlier one of its key waits.
+    `is_open`: nothing is stored, messages wait. `trial`: ticket of the message that was sent as a trial; None: none. A
+    breaker that is open from the beginning allows a trial at once. `ordered`: no message is a trial while an earlier
+    one of its key waits.
     """
 
     __slots__ = (
@@ -63,17 +66,17 @@ class SendBreaker:
 
     @property
     def in_doubt(self) -> bool:
-        """True if a receipt would change this breaker."""
+        """True if a receipt would change this breaker: it is open, or a connection was lost since the last receipt."""
         return self.is_open or self._breaks > 0
 
     def stored(self) -> None:
-        """A receipt came: whatever waits may be sent."""
+        """Closes the breaker after a receipt. Waiting messages stay here until the caller sends those of `released`."""
         self.is_open, self.trial = False, None
         self._breaks, self._pause = 0, 0.0
 
     def look(self, *, connected: bool, oldest: float, now: float) -> bool:
-        """Notes whether the producer is connected while it has messages without a receipt, the first since `oldest`; answers
-        whether nothing is stored: the breaker is to be opened, and the producer closed.
+        """Notes whether the producer is connected. `oldest`: time since which the oldest message waits for its receipt.
+        Returns true if nothing is stored: the caller then opens the breaker and closes the producer.
         """
         lost = self._was_connected and not connected
         self._was_connected = connected
@@ -81,30 +84,34 @@ class SendBreaker:
         return lost and (self.is_open or self._breaks >= BREAKS or now - oldest > LONG)
 
     def open(self, now: float) -> None:
-        """Nothing is stored: the next message tries after a pause, which is longer each time."""
+        """Opens the breaker, or keeps it open after a trial failed: the next trial is after a pause, longer each time.
+        """
         self.is_open, self.trial, self._was_connected = True, None, True
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
         self._try_at, self._third_at = now + min(self._pause, _PAUSE), now + self._pause
 
     def stores_again(self, now: float) -> None:
-        """Lets the next message try at once, because a receipt came for an earlier message. Other earlier messages may
+        """Allows the next trial at once, because a receipt came for an earlier message. Other earlier messages may
         still come back.
         """
         self._try_at = self._third_at = now
 
     def not_tried(self, now: float) -> None:
-        """The message that was to try was not sent at all: the next one tries soon, for that leaves no copy."""
+        """Ends a trial whose message was not sent at all: the next trial is in a second, because no copy can have been
+        stored.
+        """
         self.trial = None
         self._try_at = self._third_at = now + _FIRST_PAUSE
 
     def wait(self, ticket: int, message: Outgoing, since: float, tries: int = 0) -> None:
-        """A message that is not sent for now, or has come back."""
+        """Keeps a message that is not sent now, or that the client library gave back."""
         self.waiting[ticket] = WaitingMessage(message, since, tries)
 
     def next_trial(self, now: float, limit: float) -> tuple[int, WaitingMessage] | None:
-        """The message that tries now, with its ticket; None: not yet, or one does. It is the one that was sent least
-        often, the oldest of these that has time left before `limit` seconds are over: a copy more for each, rather
-        than many of one; and a longer pause before a third of any. Where order is kept, only the first of each key may.
+        """Removes and returns the message to send as a trial now, with its ticket; None: no trial is due, or one is
+        under way. It chooses the message that was sent least often, and the oldest of these with time left before
+        `limit` seconds are over: so each message gets one copy more, rather than one many. A third try of any message
+        has a longer pause. If order is kept, only the first message of each key may be chosen.
         """
         if not self.is_open or self.trial is not None or now < self._try_at or not self.waiting:
             return None
@@ -117,7 +124,9 @@ class SendBreaker:
         return ticket, self.waiting.pop(ticket)
 
     def _firsts(self) -> Collection[int]:
-        """Tickets of the first message of each key; those without a key have one in common, as for who reads a partition."""
+        """Tickets of the first waiting message of each key. All messages without a key count as one key, as they do for
+        readers.
+        """
         found: dict[str, int] = {}
         for ticket in sorted(self.waiting):
             message = self.waiting[ticket].message
@@ -125,12 +134,12 @@ class SendBreaker:
         return found.values()
 
     def expired(self, now: float, limit: float) -> Iterator[int]:
-        """Tickets of messages that have waited for so many seconds: they wait no longer."""
+        """Removes and yields the tickets of messages that have waited for `limit` seconds."""
         for ticket in [ticket for ticket, one in self.waiting.items() if now - one.since >= limit]:
             del self.waiting[ticket]
             yield ticket
 
     def released(self) -> list[tuple[int, WaitingMessage]]:
-        """Everything that waits, in the order in which it was to be sent; nothing waits any more."""
+        """Removes and returns all waiting messages with their tickets, in the order in which they were to be sent."""
         found, self.waiting = sorted(self.waiting.items()), {}
         return found

@@ -1,9 +1,10 @@
-"""Silent arrivals: messages that are in the client library's queue although somebody waits to be called for the next one.
+"""Silent arrivals: messages that stay in the client library's queue although a reader waits for a callback with the
+next message.
 
-The library (4.2.0, `ConsumerImpl::executeNotifyCallback`) looks whether anybody waits, lets its lock go, and only then
-puts a message into its queue. Who begins to wait in between found the queue empty and is called with the message
-behind it: too early for it, and if there is none, never. The broker counts the message as delivered, so nobody
-else gets it either.
+The library (4.2.0, `ConsumerImpl::executeNotifyCallback`) checks for a waiting reader, unlocks, and only then puts a
+message into its queue. A reader that begins to wait in between found the queue empty and is called with the message
+after it: too early for that one, and if there is none, never. The broker counts the message as delivered, so no other
+consumer gets it either.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ LOOK_EVERY: Final = 0.5  # seconds between two looks, and that a call may be on 
 
 
 class SilentArrivals:
-    """Silent arrivals of one consumer of the client library. `poll` takes a message that is there; `ordered`: messages of
-    a key keep their order. `empty_at`: when a look last found nothing. For one thread.
+    """Silent arrivals of one consumer of the client library. `poll` takes a message out of the library's queue, without
+    waiting. `ordered`: messages of a key keep their order. `empty_at`: time.monotonic() of the last look that found
+    nothing. For one thread.
     """
 
     def __init__(self, poll: Callable[[], ReadResult], *, ordered: bool) -> None:
@@ -32,10 +34,11 @@ class SilentArrivals:
         self.empty_at = float("-inf")
 
     def look(self) -> ReadResult:
-        """The messages that are to be delivered now. To be called while somebody waits, every `LOOK_EVERY` seconds.
+        """Returns the messages to deliver now; often none. The reader calls it every `LOOK_EVERY` seconds while it
+        waits for a callback.
 
-        Where there is an order, a message that was found waits until the next look: the call for the one before it
-        may be on its way. Raises pulsar.PulsarException.
+        If order matters, a message that was found is kept until the next look, because the callback with the one before
+        it may be under way. Raises pulsar.PulsarException.
         """
         found, self._early = self._early, ReadResult([])
         if found.deliveries:

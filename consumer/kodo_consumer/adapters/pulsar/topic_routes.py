@@ -1,4 +1,4 @@
-"""Topic routes: partitions of the topics that a client sends to, as far as known, and the producer for a message."""
+"""Topic routes: the known partitions of the topics that a client sends to, and the producer for each message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNT_AGAIN: Final = 60.0  # seconds before a topic is asked again how many par
 
 @dataclass(slots=True)
 class _Topic:
-    """Partitions of a topic, as they were at the moment `asked`."""
+    """Known partitions of a topic. `asked`: when the broker was last asked for them (time.monotonic())."""
 
     partitions: Sequence[str]
     router: Router
@@ -40,7 +40,9 @@ class TopicRoutes:
         return topic in self._topics
 
     def learn(self, topic: str, partitions: Sequence[str]) -> None:
-        """Its partitions at this moment. A topic may get more, never fewer."""
+        """Stores the partitions of a topic. A known topic changes only if it has more now, because a topic never loses
+        any.
+        """
         known = self._topics.get(topic)
         if known is None:
             asked = time.monotonic() if whole_topic(topic) == topic else float("inf")  # a partition is one for ever
@@ -49,7 +51,9 @@ class TopicRoutes:
             known.partitions, known.router.partitions = partitions, len(partitions)
 
     def is_stale(self, topic: str, now: float) -> bool:
-        """True if a known topic is to be asked again; the caller does, so it is not for a while. `now`: time.monotonic()."""
+        """True if the caller should ask the broker for the partitions of a known topic again; then false for the next
+        60 s. `now`: time.monotonic().
+        """
         known = self._topics[topic]
         if now - known.asked < _COUNT_AGAIN:
             return False
@@ -57,7 +61,7 @@ class TopicRoutes:
         return True
 
     def key(self, message: Outgoing, now: float) -> Key:
-        """The producer for a message of a known topic."""
+        """Key of the producer for a message. Raises KeyError unless its topic is known."""
         known = self._topics[message.topic]
         partition = known.partitions[known.router.choose(message.key, now)]
         return self._factory.key(partition, message.schema, delayed=message.deliver_at is not None)
@@ -65,9 +69,10 @@ class TopicRoutes:
     def keys(
         self, messages: Sequence[tuple[int, Outgoing]], now: float
     ) -> tuple[dict[Key, list[tuple[int, Outgoing]]], list[tuple[int, Outgoing]]]:
-        """Messages by their producer, each in their order; and those of topics that are not known, or to be asked again.
+        """(messages by the key of their producer, each list in order; all other messages). The others are those of
+        unknown topics, of topics whose partitions are to be read again, and those whose key is no text.
 
-        Messages of several schema versions may have one producer: where their topic has no schema.
+        Messages of several schema versions have one producer if their topic has no schema.
         """
         found: dict[Key, list[tuple[int, Outgoing]]] = {}
         by_place: dict[tuple[str, int, str, bool], list[tuple[int, Outgoing]]] = {}  # the same lists

@@ -1,3 +1,3 @@
-"""Stores of done messages and of started handlers: one implementation for each kind of store.
-They implement the port `kodo_consumer.core.values.store`.
+"""Stores of done messages and of started handlers: one class for each kind of store, all of the port
+`kodo_consumer.core.values.store`.
 """

@@ -1,7 +1,7 @@
-"""The caller's transaction, in which the outbox and kodo_consumer.dedup write: what is no transaction is refused.
+"""Checks of the caller's transaction, in which the outbox and kodo_consumer.dedup write.
 
-What they write has to vanish with everything else when the caller rolls back. Where the driver commits by itself it
-would stay: a message would count as done without its effects, and another would be sent of what never happened.
+Their rows have to vanish when the caller rolls back. With a driver that commits each statement they would stay: a
+message would count as done without its effects, and a message would be sent about an event that never happened.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ def check_session(session: object) -> None:
 
 
 def why_not_undone(session: Any, table: Any) -> str:
-    """Why a rollback of the caller would not undo a change of this table; empty: it would. Raises SQLAlchemyError.
+    """Reason why a rollback by the caller would not undo a change of this table, as text; empty: it would undo it.
+    Raises SQLAlchemyError.
 
-    The drivers are asked: SQLAlchemy calls it a transaction all the same. Python's driver of SQLite begins one with the
-    first change only, unless it is told to begin none at all; a savepoint before that is the transaction, and its end
-    commits.
+    The driver's state decides, because SQLAlchemy reports a transaction in any case. Python's driver of SQLite begins
+    one only with the first change, or never if so configured; a savepoint before that is the whole transaction, and its
+    end commits.
     """
     connection = session
     if not isinstance(session, Connection):

@@ -1,4 +1,4 @@
-"""Addresses of databases as people may read them: without what may be a secret, wherever in the address it stands."""
+"""Addresses of databases for messages to people: all possible secrets are removed, in any part of the address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HARMLESS: Final = frozenset({
 
 
 def address_without_secrets(url: URL) -> str:
-    """An address without its secrets: the password is masked, values of its query that may be one are left out."""
+    """Text of an address with a masked password and without those values of its query that may be secret."""
     harmless = {name: values for name, values in url.query.items() if name in _HARMLESS}
     host = url.host and url.host.rpartition("@")[2]  # of a password that has an `@` the rest counts as the host
     return url.set(query=harmless, host=host).render_as_string(hide_password=True)

@@ -1,8 +1,8 @@
 # adapter: reads a database
-"""Client of the idempotency store of the workers: finds the messages that are done. Nothing is written to the store.
+"""Reader of the workers' idempotency store: finds the messages that are done. It writes nothing to the store.
 
-The commands on dead letters find it by its name (`kodoctl.cli.common.extension_points`): others start without any
-store.
+The commands on dead letters load it by its name (`kodoctl.cli.common.extension_points`), so commands without a store
+start without its imports.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _CANNOT_ASK: Final = "store cannot be asked"
 
 
 class DoneStoreClient:
-    """One store and subscription, connected for as long as the block lasts. `store`: the workers' setting, which may
-    hold a password: no error shows it. `subscription`: named in full, `kodo/trade/orders:billing`.
+    """Reader of the store of one subscription, a context manager that connects at the first call and closes at the end
+    of the block. `store`: the workers' setting, which may have a password: no error shows it. `subscription`: full
+    name, such as `kodo/trade/orders:billing`.
     """
 
     def __init__(self, store: Secret, subscription: str) -> None:
@@ -44,8 +45,8 @@ class DoneStoreClient:
             self._opened = None
 
     def __call__(self, identities: Sequence[str]) -> frozenset[str]:
-        """The identities among `identities` that are done. Raises KodoctlError if the store cannot be asked
-        (K740, K741).
+        """Returns those of `identities` that are done. Raises KodoctlError if the store cannot be opened (K740) or read
+        (K741).
         """
         if self._opened is None:
             self._opened = self._open()
@@ -59,8 +60,8 @@ class DoneStoreClient:
         return frozenset(identity for identity, name in names.items() if name in known)
 
     def _open(self) -> tuple[StorePlace, SqlStore]:
-        """Opens the store. Raises KodoctlError if the setting names no store, or a store without permanent
-        storage.
+        """Opens the store. Raises KodoctlError: the setting is no store or is `memory` (K740), or SQLite's file does
+        not exist (K741).
         """
         try:
             place = StorePlace(parse_store(self._secret.reveal()))

@@ -26,7 +26,9 @@ EXAMPLES: Final = "memory, sqlite:///kodo.db or postgresql://USER@HOST/DATABASE"
 
 
 def parse_store(text: str) -> Secret:
-    """The setting, checked and with its driver named. Raises ValueError, without the text: it may hold a password."""
+    """Returns the setting, checked and with the name of its driver filled in. Raises ValueError, whose text leaves the
+    setting out, because it may have a password.
+    """
     if text == _MEMORY:
         return Secret(text)
     from sqlalchemy.engine import make_url
@@ -45,19 +47,19 @@ def parse_store(text: str) -> Secret:
 
 
 def new_run() -> str:
-    """Names a worker so that people find its process."""
+    """New unique name of a worker run, HOST:PID:RANDOM, so that people find its process."""
     return f"{socket.gethostname()[:100]}:{os.getpid()}:{os.urandom(4).hex()}"
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Address of a store. Prints without its secrets."""
+    """Address of a store, a database or `memory`. Its text has no secrets."""
 
     secret: Secret
 
     @property
     def url(self) -> URL:
-        """Address of the store for SQLAlchemy, with its password."""
+        """Address for SQLAlchemy, with its password. Not for `memory`."""
         from sqlalchemy.engine import make_url
 
         return make_url(self.secret.reveal())
@@ -70,7 +72,9 @@ class StorePlace:
         return address_without_secrets(self.url)
 
     def open(self, subscription: str) -> Store:
-        """A store for one subscription, named in full; nothing is connected yet. Raises KodoctlError without its driver."""
+        """New store for one subscription (full name); it does not connect yet. Raises KodoctlError if the driver is not
+        installed.
+        """
         if self.secret.reveal() == _MEMORY:
             return MemoryStore(new_run(), _SHELVES.setdefault(subscription, Shelf()))
         try:

@@ -1,4 +1,6 @@
-"""A store that forgets with its process: spares repeats after a broken connection, promises nothing."""
+"""Store in memory, which ends with its process: it prevents repeats after a lost connection, and guarantees nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest
 
 MOST: Final = 1_000_000
-"""Done messages to remember: 140 MB of ids."""
+"""Done messages that a shelf remembers at most: their ids take 140 MB."""
 
 
 @dataclass(slots=True, weakref_slot=True)
 class Shelf:
-    """Data that several stores of one subscription in one process share."""
+    """Data that all stores of one subscription in one process share. `done`: time of each done message by `clock`, the
+    oldest first.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     done: dict[str, float] = field(default_factory=dict)  # when; oldest first
@@ -33,7 +37,9 @@ class Shelf:
 
 
 class MemoryStore:
-    """kodo_consumer.core.values.store.LeaseStore in memory. Stores with one shelf see each other; without one it has its own."""
+    """Implementation of kodo_consumer.core.values.store.LeaseStore in memory. Stores with the same shelf share all
+    data; without `shelf` a store has its own.
+    """
 
     def __init__(self, run: str, shelf: Shelf | None = None) -> None:
         self.run = run
@@ -43,8 +49,9 @@ class MemoryStore:
         """Does nothing: a shelf needs no tables."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records the done messages and marks the starting ones, under the lock of the shelf: one step for all stores
-        that share the shelf.
+        """Records the done messages, removes the marks of this run's ended ones, and marks the starting ones, under the
+        lock of the shelf. Returns which starting messages are done already, and the marks of those that another start
+        has.
         """
         shelf = self._shelf
         with shelf.lock:
@@ -63,7 +70,7 @@ class MemoryStore:
         return StoreAnswer(done, marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark `found`; False: it is another one by now, or gone."""
+        """Replaces the mark `found` by `mark`. Returns false if the message has another mark now, or none."""
         with self._shelf.lock:
             if self._shelf.marks.get(identity) != found:
                 return False
@@ -71,13 +78,13 @@ class MemoryStore:
             return True
 
     def beat(self) -> Mapping[str, int]:
-        """Counts one beat of this run; the counts of all runs on the shelf."""
+        """Counts one beat of this run. Returns the counts of all runs on the shelf."""
         with self._shelf.lock:
             self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
             return dict(self._shelf.beats)
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """One grant for each request, of the accounts on the shelf; the clock is that of the shelf, in seconds."""
+        """Returns one grant for each request, from the limit accounts of the shelf."""
         with self._shelf.lock:
             now, accounts = self._shelf.clock(), self._shelf.accounts
             return [
@@ -85,7 +92,9 @@ class MemoryStore:
             ]
 
     def prune(self, keep: int, seconds: float) -> int:
-        """Number of forgotten ids. More than MOST are not kept, however young they are."""
+        """Deletes the ids of messages that were done more than `seconds` ago, except the last `keep`; also the oldest
+        beyond MOST, however young they are. Returns the number of deleted ids.
+        """
         done = self._shelf.done
         with self._shelf.lock:
             since, surplus = self._shelf.clock() - seconds, max(0, len(done) - MOST)

@@ -1,9 +1,9 @@
-"""Marks without a store: one memory-mapped file a worker, in a folder that outlives the process, not the machine's
-memory.
+"""Crash marks without a database: one memory-mapped file for each worker, in a folder. The files survive the process,
+but not a crash of the machine.
 
-A mark costs a copy into memory; the system keeps the pages when the process is gone. Who lives is known by a lock on
-its file. A worker that starts adopts the files nobody locks: so the promise holds for restarts in place, not for a
-message that goes to another machine. What was done is not remembered at all.
+A mark costs a copy into memory, and the system keeps the pages after the process ends. A worker locks its file while it
+lives. A worker that starts adopts the unlocked files: so marks work for restarts on the same machine, not for a message
+that goes to another one. Done messages are not remembered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _DEAD: Final = ""  # the run of adopted marks: nobody lives by that name
 
 
 def open_file_store(folder: Path, subscription: str) -> FileStore:
-    """Makes the folder where it is missing. Raises KodoctlError when it cannot be written."""
+    """Opens a new file store in `folder`, which it creates if missing. Raises KodoctlError if the folder cannot be
+    written.
+    """
     from kodo_consumer.adapters.stores.factory import new_run
 
     try:
@@ -42,7 +44,10 @@ def open_file_store(folder: Path, subscription: str) -> FileStore:
 
 
 class FileStore:
-    """kodo_consumer.core.values.store.Store in one file of this worker. What was done is not kept: nothing counts as done."""
+    """Implementation of kodo_consumer.core.values.store.Store by one file of this worker. It remembers no done
+    messages. The constructor adopts the marks of dead workers of the subscription and deletes their files; it raises
+    OSError.
+    """
 
     def __init__(self, folder: Path, subscription: str, run: str) -> None:
         self.run = run
@@ -65,7 +70,8 @@ class FileStore:
 
     def exchange(self, request: Exchange) -> StoreAnswer:
         """Clears the marks of messages that ended, and writes the marks of messages that start. No message counts as
-        done. Marks that were adopted from dead workers are returned, and stay unchanged.
+        done. A starting message with a mark that was adopted from a dead worker keeps it, and the answer has it. Raises
+        StoreDownError at 8,192 marks.
         """
         for name in (*request.done, *request.ended):
             self._clear(name)
@@ -78,7 +84,9 @@ class FileStore:
         return StoreAnswer(marks=marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark `found`; False: it is another one by now. No other worker writes this file."""
+        """Replaces the mark `found` by `mark`. Returns false if an adopted mark of the message is another one by now.
+        No other worker writes this file.
+        """
         if self._adopted.get(identity, found) != found:
             return False
         self._adopted.pop(identity, None)
@@ -88,16 +96,19 @@ class FileStore:
         return True
 
     def beat(self) -> Mapping[str, int]:
-        """Counts the beats of this run alone: who lives is known by the locks on the files."""
+        """Counts one beat; returns the count of this run alone, because the locks on the files show which workers live.
+        """
         self._beats += 1
         return {self.run: self._beats}
 
     def prune(self, keep: int, seconds: float) -> int:  # noqa: ARG002  # nothing is kept
-        """Always 0: what was done is not kept."""
+        """Returns 0: there are no records of done messages."""
         return 0
 
     def leave(self) -> None:
-        """Clears the marks of this run; adopted marks stay in the file, for the next worker. Without any it is removed."""
+        """Clears the marks of this run; adopted marks stay in the file for the next worker. If no mark is left, deletes
+        the file.
+        """
         for name in [name for name in self._places if name not in self._adopted]:
             self._clear(name)
         if not self._places:

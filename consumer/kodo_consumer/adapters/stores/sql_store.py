@@ -1,7 +1,8 @@
-"""The store in a database: SQLite for one machine, PostgreSQL for workers that share. One implementation for both.
+"""Store in a database: SQLite for the workers of one machine, PostgreSQL for several machines; one implementation for
+both.
 
-What is bundled goes in one transaction. Marks are inserted before what was done is looked up: of two workers with the
-same message one waits for the other's commit and then sees what it wrote.
+Each request is one transaction. It inserts marks before it reads the done messages: of two workers with the same
+message, one waits for the other's commit and then reads that worker's rows.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ _OLD_MARK: Final = 7 * 86_400_000  # ms after which a mark is, whose message nev
 
 
 def engine_of(url: URL) -> Engine:
-    """Connections that lose patience. SQLite: write-ahead log, so that readers and the writer do not wait for each other.
+    """New SQLAlchemy engine whose statements fail after PATIENCE seconds. SQLite gets a write-ahead log, so that
+    readers and the writer do not wait for each other.
 
-    PostgreSQL: what is set ends with its transaction, and the server prepares no statement. A pooler may give the same
-    connection to an application for the next transaction, whose commits must not be as lax as those of notes.
+    On PostgreSQL, settings last for one transaction only and no statement is prepared on the server: a pooler may give
+    the connection to an application next, whose commits need stricter durability than the store's notes.
     """
     if url.get_backend_name() != "sqlite":
         return _on_postgresql(url)
@@ -94,8 +96,8 @@ def _on_postgresql(url: URL) -> Engine:
 
 
 class SqlStore:
-    """kodo_consumer.core.values.store.LeaseStore in a database that SQLAlchemy reaches, for one subscription and one worker
-    (`run`). Times are those of the database. Raises StoreDownError; thread-safe.
+    """Implementation of kodo_consumer.core.values.store.LeaseStore by a database, for one subscription and one worker
+    (`run`). Times are the database's. Its methods raise StoreDownError. Thread-safe.
     """
 
     def __init__(self, url: URL, subscription: str, run: str) -> None:
@@ -136,8 +138,8 @@ class SqlStore:
         return STARTED.c.run == self.run
 
     def create(self) -> None:
-        """Creates the tables that are missing; several workers may do it at once. Then does once, and takes back, what
-        workers do later: a right that is missing shows now.
+        """Creates the missing tables; several workers may call it at once. Then executes the statements of later work
+        once and rolls them back, so that a missing right shows at the start.
         """
         for last in (False, False, True):
             try:
@@ -150,7 +152,7 @@ class SqlStore:
         _with_another_try(self._rehearse)
 
     def _rehearse(self) -> None:
-        """One of each kind of statement, about names that nobody has."""
+        """Executes each kind of statement, for names that no message has, and rolls back."""
         one, other = (f"kodo-rehearsal:{number}:{self.run}" for number in (1, 2))
         with self._transaction() as connection:
             self._exchange(connection, Exchange(done=[one], starting=[one, other]))
@@ -161,8 +163,9 @@ class SqlStore:
             connection.rollback()
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records the done messages and marks the starting ones, in one transaction. The transaction is repeated once
-        after a deadlock, or if its connection is older than the server.
+        """Records the done messages, removes marks of ended ones and marks the starting ones, in one transaction.
+        Returns which starting messages are done and the marks of other starts. Repeated once after a deadlock, or if
+        the server has restarted.
         """
 
         def exchange() -> StoreAnswer:
@@ -172,8 +175,8 @@ class SqlStore:
         return _with_another_try(exchange)
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """One grant for each request, in one transaction. Accounts are locked in the order of their names, so that
-        workers do not wait for each other.
+        """Returns one grant for each request, in order of the stored names, from one transaction. Accounts are locked
+        in this order, so that workers do not deadlock.
         """
 
         def grant() -> Sequence[LeaseGrant]:
@@ -183,8 +186,8 @@ class SqlStore:
         return _with_another_try(grant)
 
     def _grant(self, connection: Connection, requests: Mapping[str, LeaseRequest]) -> list[LeaseGrant]:
-        """One row for each account, locked in one order everywhere. It begins with an insert: a transaction of SQLite that
-        reads first may find that it cannot write any more.
+        """Changes one row for each account. It begins with an insert, because a transaction of SQLite that reads first
+        may be refused its write later.
         """
         grants, changes = [], []
         for names in _bundles(sorted(requests)):
@@ -234,7 +237,9 @@ class SqlStore:
             self._start(connection, ended_meanwhile, done, marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark `found` by one UPDATE; False: it is another one by now, or gone."""
+        """Replaces the mark `found` by `mark` in one UPDATE. Returns false if the message has another mark now, or
+        none.
+        """
         with self._transaction() as connection:
             return self._take_over(connection, identity, found, mark)
 
@@ -258,8 +263,9 @@ class SqlStore:
             return {row.run: row.beat for row in rows}
 
     def prune(self, keep: int, seconds: float) -> int:
-        """Number of deleted ids. They are deleted in bundles, each a transaction of its own, by a range of the index: a
-        database without statistics of the table reads a bundle that is a subquery again for each row.
+        """Deletes ids of messages that were done more than `seconds` ago, except the last `keep`, and old runs, marks
+        and accounts. Returns the number of deleted ids. Each bundle of 2,000 is a transaction and a range of the index,
+        because a database without statistics would run a subquery again for each row.
         """
         mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
         with self._transaction() as connection:
@@ -292,13 +298,13 @@ class SqlStore:
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
 
     def done_among(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns the names that the store records as done. Marks nothing, so callers need not be workers."""
+        """Returns those of `names` that are recorded as done. Marks nothing, so callers need not be workers."""
         with self._transaction() as connection:
             found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]
         return frozenset(name for part in found for name in part)
 
     def count(self) -> tuple[int, int]:
-        """Number of messages remembered as done, and of crash marks. For people."""
+        """(messages remembered as done, crash marks) of the subscription, for people."""
         with self._transaction() as connection:
             counts = [
                 connection.scalar(select(func.count()).select_from(table).where(*_is(table, self._subscription)))
@@ -307,8 +313,8 @@ class SqlStore:
         return counts[0] or 0, counts[1] or 0
 
     def interrupt(self) -> None:
-        """Ends calls that hang, from another thread. A server that is frozen answers no cancel request: the connection
-        itself is shut.
+        """Ends the calls of other threads that hang: they raise StoreDownError. It shuts PostgreSQL's connection down,
+        because a frozen server answers no cancel request.
         """
         for connection in list(self._busy):
             with suppress(Exception):  # it may have come to its end meanwhile
@@ -342,7 +348,9 @@ class SqlStore:
 
 
 def _grant_leases(kept: str, run: str, request: LeaseRequest, now: float) -> tuple[LimitAccount, LeaseGrant]:
-    """An account that somebody else has written into is begun anew: it must not stop all workers."""
+    """Account of the stored text, after the grant, and the grant. An unreadable text counts as a new account, because
+    it must not stop all workers.
+    """
     try:
         account = LimitAccount.from_json(kept)
         return account, account.grant(run, request, now)
@@ -362,7 +370,8 @@ def _with_another_try(call: Callable[[], T]) -> T:
 
 
 def _worth_another_try(problem: BaseException | None) -> bool:
-    """A connection from before the server's restart, or two transactions that waited for each other."""
+    """True if the connection was lost, as after a restart of the server, or if two transactions waited for each other.
+    """
     if not isinstance(problem, DBAPIError):
         return False
     return problem.connection_invalidated or getattr(problem.orig, "sqlstate", None) in {"40001", "40P01"}

@@ -1,5 +1,5 @@
-"""The tables of stores, as SQLAlchemy and migration tools see them. SQLite and PostgreSQL; all times are the
-database's own.
+"""Tables of the stores, as SQLAlchemy and migration tools see them, for SQLite and PostgreSQL. All times are ms since
+the epoch by the database's clock.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from sqlalchemy.sql.expression import FunctionElement
 from kodoctl.errors import KodoctlError, error
 
 metadata: Final = MetaData()
-"""All tables of stores: for `create_all`, and for migration tools."""
+"""Metadata of all tables of the stores, for `create_all` and for migration tools."""
 
 
 def _identities(name: str) -> Table:
-    """A table of identities of messages, each with a time."""
+    """New table of message identities, each with a time."""
     return Table(
         name,
         metadata,
@@ -46,10 +46,12 @@ def _identities(name: str) -> Table:
 
 
 DONE: Final = _identities("kodo_done")
-"""A row for each message whose effects are there: by `message.once`, in the handler's own transaction. No worker deletes any."""
+"""A row for each message whose effects are committed: `message.once` writes it in the handler's own transaction. No
+worker deletes any.
+"""
 
 HANDLED: Final = _identities("kodo_handled")
-"""A row for each message whose handler returned, as workers note it; the old ones are deleted, see Store.prune."""
+"""A row for each message whose handler returned, written by workers, who also delete old ones (Store.prune)."""
 
 STARTED: Final = Table(
     "kodo_started",
@@ -61,7 +63,7 @@ STARTED: Final = Table(
     Column("crashes", Integer, nullable=False),
     Column("at", BigInteger, nullable=False),
 )
-"""A row for each message whose handler was started and has not ended."""
+"""Crash marks: a row for each message whose handler was started and has not ended."""
 
 RUNS: Final = Table(
     "kodo_runs",
@@ -71,7 +73,7 @@ RUNS: Final = Table(
     Column("beat", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
 )
-"""A row for each worker that has not left, with its count of signs of life."""
+"""A row for each worker that has not left, with its count of signs of life (`beat`)."""
 
 TOKENS: Final = Table(
     "kodo_tokens",
@@ -79,7 +81,7 @@ TOKENS: Final = Table(
     Column("token", String(200), primary_key=True),
     Column("at", BigInteger, nullable=False),
 )
-"""A row for each one-time token that was issued and not taken."""
+"""A row for each one-time token that was issued and not used yet."""
 
 
 LEASES: Final = Table(
@@ -90,14 +92,14 @@ LEASES: Final = Table(
     Column("account", Text, nullable=False),
     Column("until", BigInteger, nullable=False),  # after which it is as good as new
 )
-"""A row for each limit and value of its property of which workers have leases."""
+"""A row for each limit, and value of its property, of which workers have leases."""
 
 
 def create_missing(bind: Engine | Connection) -> None:
-    """Creates the tables that are missing. With an engine several processes may do it at once. Raises SQLAlchemyError.
+    """Creates the missing tables. With an engine, several processes may call it at once. Raises SQLAlchemyError.
 
-    Nothing is created where all is there: a role may lack the right to. A table that another process creates between
-    the check and the statement fails the statement, and there may be such a one for each table.
+    If no table is missing, it creates nothing, because a role may lack the right. If another process creates a table at
+    the same time, `create_all` fails; the tables and indexes are then created one by one unless they exist.
     """
     try:
         metadata.create_all(bind)
@@ -112,7 +114,7 @@ def create_missing(bind: Engine | Connection) -> None:
 
 
 class now_ms(FunctionElement[int]):  # noqa: N801  # reads as the SQL function it is
-    """The database's clock, ms since the epoch."""
+    """SQL function: the database's clock, in ms since the epoch."""
 
     type = BigInteger()
     inherit_cache = True
@@ -132,7 +134,9 @@ _INSERTS: Final[Mapping[str, Any]] = {"sqlite": sqlite.insert, "postgresql": pos
 
 
 def insert_once(dialect: Dialect, table: Table) -> Any:
-    """An insert that leaves a row alone whose key is there. Raises KodoctlError for databases nobody tested."""
+    """INSERT that does nothing for a key that exists. Raises KodoctlError (K743) unless the database is SQLite or
+    PostgreSQL.
+    """
     make = _INSERTS.get(dialect.name)
     if make is None:
         raise KodoctlError(error("K743", "not a database for stores", f"{dialect.name}: SQLite and PostgreSQL are"))
@@ -140,5 +144,5 @@ def insert_once(dialect: Dialect, table: Table) -> Any:
 
 
 def upsert(dialect: Dialect, table: Table) -> Any:
-    """An insert to be completed by `on_conflict_do_update`."""
+    """INSERT that the caller completes by `on_conflict_do_update`."""
     return _INSERTS[dialect.name](table)

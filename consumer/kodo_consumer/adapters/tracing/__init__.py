@@ -1,5 +1,4 @@
-"""OpenTelemetry traces (the extra `otel`): spans of what is sent and of what is handled, and the context that
-messages carry.
+"""OpenTelemetry traces (the extra `otel`): spans of sent and of handled messages, and the context that messages carry.
 
-Without a tracer provider nothing of this is ever called. Names follow the semantic conventions for messaging.
+No code of this package runs without a tracer provider. Names follow the semantic conventions for messaging.
 """

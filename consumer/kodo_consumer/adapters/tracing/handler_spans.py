@@ -1,8 +1,8 @@
-"""Spans of handler runs: from the handler's start to its end, with what was decided about the message as an event;
-and of moves that no handler was asked about.
+"""Spans of handler runs, from the handler's start to its end, with the decision about the message as an event; and
+spans of reroutes without a handler run.
 
-The context a message carries is the parent, and linked to; a batch has links only. A message without any gets that of
-its first run, so that all its later runs are of one trace.
+The context that a message carries is the parent and is linked; the span of a batch has links only. A message without a
+context gets that of its first run, so that all its later runs belong to one trace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _MOVE: Final = {"messaging.operation.name": "move", "messaging.operation.type": 
 
 
 class HandlerCall:
-    """One call of a handler. `left`: messages of it whose end is open; `is_first`: its message carries no context."""
+    """One call of a handler. `left`: its messages that have no decision yet. `is_first`: its message carries no
+    context.
+    """
 
     __slots__ = ("context", "ended", "is_batch", "is_first", "left", "span")
 
@@ -56,7 +58,7 @@ class HandlerCall:
 
 
 class HandlerSpans:
-    """Spans of one worker's handlers. `tenant`: whether they name tenants. Called by any thread."""
+    """Spans of one worker's handlers. `tenant`: spans name the message's tenant. Thread-safe."""
 
     def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
         self._tracer, self._tenant = tracer, tenant
@@ -82,7 +84,9 @@ class HandlerSpans:
     # ---- around handlers
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool) -> Callable[[Any], Any]:
-        """The handler as runners call it, in a span."""
+        """Returns the handler wrapped so that each call runs within a span. `batches`: its argument is a batch, else a
+        message.
+        """
         begin = self._begin_batch if batches else self.begin
 
         def run(unit: Any) -> None:
@@ -97,7 +101,9 @@ class HandlerSpans:
 
     @contextmanager
     def _within(self, begin: Callable[[Any], HandlerCall], unit: Any) -> Iterator[None]:
-        """A handler's call, in its span."""
+        """Context manager around one call of a handler: it begins the span, makes it current, and notes how the call
+        ended. Tracing failures are logged only.
+        """
         call: HandlerCall | None = None
         with HARMLESS:
             call = begin(unit)
@@ -118,7 +124,9 @@ class HandlerSpans:
     # ---- the start
 
     def begin(self, message: Message) -> HandlerCall:
-        """A message is about to be handled."""
+        """Starts the span of a message that is about to be handled; it ends with the handler's return or with the
+        decision.
+        """
         delivery, lane, headers = parts_of(message)
         carried = read_context(delivery.properties)
         parent = get_current_span(carried).get_span_context()
@@ -193,7 +201,7 @@ class HandlerSpans:
                     run.span.add_event("exception", {"exception.type": type(problem).__qualname__})
 
     def _on_return(self, run: HandlerCall, unit: Any) -> None:
-        """Ends the spans of messages that are done; the others end when they are decided on, in a moment."""
+        """Ends the spans of messages that are done; those of others end with the decision about them, soon after."""
         run.ended = time.time_ns()
         if not run.is_batch:
             self._end_run(_key(unit), run)
@@ -203,7 +211,7 @@ class HandlerSpans:
                 self._end_run(_key(message), run)
 
     def on_outcome(self, message: Message, outcome: Outcome) -> None:
-        """Takes the outcome of a run in a process of the pool."""
+        """Notes the end of a run in a process of the pool, and ends its span if the outcome is DONE."""
         run = self._open.get(_key(message))
         if run is not None:
             run.ended = time.time_ns()
@@ -211,14 +219,18 @@ class HandlerSpans:
                 self._end_run(_key(message), run)
 
     def vain(self, message: Message, why: str) -> None:
-        """This run came to nothing: the message is handled anew, though nothing was decided about it."""
+        """Ends the span of a run that had no result, with the error type `why`: the message is handled again without a
+        decision.
+        """
         run = self._open.pop(_key(message), None)
         if run is not None:
             self._fail(run.span, why)
             self._one_less(run)
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """See kodo_consumer.core.state.observer.DecisionObserver: of messages that were not just done, or not handled at all."""
+        """Ends the span of a message with the decision about it; a reroute without a run gets a span of its own. See
+        kodo_consumer.core.state.observer.DecisionObserver.
+        """
         run = self._open.pop(in_flight, None)
         if run is None:
             if isinstance(decision, Reroute):
@@ -234,7 +246,7 @@ class HandlerSpans:
         self._one_less(run)
 
     def _trace_move(self, in_flight: InFlight, outcome: Outcome, decision: Reroute) -> None:
-        """A move without a run has a span of its own, from its decision to its decision."""
+        """Makes the span of a reroute without a handler run; it ends at once."""
         carried = read_context(in_flight.delivery.properties)
         parent = get_current_span(carried).get_span_context()
         lane = in_flight.lane.lane
@@ -264,7 +276,7 @@ class HandlerSpans:
             self._fail(run.span, kind)
 
     def close(self) -> None:
-        """Ends the spans of handlers that still run when the worker leaves, with the error type `released`."""
+        """Ends the spans of handlers that still run when the worker ends, with the error type `released`."""
         for key, run in list(self._open.items()):
             if self._open.pop(key, None) is not None:
                 self._fail(run.span, "released")

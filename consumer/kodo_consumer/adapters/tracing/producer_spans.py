@@ -1,4 +1,4 @@
-"""Spans of messages that are sent: from the call to the receipt. Their context travels with the message."""
+"""Spans of sent messages, from the call to the receipt. The message carries the span's context."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Sends:
         self._attributes: dict[str, Any] = {**SYSTEM, **_SEND, "messaging.destination.name": topic}
 
     def begin(self, properties: dict[str, str], identity: str) -> Span:
-        """A span, whose context is added to the properties; one that the application gave them stays, and is linked."""
+        """Starts the span of a message and adds its context to `properties`. If the application put a context there,
+        that one stays and is linked. If tracing fails, returns a span without effect.
+        """
         with HARMLESS:
             return self._start_span(properties, identity)
         return INVALID_SPAN
@@ -51,7 +53,9 @@ class Sends:
         return span
 
     def on_receipt(self, span: Span, receipt: Receipt, topic: str) -> None:
-        """The broker's word. `topic`: the partition's; who publishes to a partition gets receipts that do not name it."""
+        """Ends a span with the receipt. `topic`: the partition, because the receipts of a partition's producer do not
+        name it.
+        """
         match receipt:
             case Confirmed(token):
                 if span.is_recording():
@@ -70,7 +74,7 @@ class Sends:
                 assert_never(receipt)
 
     def on_refusal(self, span: Span, problem: BaseException) -> None:
-        """It was never sent."""
+        """Ends the span of a message that was never sent, with the exception."""
         self._end_with_error(span, type(problem).__name__, str(problem))
 
     def _end_with_error(self, span: Span, kind: str, reason: str) -> None:

@@ -1,5 +1,5 @@
-"""The trace context that a message carries in its properties, as the process's propagator writes it: `traceparent`,
-mostly.
+"""Trace context in the properties of a message, as the process's propagator writes it: mostly the property
+`traceparent`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _QUIET: Final = 60.0  # seconds between two tracebacks
 
 
 class _Harmless:
-    """Context manager whose failures are logged, once in a while, and not raised: samplers and processors are the
-    application's own, and no span is worth a message.
+    """Context manager that suppresses every Exception of its body and logs one a minute at most: samplers and
+    processors are the application's code, and tracing must not cost a message.
     """
 
     def __init__(self) -> None:
         self.last_log = float("-inf")
 
     def __enter__(self) -> None:
-        """Nothing is kept: it may be entered by many at once."""
+        """Does nothing, so that several threads may be within it at once."""
 
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _trace: object) -> bool:
         if not isinstance(problem, Exception):
@@ -41,12 +41,12 @@ HARMLESS: Final = _Harmless()
 
 
 def read_context(properties: Mapping[str, str]) -> Context:
-    """The context that a message carries, and nothing of the caller's; an empty one where it carries none."""
+    """Context that a message carries, without the caller's current context; empty if the message carries none."""
     return extract(properties, Context())
 
 
 def context_properties(context: Context | None = None) -> dict[str, str]:
-    """The properties that carry a context; None: the caller's own."""
+    """Properties that carry a context; None: the caller's current context."""
     carrier: dict[str, str] = {}
     inject(carrier, context)
     return carrier
@@ -59,7 +59,7 @@ def present(properties: Mapping[str, str]) -> bool:
 
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Iterator[None]:
-    """Context manager whose body runs in the context that `carrier` carries."""
+    """Context manager: its body runs in the context that the properties `carrier` carry."""
     token = attach(read_context(carrier))
     try:
         yield

@@ -1,5 +1,4 @@
-"""Setup of tracing: decides whether spans are made, and finds the tracer.
-OpenTelemetry is imported only if they are.
+"""Setup of tracing: decides whether spans are made, and finds the tracer. It imports OpenTelemetry only in that case.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ _API: Final = "opentelemetry.trace"
 
 
 def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | None:
-    """Tracing of the handlers of a subscription; None without traces. Raises UsageError."""
+    """Spans of a subscription's handlers; None without traces. `tenant`: they name tenants. Raises UsageError: see
+    tracer_of.
+    """
     if (tracer := tracer_of(wanted)) is None:
         return None
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
@@ -33,7 +34,7 @@ def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | N
 
 
 def sends_of(topic: str, wanted: Wanted) -> Sends | None:
-    """Tracing of the messages of a producer; None without traces. Raises UsageError."""
+    """Spans of a producer's messages; None without traces. Raises UsageError: see tracer_of."""
     if (tracer := tracer_of(wanted)) is None:
         return None
     from kodo_consumer.adapters.tracing.producer_spans import Sends
@@ -42,7 +43,7 @@ def sends_of(topic: str, wanted: Wanted) -> Sends | None:
 
 
 def callers(wanted: Wanted) -> dict[str, str]:
-    """The properties that carry the span the caller is in; none where there are no traces. Raises UsageError."""
+    """Properties that carry the caller's current span; empty without traces. Raises UsageError: see tracer_of."""
     if tracer_of(wanted) is None:
         return {}
     from kodo_consumer.adapters.tracing.propagation import context_properties
@@ -51,9 +52,10 @@ def callers(wanted: Wanted) -> dict[str, str]:
 
 
 def tracer_of(wanted: Wanted) -> Tracer | None:
-    """Tracer that makes spans; None: nothing is traced. `auto`: where the process has set a tracer provider by now.
+    """Tracer that makes spans; None: there are no traces. With `auto` there are traces if the process has set a tracer
+    provider before this call.
 
-    Raises UsageError when traces must be made and cannot.
+    Raises UsageError if `on` is wanted, and OpenTelemetry or a tracer provider is missing.
     """
     if wanted == "off" or (wanted == "auto" and _API not in sys.modules):  # who sets a provider has imported it
         return None

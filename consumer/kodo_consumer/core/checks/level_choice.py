@@ -1,4 +1,4 @@
-"""Level choice: the level where a message belongs. A move by hand comes first, then exclusive levels, then routes."""
+"""Level choice: the level where a message belongs, by a move by hand, else exclusive levels, else routes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _SLOW: Final = 30_000  # ms on a level that does not admit a message which route
 
 
 def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Deferred | None:
-    """Another level for a message whose handler could run now; None: it stays. `wall`: ms since the epoch.
+    """Chooses another level for a message whose handler could run now. Returns Routed with that level, None if the
+    message stays, or Deferred if it must leave, but later. Counts the result in its lane. `wall`: ms since the epoch.
 
-    Routes count at the first receipt from a ready lane (its sender may have evaluated them before) and whenever a wait
-    in a waiting state or a backup level is over. Of a first delivery nothing is believed but what any sender may
-    choose. After MAX_ROUTES moves, or with the last hop that it has, a message stays. A level that it must not be on is
-    left all the same, then slowly: workers with different files would send it to and fro.
+    Routes are evaluated at the first receipt from a ready lane (the sender may have evaluated them before), and
+    whenever a wait in a waiting state or a backup level is over. Headers of a first delivery do not count, because any
+    sender may write them. A message with MAX_ROUTES such moves, or without a hop left, stays. But a message that
+    exclusive levels send away from its level leaves even after MAX_ROUTES moves, then only 30 s after it came there:
+    workers with different files would otherwise send it to and fro without a pause.
     """
     lane, headers, tenant = in_flight.lane.lane, in_flight.headers, in_flight.tenant
     move = policy.moves.get(tenant) if policy.moves else None
@@ -55,7 +57,7 @@ def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Def
 
 
 def _route(in_flight: InFlight, policy: Policy, *, first: bool) -> Routed | None:
-    """The level that the route table chooses."""
+    """Returns the choice of the route table, None: the message stays. Counts routes that cannot be evaluated."""
     lane, headers, delivery, table = in_flight.lane.lane, in_flight.headers, in_flight.delivery, policy.route_table
     believed = FRESH if first else headers
     facts = RouteFacts(
@@ -78,7 +80,7 @@ def _route(in_flight: InFlight, policy: Policy, *, first: bool) -> Routed | None
 
 
 def _limit_moves(in_flight: InFlight, policy: Policy, route: Routed, name: str) -> Routed | None:
-    """The route, unless the message was moved as often as it may be. `name`: as it is counted."""
+    """Returns the route, or None after too many moves. Counts either in the lane; `name`: the route in that counter."""
     headers = in_flight.headers
     if headers.routes >= MAX_ROUTES or headers.hop >= policy.max_hops:
         in_flight.lane.count("route_stopped", "used up")

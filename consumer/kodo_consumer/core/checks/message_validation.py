@@ -1,6 +1,7 @@
 """Validation of outgoing messages: payload, properties and size that a topic takes.
 
-The producer, the outbox that stores rows and the relay that sends them get one answer. Errors are UsageError.
+The producer, the outbox that stores rows and the relay that sends them use the same rules. Every refusal is a
+UsageError, which functions raise and `too_large` returns.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _TIME_END: Final = 1 << 63  # ms
 
 
 def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, **texts: Any) -> str:  # noqa: A002
-    """The message key: empty without one, which None means, too. `id`: None, or what the message's `kodo-id` is to be;
-    `event_time`: ms since the epoch, 0: none; `texts`: other arguments that must be texts. Raises UsageError with
-    everything that is no argument of a message, before anything is sent or stored.
+    """Checks arguments of a message and returns its key, which is empty if `key` is None. `id`: value of its `kodo-id`,
+    None: not given; `event_time`: ms since the epoch, 0: none; `texts`: other arguments by name, each of which must be
+    a text. Raises UsageError with one diagnostic for each wrong argument.
     """
     given = {**texts, "key": key, "id": id}
     optional = ("key", "id")
@@ -47,7 +48,9 @@ def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, *
 
 
 def plain_properties(properties: Mapping[str, PropertyValue] | None) -> dict[str, str]:
-    """Properties as a message carries them, whatever a topology declares. Raises UsageError."""
+    """Returns the properties as texts, without a check against a topology; None gives an empty dict. Raises UsageError
+    with one diagnostic for each property that cannot become a text (see kodo_consumer.core.values.wire_texts).
+    """
     texts, wrong = property_texts({} if properties is None else properties)
     if wrong:
         raise UsageError(*map(_refusal, wrong))
@@ -63,24 +66,26 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def check_of(send_target: SendTarget) -> Check | None:
-    """Check for the payloads of a topic; None: nothing is declared."""
+    """Returns the check of payloads against the schema of a topic; None: the topology declares no schema for the topic.
+    """
     return None if send_target.schema is None else Payloads(send_target.payload_type, send_target.schema)
 
 
 class MessageValidator:
-    """Rules for messages to a topic: payloads fit its schema, properties are those it declares (any,
-    where none is).
-    """
+    """Rules for messages to one topic: its payload schema, and the properties that it declares."""
 
     def __init__(
         self, check: Check | None = None, properties: Mapping[str, str] | None = None, largest: int = 0
     ) -> None:
-        """`largest`: bytes a message may have, 0: the topic has no limit of its own."""
+        """`check`: for payloads, None: any payload fits. `properties`: "required" or "optional" by name, empty: any may
+        be sent. `largest`: bytes a message may have, 0: the topic has no limit of its own.
+        """
         self._check, self._declared, self._largest = check, properties or {}, largest
 
     def encode(self, payload: Any) -> bytes | None:
-        """The payload's bytes: JSON, or on an Avro topic Avro, of what is no bytes; None is a tombstone.
-        Raises UsageError.
+        """Returns the payload as bytes. Bytes are checked and stay as they are; any other value is encoded, as Avro on
+        an Avro topic, else as compact JSON; None, a tombstone, stays None. Raises UsageError if the schema forbids the
+        payload.
         """
         try:
             if isinstance(self._check, Payloads) and self._check.kind == "avro":
@@ -96,19 +101,21 @@ class MessageValidator:
         return data
 
     def _check_readable(self, data: bytes, *, is_ours: bool) -> None:
-        """Reads the bytes as a receiver will: whatever is written, one rule decides. Raises InvalidPayloadError."""
+        """Reads the bytes as a receiver will, so that senders and receivers follow one rule. Without a check only bytes
+        encoded here (`is_ours`) are read. Raises InvalidPayloadError.
+        """
         if self._check is not None:
             self._check.json(data)
         elif is_ours:
             json_value(data)
 
     def missing(self, properties: Mapping[str, object]) -> list[str]:
-        """The properties that are required and not there. One that is None is not there."""
+        """Names of required properties that are absent or None."""
         return [name for name, need in self._declared.items() if need == "required" and properties.get(name) is None]
 
     def check_properties(self, properties: Mapping[str, Any] | None) -> dict[str, str]:
-        """The properties as texts (see kodo_consumer.core.values.wire_texts). Raises UsageError with everything that is wrong with
-        them.
+        """Returns the properties as texts (see kodo_consumer.core.values.wire_texts); None gives an empty dict. Raises
+        UsageError about all missing, undeclared and reserved names, and values that cannot become texts.
         """
         texts, wrong = property_texts({} if properties is None else properties)
         if not isinstance(properties, Mapping | None):
@@ -131,7 +138,7 @@ class MessageValidator:
         return texts
 
     def too_large(self, message: Outgoing) -> UsageError | None:
-        """Error to raise for a message that is too large for the topic; None: it may be sent."""
+        """Returns the UsageError to raise for a message that is too large for the topic; None: it may be sent."""
         if not self._largest or (size := wire_size(message)) <= self._largest:
             return None
         detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {self._largest}"

@@ -1,4 +1,4 @@
-"""Validation of outcomes: if a request of a handler cannot be carried out, its run has failed, and is counted so."""
+"""Validation of outcomes: if the request of a handler cannot be carried out, its run counts as failed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class OutcomeValidator:
-    """Judges moves and transfers by a policy.
-    Transfers to topics of the same file are held against what it declares.
+    """Checks moves and transfers that handlers request, by a policy. A transfer to a topic of the same file must also
+    fit the schema and the required properties that the file declares for that topic.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -26,7 +26,7 @@ class OutcomeValidator:
         self._forms: dict[str, MessageValidator | None] = {}
 
     def validate(self, in_flight: InFlight, asked: Outcome) -> Outcome:
-        """Returns the outcome `asked`, or Failed if the outcome cannot be carried out."""
+        """Returns the outcome `asked`, or Failed with the reason if a move or transfer cannot be carried out."""
         if isinstance(asked, MoveAsked):
             problem = why_not_level(in_flight.envelope(may_wait=True), asked.level, self._policy)
             exclusive = self._policy.exclusive

@@ -20,8 +20,10 @@ UNSIGNED = "control properties without a valid signature"
 
 
 def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Reads the headers of a message, as far as they are trustworthy. Returns the outcome that ends the message here,
-    or None. Broken headers on a ready topic mean a first delivery. `wall`: ms since the epoch.
+    """Sets `headers` (and with a signer `delivery`) of the message to the part of its headers that may be believed.
+    Returns OtherSubscription if it is meant for another subscription, CorruptHeaders if its headers are unsigned or
+    broken, else None. On a ready topic such headers are dropped instead: the message counts as a first delivery.
+    `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
@@ -40,10 +42,11 @@ def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome 
 
 
 def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, str]:
-    """The message as far as it may be believed, and why it must not go on at all ("" when it may).
+    """Returns the message with those properties that may be believed, and the reason why it must not be handled ("" if
+    it may be).
 
-    On a ready topic whatever is not signed is stripped: the message is a first delivery. On a state topic only
-    workers write, and they sign: anything else is quarantined, without what it claims.
+    On a ready topic unsigned platform properties are removed: the message is a first delivery. On a state topic only
+    workers write, and they sign: a message without a valid signature loses them too, and must not be handled.
     """
     ready = lane.state is State.READY
     properties = delivery.properties
@@ -57,9 +60,9 @@ def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Deli
 
 
 def _headers(in_flight: InFlight, policy: Policy, wall: int) -> Headers:
-    """Headers of the message, as far as they may be believed: anybody who may send to a ready topic may
-    write anything, so there nothing counts that eases a limit or makes it wait unless a worker states that it moved
-    it. Raises BrokenHeadersError.
+    """Returns the headers that may be believed. Anybody who may send to a ready topic may write any header there, so
+    headers that ease a limit or delay the message count there only with a hop, by which a worker states that it moved
+    the message. A due time is cut to the longest wait that is declared. Raises BrokenHeadersError.
     """
     delivery, lane = in_flight.delivery, in_flight.lane.lane
     softens = _is_softens(in_flight, policy)
@@ -78,15 +81,15 @@ def _is_softens(in_flight: InFlight, policy: Policy) -> bool:
 
 
 def _is_adopted(in_flight: InFlight, policy: Policy) -> bool:
-    """True if a message that the Go library left here goes to the same lane again, where the broker
-    keeps it until it is due.
-    """
+    """True if the broker is to keep a message of the Go library until it is due: it goes to the same lane again."""
     lane = in_flight.lane.lane
     return _is_softens(in_flight, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
 
 
 def check_before_queueing(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Outcome that keeps the message from being queued; None: it may be queued. `wall`: ms since the epoch."""
+    """Returns the outcome that keeps the message out of the queue: CorruptHeaders if it is broken, TooEarly or
+    TakenOverFromSoften before its due time, else that of `choose_level`. None: queue it. `wall`: ms since the epoch.
+    """
     if in_flight.delivery.broken:
         return CorruptHeaders(in_flight.delivery.broken)
     due = in_flight.headers.due

@@ -1,6 +1,7 @@
-"""Audit records on their way: gathered, published until they have a receipt, and only then the messages are acknowledged.
+"""Audit records from the end of a message to their receipt: records are gathered and published again until they have a
+receipt. If a subscription waits for its records, only then their messages are acknowledged.
 
-Costs nothing where a subscription keeps no records: the engine has no recorder then.
+The engine of a subscription without records has no recorder.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _MOVED: Final = Event.MOVED
 
 
 class AuditBatch(PendingPublish):
-    """Records in one message. `in_flight`: the messages that wait for its receipt. Never given up."""
+    """Publish of one message with several records, repeated until it has a receipt. `in_flight`: the messages to
+    acknowledge after that; empty if they need not wait. `records`: number of records.
+    """
 
     __slots__ = ("in_flight", "records")
 
@@ -46,7 +49,10 @@ class AuditBatch(PendingPublish):
 
 
 class AuditRecorder:
-    """Records of one run of a worker, numbered without a hole. `run` is set before the first one."""
+    """Gathers and publishes the records of one run of a worker, numbered from 1 without a hole. `run`: name of the run,
+    set before the first record. `waiting`: messages that wait for the receipt of their record. Calls need the engine's
+    lock.
+    """
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class AuditRecorder:
 
     @property
     def busy(self) -> bool:
-        """True if records have no receipt yet."""
+        """True if records are gathered, or published without a receipt yet."""
         return bool(self._gathered) or self._out > 0
 
     def add(  # the columns of a record
@@ -84,9 +90,9 @@ class AuditRecorder:
         """Adds the audit record of a message that has ended in its lane. Returns True if the message may be
         acknowledged now. False: the caller acknowledges it when `on_stored` returns it, after the record's receipt.
 
-        `now`: seconds of the monotonic clock; `reason`: why, as a text for the record; `sent`: the reroute that is
-        stored, None if the message went nowhere; `token`: that of its receipt, the position of the stored copy;
-        ignored without `sent`. Publishes the gathered records if there are enough of them.
+        `now`: seconds of the monotonic clock; `reason`: text for the record; `sent`: the reroute that is stored, None
+        if the message was not published elsewhere; `token`: position of the stored copy, by its receipt; ignored
+        without `sent`. Publishes the gathered records if there are enough of them, else a timer does after 0.05 s.
         """
         delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position
@@ -126,8 +132,8 @@ class AuditRecorder:
         return not self._to.wait
 
     def flush(self, now: float) -> None:
-        """Publishes the gathered audit records. Gives them up, with an alarm, if messages need not wait for records and
-        too many are without a receipt.
+        """Publishes the gathered audit records. If messages need not wait for records and more than 100,000 would be
+        without a receipt, gives the gathered ones up, with an alarm.
         """
         if not self._gathered:
             return
@@ -145,7 +151,8 @@ class AuditRecorder:
         self._send(AuditBatch(message, in_flight, len(records)), now)
 
     def on_stored(self, bundle: AuditBatch) -> list[InFlight]:
-        """The receipt of a bundle: messages that may be acknowledged now."""
+        """Counts the records of a batch whose receipt came. Returns the messages that the caller may acknowledge now.
+        """
         self._out -= bundle.records
         self._context.counts.recorded += bundle.records
         self.waiting -= len(bundle.in_flight)

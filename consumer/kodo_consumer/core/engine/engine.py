@@ -1,7 +1,9 @@
-"""The worker's core: what is in flight and what becomes of it. No threads and no I/O: events in, effects out.
+"""Engine of a worker: it tracks each message in flight and decides about it. No threads and no I/O: events in, effects
+out.
 
-The same code runs under threads with a real broker and under a manual clock in tests. Callers serialise the calls and
-carry out `effects` and acknowledgements afterwards. Every unacknowledged message is in exactly one Stage at all times.
+The same code runs under threads with a real broker and under a manual clock in tests. Callers make one call at a time
+(under one lock), and afterwards fetch and carry out effects (`context.take_effects`) and `acknowledgements`. Every
+unacknowledged message is in exactly one Stage at all times.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ _TICK: Final = 1.0  # seconds between two looks at what no event announces
 
 
 class Engine:
-    """One subscription's messages in one worker."""
+    """Messages of one subscription in one worker. `draining`: it receives and starts nothing more."""
 
     def __init__(
         self,
@@ -84,7 +86,9 @@ class Engine:
     # ---- what arrives
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
-        """Messages of a lane. A copy of one that is in flight, or was just acknowledged, is dropped."""
+        """Takes messages of the lane with this index; drops them if the engine drains or has left the lane. Drops
+        copies of messages in flight. Copies of those acknowledged within the last minute are only acknowledged again.
+        """
         if self.draining or index in self.presence.away:
             return
         lane, now, counts = self.lanes[index], self._clock.now(), self.context.counts
@@ -112,11 +116,15 @@ class Engine:
             self.isolation.publish_pending(now)
 
     def on_disconnect(self, index: int, partition: str | None = None) -> None:
-        """The messages of a lane, or of one partition, will come again: see HandOver."""
+        """Releases the unstarted messages of a lane, of one partition (number as a text) or of all (None), because the
+        broker delivers them again: see HandOver.
+        """
         self.handover.on_disconnect(self.lanes[index], partition)
 
     def room(self, index: int) -> int:
-        """See LaneSink.room."""
+        """Number of messages that a lane may deliver now: see LaneSink.room. A lane without room is noted for
+        `resume_lanes`, and isolation may look for noisy tenants.
+        """
         lane = self.lanes[index]
         shut = self.draining or lane.blocked or lane.paused_by_override or lane.paused_until > self._clock.now()
         room = 0 if shut else self.lookahead.capacity(lane)
@@ -129,11 +137,13 @@ class Engine:
         return room
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
-        """The broker's word on a send."""
+        """Takes the receipt of one publish: see `receipts`."""
         self.receipts([(ticket, receipt)])
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
-        """The same of several."""
+        """Takes receipts by their tickets and ignores unknown tickets: stored messages are acknowledged in their lanes.
+        Then publishes moves that waited for room.
+        """
         now, flow = self._clock.now(), self.flow
         for ticket, receipt in receipts:
             flow.receipt(ticket, receipt, now)
@@ -144,11 +154,11 @@ class Engine:
 
     @property
     def version(self) -> int:
-        """Grows whenever there may be more to take."""
+        """Number that grows whenever `take` may find a message again."""
         return self.scheduler.queues.version + self.scheduler.throttle.version
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """A handler ended, if any did, and the next message is taken, if there is one."""
+        """Ends the run of `finished` with its outcome, unless both are None, then takes the next message as `take`."""
         now = self._clock.now()
         if finished is not None:
             assert outcome is not None
@@ -156,7 +166,9 @@ class Engine:
         return self.take(now)
 
     def take(self, now: float | None = None) -> Message | None:
-        """The next message to handle, its tokens taken; None when nobody may start now."""
+        """Takes the next message to handle, with its tokens of all limits; its handler counts as started. None if no
+        message may start or the engine drains. Due timers go first. `now`: monotonic seconds, None: those of the clock.
+        """
         if self.draining:
             return None
         now = self._clock.now() if now is None else now
@@ -165,13 +177,15 @@ class Engine:
         return self.runs.take(now)
 
     def finish(self, message: Message, outcome: Outcome, now: float | None = None) -> bool:
-        """The handler ended. False: too late, its message has been taken from it."""
+        """Ends the run of a message's handler and carries out the outcome. Returns False, without effect, if the
+        time-out has taken the message from the handler before.
+        """
         return self.runs.finish(message, outcome, self._clock.now() if now is None else now)
 
     # ---- time
 
     def advance(self, now: float) -> None:
-        """Wakes all timers that are due: messages, limiters, publishes, audit records, callbacks."""
+        """Wakes all timers that are due at `now` (monotonic seconds), of messages, limiters, publishes and others."""
         for number, target in self.timers.pop_due(now):
             match target:
                 case InFlight():
@@ -187,7 +201,10 @@ class Engine:
                     target(now)
 
     def tick(self) -> float:
-        """Everything that depends on time alone. Answers in how many seconds to come again; infinite: when something happens."""
+        """Does all work that depends on time alone: due timers, handlers that took too long, sends that hang, and each
+        second the checks of limits, tenants, lanes and gaps. Returns the seconds until the next tick; infinite: none is
+        due.
+        """
         now = self._clock.now()
         self.advance(now)
         self.runs.time_out(now)
@@ -216,7 +233,8 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_lanes(self) -> None:
-        """Asks for more from lanes that were given no room and have it again, for more than a few."""
+        """Asks lanes that were given no room to deliver again (an effect), once they have room for a batch or run dry.
+        """
         now = self._clock.now()
         for lane in list(self.lookahead.lanes_without_capacity):
             if (
@@ -228,7 +246,7 @@ class Engine:
                 self.context.effects.ask_for_more(lane.lane.index)
 
     def acknowledgements(self) -> list[tuple[int, list[object]]]:
-        """Tokens to acknowledge, by lane; fetched once."""
+        """Returns and clears the tokens to acknowledge, as pairs (index of the lane, tokens)."""
         found = [(lane.lane.index, lane.acks) for lane in self.lanes if lane.acks]
         for index, _ in found:
             self.lanes[index].acks = []
@@ -238,19 +256,23 @@ class Engine:
     def on_active_consumers(
         self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
     ) -> None:
-        """The active consumer of each partition of a lane: see HandOver."""
+        """Takes the broker's answer about the active consumer of each partition of a lane: see HandOver. Delivers kept
+        messages of partitions that this worker may handle now.
+        """
         if ready := self.handover.on_active_consumers(self.lanes[index], named, asked, emptied):
             self.deliver(index, ready)
 
     def on_leases_changed(self, limiters: Sequence[Limiter]) -> None:
-        """A store has granted leases to these limiters, or grants no more."""
+        """Lets waiters of these limiters try again: their leases have changed, or the store was lost or is back."""
         for limiter in limiters:
             self.scheduler.on_leases_changed(limiter, self._clock.now())
 
     def apply_policy(
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
     ) -> None:
-        """Goes by a policy with the same lanes from now on. `resting`: indices of paused lanes. `paused`: paused tenants."""
+        """Puts a policy with the same lanes in force. `resting`: indices of paused lanes. `paused`: paused tenants.
+        Queued messages that belong on another level by it are moved there; handlers that run are not affected.
+        """
         before, self.context.policy = self.context.policy, policy
         self.runs.apply_policy()
         for lane in self.lanes:
@@ -263,7 +285,9 @@ class Engine:
     # ---- the end
 
     def drain(self) -> None:
-        """Starts no more messages, and releases those that have not started. Running handlers and publishes go on."""
+        """Receives and starts nothing more, releases messages that have not started (the broker delivers them again),
+        and publishes gathered audit records. Running handlers and publishes continue until `busy` is False.
+        """
         self.draining = True
         for lane in self.lanes:
             self.handover.drop_unstarted(lane)
@@ -276,7 +300,7 @@ class Engine:
         return bool(self.runs.running) or self.flow.busy
 
     def check_invariants(self) -> list[str]:
-        """Watchdog: what contradicts "every unacknowledged id is in exactly one stage". Empty unless there is a bug."""
+        """Contradictions to "every unacknowledged message is in exactly one stage"; empty unless there is a bug."""
         counted = {
             Stage.RUNNING: len(self.runs.running),
             Stage.PUBLISHING: self.flow.publishes.waiting,

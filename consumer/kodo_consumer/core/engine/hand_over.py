@@ -26,7 +26,8 @@ log = logging.getLogger("kodo.consumer")
 
 
 class HandOver:
-    """Releases messages, and takes the answers of the broker about active consumers. To be called as the engine is."""
+    """Releases messages, and takes the answers of the broker about active consumers. All calls need the engine's lock.
+    """
 
     def __init__(
         self,
@@ -41,8 +42,9 @@ class HandOver:
         self._clock, self._set_timer = clock, set_timer
 
     def on_disconnect(self, lane: LaneState, partition: str | None = None) -> None:
-        """Releases the unstarted messages of a lane, of one partition or of all, since the broker delivers them again. What
-        runs or is being published goes on: Engine.deliver drops its redelivery.
+        """Releases the unstarted messages of a lane, of one partition (number as a text) or of all (None), because the
+        broker delivers them again. Running handlers and publishes continue: Engine.deliver drops redeliveries of their
+        messages. Gap detection starts anew.
         """
         self._others_read()
         if lane.active is not None:
@@ -50,7 +52,9 @@ class HandOver:
         self.drop_unstarted(lane, partition)
 
     def drop_unstarted(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
-        """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
+        """Releases the unstarted messages of a lane, of one partition or of all (None), and returns them. They are not
+        acknowledged, so the broker still has them.
+        """
         unstarted = lane.take_unstarted(partition)
         for in_flight in unstarted:
             in_flight.give_back()
@@ -65,10 +69,13 @@ class HandOver:
     def on_active_consumers(
         self, lane: LaneState, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
     ) -> Sequence[Delivery]:
-        """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since
-        `asked`. None: it could not be asked. An answer that is late says nothing either, and one that leaves out a
-        partition (of a broker that is away) nothing of that one: the others go on. `emptied`: when the client library
-        last held nothing of a partition. Returns messages that may be received now.
+        """Takes an answer of the broker about a lane of an ordered topic. `named`: name of the active consumer by
+        partition (number as a text), "" for none; None: the request failed. `asked`: monotonic seconds before the
+        request; an answer VALID seconds later or more does not count. A partition that `named` leaves out (its broker
+        is away) keeps its last answer until that lapses. `emptied`: monotonic seconds when the client library last
+        contained no message of a partition.
+
+        Releases messages of partitions that another worker has now. Returns kept messages that may be received now.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
@@ -99,7 +106,7 @@ class HandOver:
         return change.ready
 
     def _lapse(self, lane: LaneState, now: float) -> None:
-        """Releases partitions without a valid answer: another worker may be active, and handle what this one has."""
+        """Releases unstarted messages of partitions without a valid answer: another worker may be active for these."""
         assert lane.active is not None
         for partition in (lapsed := lane.active.lapse(now)):
             self.drop_unstarted(lane, partition)

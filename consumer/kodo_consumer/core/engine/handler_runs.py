@@ -1,4 +1,4 @@
-"""Handler runs: which messages handlers work on, since when, and what their ends mean for later starts."""
+"""Handler runs: messages that handlers work on, times of their starts, and effects of their ends on later starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class HandlerRuns:
-    """Starts and ends handler runs. To be called as the engine is. `running`: since when (seconds), oldest start first."""
+    """Starts and ends handler runs, under the engine's lock. `running`: monotonic time of the start (seconds) by
+    message, oldest first. `meter`: measures the ends of runs; None: nobody reads metrics.
+    """
 
     def __init__(self, context: EngineContext, scheduler: Scheduler, flow: MessageFlow, check: Check | None) -> None:
         self.running: dict[Message, float] = {}
@@ -26,15 +28,18 @@ class HandlerRuns:
         self._validator = OutcomeValidator(context.policy)
 
     def measure(self, meter: Meter) -> None:
-        """Ends of runs are measured from now on."""
+        """Lets `meter` measure the ends of runs from now on."""
         self.meter = meter
 
     def apply_policy(self) -> None:
-        """Outcomes are valid by the policy in force from now on."""
+        """Validates outcomes by the policy of the context, which has just changed, from now on."""
         self._validator = OutcomeValidator(self._context.policy)
 
     def take(self, now: float) -> Message | None:
-        """The next message to handle, its tokens taken; None when nobody may start now."""
+        """Takes the next message to handle, with its tokens of all limits; its handler counts as started at `now`
+        (monotonic seconds). None if no message may start. Also decides about messages that the scheduler found over
+        limits.
+        """
         in_flight = self._scheduler.take(now)
         if self._scheduler.over_limit:
             self._flow.decide_over_limit(now)
@@ -49,7 +54,9 @@ class HandlerRuns:
         return message
 
     def finish(self, message: Message, outcome: Outcome, now: float) -> bool:
-        """The handler ended. False: too late, its message has been taken from it."""
+        """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid. Returns
+        False, without effect, if `time_out` has taken the message from the handler before.
+        """
         started = self.running.pop(message, None)
         if started is None:
             return False
@@ -67,7 +74,9 @@ class HandlerRuns:
         return True
 
     def time_out(self, now: float) -> None:
-        """Takes the messages from handlers that took too long."""
+        """Ends the runs that took longer than the policy's `handler_timeout` with TOOK_TOO_LONG, and lists their
+        messages in the effect `overdue`, by which executors free the slots. It does not interrupt handlers itself.
+        """
         timeout = self._context.policy.handler_timeout / 1000
         for message, started in list(self.running.items()):
             if now - started < timeout:
@@ -77,6 +86,6 @@ class HandlerRuns:
 
     @property
     def next_timeout(self) -> float:
-        """Time when the oldest run will have taken too long; infinite when none is under way."""
+        """Monotonic time (seconds) when the oldest run will have taken too long; infinite when no handler runs."""
         oldest = next(iter(self.running.values()), float("inf"))
         return oldest + self._context.policy.handler_timeout / 1000

@@ -1,5 +1,5 @@
-"""Lane overflow: messages that were moved aside for their lane to wait with them, and more than it may wait for in memory.
-They go to the end of the lane once more, where the broker waits until they are due. No I/O, the clock is passed in.
+"""Lane overflow: isolated messages that reached the lane where they wait, but are more than may wait in memory. They
+are published to the end of that lane once more, with a due time until which the broker keeps them. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ _PAUSE: Final = 0.25  # seconds that a lane is paused at a time
 
 
 class LaneOverflow:
-    """Puts messages back, so many at a time that other moves do not queue behind them.
+    """Publishes the messages in `MessageFlow.too_early` to the end of their lanes, so few at a time that other moves do
+    not queue behind them.
 
-    Such a move costs the broker an entry, as it has a due time. So it is put off as long as the ready lane is read
-    through a flood, which others wait for, but for a minute at most: whoever else has a message in this lane waits as
-    well. From then on both go on, and the flood has the larger part.
+    Such a move costs the broker an entry of its own, as it has a due time. So during a flood (isolated messages leave a
+    ready lane, and others wait until it is read) these moves are put off, for a minute at most, because other messages
+    of their lane wait as well. From then on both proceed, and the flood has the larger part.
     """
 
     def __init__(self, flow: MessageFlow) -> None:
@@ -35,13 +36,13 @@ class LaneOverflow:
 
     @property
     def has_work(self) -> bool:
-        """True if there is anything to put back, or a minute to count."""
+        """True if `publish_pending` must be called: messages are to be put back, or the minute of a flood has begun."""
         return bool(self._flow.too_early) or self._waits_since is not None
 
     def publish_pending(self, now: float, most: int, *, is_flooded: bool) -> None:
-        """Publishes waiting messages to the end of their lanes, as far as publishes at once allow: `most` and some
-        more, and during a flood only these. A lane with too many waiting messages is paused. `is_flooded`: messages are
-        being moved aside.
+        """Publishes waiting messages to the end of their lanes, while fewer than `most` + 1,000 publishes have no
+        receipt. Of these, messages put back may be as many, during a flood 1,000. If 1,000 or more still wait, their
+        lane is paused for a moment. `is_flooded`: isolated messages are leaving a ready lane.
         """
         waiting, publishes = self._flow.too_early, self._flow.publishes
         if not self._must_wait(now, is_flooded=is_flooded):

@@ -1,5 +1,5 @@
 """Presence of the worker at its lanes: it leaves a waiting lane that an order pauses, so that others may take its
-messages, and joins it again when the pause ends.
+messages (such as the command `kodoctl waiting`), and joins it again when the pause ends.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _HARMLESS: Final = UNSTARTED | {Stage.UNDELIVERABLE}
 
 
 class LanePresence:
-    """Leaves a paused lane once nothing of it runs, is being published or waits for its record. To be called as the
-    engine is. Only waiting lanes and backup levels: readers of other lanes are counted as live workers. `away`: indices
-    of the lanes that are left.
+    """Leaves a paused lane once none of its messages runs, is being published or waits for its audit record. Only
+    waiting states and backup levels are left, because readers of other lanes count as live workers. `away`: indices of
+    the lanes that are left. All calls need the engine's lock.
     """
 
     def __init__(self, context: EngineContext, lanes: Sequence[LaneState], handover: HandOver) -> None:
@@ -34,7 +34,9 @@ class LanePresence:
         return any(lane.paused_by_override and lane.lane.index not in self.away for lane in self._lanes)
 
     def update(self) -> None:
-        """Leaves and joins as orders say. What a lane brings after it was left is not taken: it comes again."""
+        """Adds effects to leave paused lanes and to join lanes whose pause is over. Unstarted messages of a lane that
+        is left are released; Engine.deliver drops later deliveries, which the broker repeats once the lane is joined.
+        """
         for lane in self._lanes:
             index = lane.lane.index
             if lane.paused_by_override is (index in self.away):

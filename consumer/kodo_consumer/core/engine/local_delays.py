@@ -32,17 +32,17 @@ class _Early:
         self.size += by * in_flight.size
 
     def full(self, policy: Policy) -> bool:
-        """True if they have their share of the look-ahead."""
+        """True if these messages, or their bytes, use up their share of the look-ahead."""
         return self.messages >= policy.max_early or self.size >= policy.max_early_bytes
 
 
 class LocalDelays:
-    """Begins and ends waits. In-place waits (of messages that failed) are counted against a share of the look-ahead,
-    and so are messages that come long before they are due.
+    """Begins and ends waits in memory. In-place waits (of messages that failed) are limited to a share of the
+    look-ahead, and so are messages that come long before they are due.
 
-    Only workers write to the topics of waiting states: where too much comes early there, such a lane is paused. A
-    ready topic's senders may claim any due time, and any reason: what is beyond the share there is due at once, and no
-    lane is paused for it, but where isolated tenants' messages are moved to.
+    Only workers write to the topics of waiting states: if too many messages come early there, their lane is paused. On
+    a ready topic any sender may claim a due time: there messages beyond the share are due at once (`hurries`), and no
+    lane is paused. Isolated messages beyond the share are put back into their lane (`overflows`).
     """
 
     def __init__(self, context: EngineContext, set_timer: Callable[[float, InFlight], int], rng: Random) -> None:
@@ -52,11 +52,13 @@ class LocalDelays:
 
     @property
     def room(self) -> bool:
-        """True if one more message may wait in place."""
+        """True if one more failed message may wait in place."""
         return self._resting < self._context.policy.max_in_place
 
     def hurries(self, in_flight: InFlight, milliseconds: int) -> bool:
-        """True if a message that claims a wait of `milliseconds` is due at once, because as many as may wait do."""
+        """True if a message that claims a wait of `milliseconds` on a ready lane is due at once, because early messages
+        use up their share. Then counts it and raises an alarm.
+        """
         if milliseconds <= MAX_MEMORY_WAIT or in_flight.lane.lane.state is not State.READY:
             return False
         if not self._early_ready.full(self._context.policy):
@@ -70,8 +72,8 @@ class LocalDelays:
         return True
 
     def overflows(self, in_flight: InFlight, milliseconds: int) -> bool:
-        """True if the lane is to wait `milliseconds` with a message that was moved aside, and holds as many early ones as may
-        wait in memory: the broker shall wait with it.
+        """True if the broker, not this worker, shall keep an isolated message for `milliseconds`: early messages use up
+        their share, and the lane can be written with a due time.
         """
         lane, policy = in_flight.lane.lane, self._context.policy
         if milliseconds <= MAX_MEMORY_WAIT or lane.ordered or not self._is_aside(in_flight):
@@ -80,7 +82,9 @@ class LocalDelays:
         return can_wait and self._early(in_flight).full(policy)
 
     def begin(self, in_flight: InFlight, wait: Delay, now: float) -> None:
-        """The message waits; a timer with `held.waits.timer_id` as its number ends it."""
+        """Begins the wait of a message: sets its headers and its stage, counts the wait, and sets a timer with the
+        number `in_flight.waits.timer_id`. `now`: monotonic seconds. Alarms if the message is stuck or far too early.
+        """
         counts, effects, topic = self._context.counts, self._context.effects, in_flight.lane.lane.topic
         counts.waited[wait.why] += 1
         in_flight.lane.count("waited", wait.why)
@@ -106,7 +110,7 @@ class LocalDelays:
         in_flight.mutable_waits().timer_id = self._set_timer(now + seconds, in_flight)
 
     def end(self, in_flight: InFlight) -> None:
-        """Its wait is over, or it is held no more. Harmless when it sat out none that is counted."""
+        """Ends the in-place or early wait of a message that wakes up or is released; no effect on other messages."""
         if in_flight.waits.in_local_retry:
             in_flight.waits.in_local_retry = False
             self._resting -= 1

@@ -1,4 +1,4 @@
-"""Message flow: what becomes of one message, from its receipt by a worker to its acknowledgement."""
+"""Message flow: the way of one message from its receipt by a worker to its acknowledgement."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class MessageFlow:
     """Message flow of an engine: carries out decisions about messages. Must be called under the same lock as the
     engine.
 
-    `due_times`: due times of messages that were sent. `too_early`: messages that go to the end of their lane once more,
-    where the broker waits until they are due.
+    `due_times`: due times of messages that were sent. `too_early`: messages to be published to the end of their lane
+    once more, where the broker keeps them until they are due. `recorder`: None if there are no audit records.
     """
 
     def __init__(
@@ -65,7 +65,9 @@ class MessageFlow:
     # ---- before the handler: for us? due? route? limits
 
     def receive(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, now: float) -> None:
-        """A message that is not in flight yet."""
+        """Takes in a message that is not in flight yet: counts it in the look-ahead, and queues it, delays it, or ends
+        it by a check of its headers. On an ordered lane it waits behind earlier messages of its key.
+        """
         policy = self._context.policy
         properties = delivery.properties
         in_flight = InFlight(
@@ -90,7 +92,7 @@ class MessageFlow:
             self.check_due(in_flight, now)
 
     def check_due(self, in_flight: InFlight, now: float) -> None:
-        """Queues the message, or begins its wait."""
+        """Queues the message if it is due and belongs on its level; else begins its wait or moves it."""
         outcome = check_before_queueing(in_flight, self._context.policy, wall := self._clock.wall())
         if isinstance(outcome, TooEarly):
             if self._delays.overflows(in_flight, outcome.due - wall):
@@ -106,7 +108,7 @@ class MessageFlow:
             self.apply_decision(in_flight, outcome, now)
 
     def decide_over_limit(self, now: float) -> None:
-        """Decides about the messages that the scheduler found over a limit."""
+        """Decides about the messages in the scheduler's `over_limit`, and empties that list."""
         found = self._scheduler.over_limit
         while found:
             in_flight, slot = found.pop(0)
@@ -115,19 +117,20 @@ class MessageFlow:
             self.apply_decision(in_flight, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
 
     def wake(self, in_flight: InFlight, timer: int, now: float) -> None:
-        """A timer of a message that waited is due; one of an earlier wait wakes nobody."""
+        """Ends the wait that has the timer with this number, and checks the message again; other timers have no effect.
+        """
         if in_flight.stage is Stage.WAITING and in_flight.waits.timer_id == timer:
             self._delays.end(in_flight)
             self.check_due(in_flight, now)
 
     def move_aside(self, in_flight: InFlight, wait: float, now: float) -> None:
-        """Publishes a message of an isolated tenant elsewhere, due in `wait` seconds."""
+        """Publishes a message of an isolated tenant to the topic for such messages, due in `wait` seconds."""
         self.apply_decision(in_flight, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
 
     def finish(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
-        """Its handler ended, with a valid outcome."""
+        """Carries out and counts a valid outcome of a handler: acknowledges a done message, decides about others."""
         counts = self._context.counts
         if outcome is DONE:  # the first line of the table, without its cost
             counts.done += 1
@@ -143,7 +146,7 @@ class MessageFlow:
         self.apply_decision(in_flight, outcome, now)
 
     def apply_decision(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
-        """Derives the decision from an outcome, and carries the decision out."""
+        """Derives the decision from an outcome, notifies the observer, and carries the decision out."""
         decision = decide(
             in_flight.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall()
         )
@@ -162,12 +165,14 @@ class MessageFlow:
             self.publishes.start(in_flight, decision, now, self._recorded_error(outcome))
 
     def _recorded_error(self, outcome: Outcome) -> str:
-        """Text of an error, where audit records are to have it."""
+        """Text of the outcome's error, if audit records have error texts; else empty."""
         kept, error = self._context.policy.error_text, error_of(outcome)
         return error.text if kept is not None and kept.audit and error is not None else ""
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
-        """The broker's word on a send: a message that moved is acknowledged in its lane."""
+        """Takes the receipt of a publish: acknowledges a stored message in its lane, and the messages of stored audit
+        records. A message that its target refuses becomes a dead letter, or is parked if no target is left.
+        """
         end = self.publishes.receipt(ticket, receipt, now)
         if isinstance(end, Published):
             self._on_stored(end.sent, end.token, now)
@@ -209,7 +214,9 @@ class MessageFlow:
         sent: PendingReroute | None = None,
         token: object = "",
     ) -> None:
-        """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
+        """Acknowledges a message, after the receipt of its audit record if there are records and messages wait for
+        them. The next message of its key need not wait for that receipt.
+        """
         if self.recorder is None:
             self._acknowledge(in_flight, now)
             return
@@ -234,9 +241,9 @@ class MessageFlow:
     def _park(self, in_flight: InFlight, reason: str) -> None:
         """Parks a message that every target refuses, the dead letters too, and raises an alarm: nobody will handle it.
 
-        It stays unacknowledged. The broker has its payload, so nothing is kept that others could use, and the next of
-        its key goes on, as after a dead letter. Only the number of such messages is limited, as the broker limits what
-        is unacknowledged: beyond it their lane is no longer read.
+        It stays unacknowledged. The broker has its payload, so memory keeps nothing of it that others could use, and
+        the next message of its key may start, as after a dead letter. Only the number of such messages is limited,
+        because the broker limits unacknowledged messages: beyond it their lane is no longer read.
         """
         lane, lookahead = in_flight.lane, self._lookahead
         lookahead.park(in_flight)
@@ -247,7 +254,7 @@ class MessageFlow:
         self._context.effects.alarm("parked", text + more)
 
     def release(self, in_flight: InFlight) -> None:
-        """The worker keeps nothing of the message: it is acknowledged, or comes again."""
+        """Drops the worker's record of a message, which is acknowledged or which the broker delivers again."""
         in_flight.enter(Stage.RELEASED)
         self._lookahead.remove(in_flight)
         if in_flight.waits.in_local_retry or in_flight.waits.early:

@@ -1,4 +1,6 @@
-"""Pending actions: what the engine of a worker wants done outside its lock, gathered for a moment while work goes on."""
+"""Pending actions: effects and acknowledgements that the engine of a worker wants carried out outside its lock. They
+are gathered for a moment while handlers keep fetching messages.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,17 @@ _GATHER: Final = 0.005  # seconds they are gathered at most
 
 @dataclass(slots=True)
 class Actions:
-    """Effects and acknowledgements (tokens by lane) that a thread fetched and now carries out."""
+    """Effects, and acknowledgements as pairs (index of the lane, tokens), that a thread fetched and carries out."""
 
     effects: Effects
     acks: list[tuple[int, list[object]]]
 
 
 class PendingActions:
-    """Actions of one engine, and when the next tick is due. All but `done` and `due_in` is for who has the worker's lock.
+    """Actions of one engine, and the time of the next tick. All but `ring_with`, `end_commit` and `due_in` need the
+    worker's lock.
 
-    The timekeeper is rung when it has to come earlier than it planned.
+    It rings the timekeeper (the thread that calls `tick`) if a tick is due earlier than planned.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -38,11 +41,14 @@ class PendingActions:
         self._uncommitted: deque[None] = deque()  # one for each lot that was collected and is not carried out yet
 
     def ring_with(self, ring: Callable[[], object]) -> None:
-        """There is a timekeeper from now on: `ring` wakes it."""
+        """Sets the function that wakes the timekeeper."""
         self._ring = ring
 
     def collect(self, *, flush: bool) -> Actions | None:
-        """Actions to carry out outside the lock, if any. While work goes on, acknowledgements and messages are gathered."""
+        """Returns the actions that the caller carries out outside the lock, and then reports by `end_commit`; None if
+        there are none yet. Without `flush`, acknowledgements and messages are gathered until there are 64 or a tick 5
+        ms later; other effects are due at once.
+        """
         engine = self._engine
         if engine.timers.first < self._next_tick:
             self._come_at(engine.timers.first)
@@ -66,23 +72,23 @@ class PendingActions:
         return None
 
     def end_commit(self) -> None:
-        """A lot that was collected is carried out, or failed."""
+        """Reports that the actions of one `collect` were carried out, or failed."""
         self._uncommitted.pop()
 
     @property
     def has_uncommitted(self) -> bool:
-        """True if a lot was collected and is not carried out yet."""
+        """True if actions were collected and are not reported by `end_commit` yet."""
         return bool(self._uncommitted)
 
     # ---- time
 
     def tick_in(self, seconds: float) -> None:
-        """The next tick is due in so many seconds."""
+        """Plans the next tick in so many seconds."""
         self._next_tick = self._clock.now() + seconds
 
     @property
     def due_in(self) -> float:
-        """Seconds until the next tick is due, by now."""
+        """Seconds from now until the next tick is due; negative if it is late."""
         return self._next_tick - self._clock.now()
 
     def _come_at(self, moment: float) -> None:

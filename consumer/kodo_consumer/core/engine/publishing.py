@@ -1,4 +1,4 @@
-"""Messages on their way to another topic: published, awaiting the receipt, published again when none comes."""
+"""Publishing of messages to another topic: each is published, and published again until a receipt comes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.envelope import Outgoing
 
 SEND_TIMEOUT: Final = 60.0
-"""Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
-has its topics, and the client, whose tries come ever later, is back after about 50 s: a send that waited for that is no failure.
+"""Seconds after which the client library itself gives a send up. After the death of a broker its session expires (30
+s), another broker takes its topics over, and the client, whose tries come at growing intervals, is connected after
+about 50 s: a send that waited for that must not fail.
 """
 HANGS: Final = SEND_TIMEOUT + 15.0
-"""Seconds after which a send without a receipt hangs: even the client reports nothing of it."""
+"""Seconds after which a send without a receipt hangs: the client should have given it up by then."""
 _MOST_PATIENCE: Final = 600.0  # seconds
 _FIRST_BACKOFF: Final = 0.2
 _MOST_BACKOFF: Final = 30.0
 
 
 class PendingPublish:
-    """A message that is published until it has a receipt. `sent_at`: seconds, of the last try."""
+    """A message that is published until it has a receipt. `sent_at`: monotonic seconds of the last of its `tries`."""
 
     __slots__ = ("message", "sent_at", "tries")
 
@@ -42,13 +43,13 @@ class PendingPublish:
 
     @property
     def backoff(self) -> float:
-        """Seconds before the next try."""
+        """Seconds before the next try: 0.2 at first, doubled by each try up to 30."""
         return min(_MOST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(self.tries - 1, 16))
 
 
 class PendingReroute(PendingPublish):
-    """One message and where it is to go. `last_resort`: a refusal leaves nowhere else to go. `error`: text of the error
-    that this run ended with, for its audit record.
+    """Publish of one message in flight to another topic. `why`, `reason`: rule and text of the decision. `last_resort`:
+    after a refusal there is no other target. `error`: text of the error that ended the run, for the audit record.
     """
 
     __slots__ = ("error", "in_flight", "last_resort", "reason", "why")
@@ -63,7 +64,7 @@ class PendingReroute(PendingPublish):
 
 @dataclass(slots=True)
 class Published:
-    """The target of a send has it; `token` says where."""
+    """End of a publish: the broker has stored the message, at the position `token`."""
 
     sent: PendingPublish
     token: Any  # not `object`, for the compiler
@@ -71,19 +72,25 @@ class Published:
 
 @dataclass(slots=True)
 class Refused:
-    """The target of a move will never take it."""
+    """End of a reroute: the target will never take the message; `reason`: for people."""
 
     sent: PendingReroute
     reason: str
 
 
 def add_jitter(due: int | None, wall: int, rng: Random) -> int | None:
-    """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
+    """Returns the due time (ms since the epoch) with up to JITTER ms added at random, because more than 50,000 messages
+    with one delay would make the broker pause a topic. None, and a time at most MAX_MEMORY_WAIT ms after `wall` (now),
+    stay as they are.
+    """
     return due if due is None or due - wall <= MAX_MEMORY_WAIT else due + int(rng.random() * JITTER)
 
 
 class PendingPublishes:
-    """Tickets of sends that are out. A receipt for a ticket that was given up finds nothing, and is nobody's."""
+    """Publishes without a receipt, by ticket. A receipt of a ticket that `restart` has replaced has no effect.
+    `waiting`: messages without a receipt, audit records not counted; `put_back`: those of them that go to the end of
+    their own lane. All calls need the engine's lock.
+    """
 
     def __init__(
         self,
@@ -100,7 +107,9 @@ class PendingPublishes:
         self.put_back = 0  # those among them that go to the end of their lane
 
     def start(self, in_flight: InFlight, decision: Reroute | TransferOut, now: float, error: str = "") -> None:
-        """Publishes a message until it has a receipt. `error`: text of the error that made it go."""
+        """Makes the message for a decision and publishes it until it has a receipt. `error`: text of the error that the
+        handler's run ended with. Alarms if the message's headers are broken.
+        """
         in_flight.enter(Stage.PUBLISHING)
         if in_flight.delivery.broken:
             text = f"{in_flight.lane.lane.topic}: a message goes to the dead letters: {in_flight.delivery.broken}"
@@ -141,7 +150,7 @@ class PendingPublishes:
         return PendingReroute(message, in_flight, why, reason, error, last_resort=last_resort)
 
     def send(self, sending: PendingPublish, now: float) -> None:
-        """One try."""
+        """Sends once: adds the message with a new ticket to the effect `publish`."""
         self._next += 1
         sending.tries += 1
         sending.sent_at = now
@@ -149,7 +158,9 @@ class PendingPublishes:
         self._context.effects.publish.append((self._next, sending.message))
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> Published | Refused | None:
-        """The broker's word on a send, as the end of it; None: it is sent again later, or nobody's."""
+        """Takes the receipt of a ticket. Returns Published or Refused if the publish has ended; None: it is sent again,
+        at once without its error text or after a backoff, or the ticket is unknown.
+        """
         sending = self._out.pop(ticket, None)
         if sending is None:
             return None
@@ -173,14 +184,14 @@ class PendingPublishes:
 
     @property
     def stalled_at(self) -> float:
-        """Time when the oldest send will have been without a receipt for too long; infinite when none is out."""
+        """Monotonic time (seconds) when the oldest send will hang without a receipt; infinite without sends."""
         oldest = next(iter(self._out.values()), None)
         return oldest.sent_at + self._patience if oldest else float("inf")
 
     def restart(self, now: float) -> None:
-        """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without
-        enough bookies to write, the next one comes later: each may leave a copy of a message with a broker that
-        stores it in the end.
+        """Sends everything without a receipt again, with new tickets and by a new client (an effect), and raises an
+        alarm: sends hang. If that does not help, for example without enough bookies to write, the next restart comes
+        later: each may leave a copy of a message with a broker that stores it in the end.
         """
         effects = self._context.effects
         self._patience = min(_MOST_PATIENCE, 2 * self._patience)

@@ -22,7 +22,7 @@ _WAITS_FOR_TURN = frozenset({Stage.QUEUED, Stage.LIMITED})
 
 
 class QueuedMoves:
-    """Messages on their way out of the queues, so many at a time that other moves do not queue behind them."""
+    """Messages that leave the queues for another level, so few at a time that other moves do not queue behind them."""
 
     def __init__(self, lanes: Sequence[LaneState], flow: MessageFlow, scheduler: Scheduler) -> None:
         self._lanes, self._flow, self._scheduler = lanes, flow, scheduler
@@ -32,7 +32,9 @@ class QueuedMoves:
         return sum(1 for in_flight, _ in self._leaving if in_flight.stage is Stage.EVACUATING)
 
     def begin(self, policy: Policy, before: Policy, wall: int, now: float) -> None:
-        """Another policy is in force: takes out what belongs on another level by it. `wall`: ms since the epoch."""
+        """Takes messages out of the queues that belong on another level by the new `policy`, and begins to publish them
+        there. No effect if moves and exclusive levels are as `before`. `wall`: ms since the epoch; `now`: seconds.
+        """
         if (policy.moves, policy.exclusive_levels) == (before.moves, before.exclusive_levels):
             return
         for lane in self._lanes:
@@ -62,7 +64,7 @@ class QueuedMoves:
             self._leaving.extend(routed)
 
     def publish_pending(self, now: float) -> None:
-        """Moves queued messages as far as `IN_FLIGHT` publishes at once allow."""
+        """Publishes messages that were taken out, while fewer than `IN_FLIGHT` publishes have no receipt."""
         while self._leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight, route = self._leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released

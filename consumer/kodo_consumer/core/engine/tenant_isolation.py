@@ -1,12 +1,12 @@
-"""Tenant isolation: messages of a tenant that fills the look-ahead are published elsewhere beyond a part of them,
-without a handler, so that reading goes on and reaches the tenants behind it. No I/O, the clock is passed in.
+"""Tenant isolation: if a tenant's messages fill the look-ahead, those beyond a part are published to another topic,
+without a handler, so that reading reaches the tenants behind it. No I/O, the clock is passed in.
 
-Beyond the look-ahead a quiet message waits for the noisy backlog before it to be read: that is as fast as messages
-can be moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least`
-messages (no more than `share` of what may be held: else nobody ever had so many), is isolated. It keeps the first
-half of what made it noisy (all isolated tenants together), which goes on being handled by turns; the rest leaves,
-oldest first, each message due when its turn would have come at the pace its tenant is served. Isolation ends when the
-tenant holds less than half of what it may keep and nothing of it has left for a while.
+Beyond the look-ahead a quiet tenant's message waits until the noisy backlog before it is read: that is as fast as
+messages can be moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least
+`least` messages (at most `share` of those in memory, or no tenant could have so many), is isolated. All isolated
+tenants together keep half of the amount that makes a tenant noisy, their oldest messages, which are handled by turns.
+The rest leaves, oldest first, each message due when its turn would have come at its tenant's pace. Isolation ends when
+a tenant has less than half of the messages that it may keep, and none has left for a while.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class _Noisy:
 
 
 class TenantIsolation:
-    """Isolated tenants, and their messages that are to leave. There are none where the subscription does not isolate."""
+    """Isolated tenants (`tenants`), and their messages to be moved (`leaving`). Both are empty where the subscription
+    does not isolate. All calls need the engine's lock.
+    """
 
     def __init__(
         self,
@@ -90,13 +92,15 @@ class TenantIsolation:
     # ---- when
 
     def on_full(self, now: float) -> None:
-        """The look-ahead is full: a timer asks for a look."""
+        """Sets a timer that calls `update`, because a lane found no room in the look-ahead."""
         if self._lanes and not self._is_full and now >= self._not_before:
             self._is_full = True
             self._set_timer(now, self.update)
 
     def update(self, now: float) -> None:
-        """Updates which tenants are noisy. To be called each second, and when the timer says so."""
+        """Isolates tenants that are noisy now, ends the isolation of calm ones, and moves messages. Alarms if paused
+        tenants fill the look-ahead. Must be called each second, and by the timer of `on_full`.
+        """
         if self._lookahead.lanes_without_capacity and 2 * self._scheduler.paused_messages() > self._lookahead.messages:
             text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
             self._context.effects.alarm("paused", text)
@@ -145,7 +149,7 @@ class TenantIsolation:
         return holdings
 
     def _sizes(self, tenants: list[str]) -> dict[str, float]:
-        """The size of a message of each tenant, on average: of its newest, because to count all would hold up everybody."""
+        """Mean size of a message of each tenant, by its newest ones, because counting all would delay everybody."""
         sizes: dict[str, list[int]] = {tenant: [] for tenant in tenants}
         if self._context.policy.limits and tenants:
             for in_flight in chain.from_iterable(self._lanes):
@@ -175,7 +179,7 @@ class TenantIsolation:
             self._samples.popleft()
 
     def _pace(self, tenant: str) -> float:
-        """Handler starts of the tenant a second: its part of the last starts, of the pace of all."""
+        """Handler starts of the tenant a second: the pace of all starts, times its part of the last ones."""
         (begin, before), (end, after) = self._samples[0], self._samples[-1]
         total = (after - before) / (end - begin) if end > begin else 0.0
         starts = self._scheduler.recent_starts or ()
@@ -185,7 +189,7 @@ class TenantIsolation:
     # ---- what
 
     def _keep(self, noisy: _Noisy) -> int:
-        """Messages that an isolated tenant may hold in each lane."""
+        """Number of messages that an isolated tenant may keep in each lane."""
         messages, size = self._budget
         threshold = max(self._isolate.least, self._isolate.share * messages)
         if noisy.size:
@@ -193,8 +197,8 @@ class TenantIsolation:
         return max(1, int(threshold / 2 / len(self.tenants) / len(self._lanes)))
 
     def evacuate_excess(self, now: float) -> None:
-        """Removes messages of isolated tenants from the queues, beyond the part that each tenant keeps, and moves as
-        many as publishes at once allow.
+        """Removes messages of isolated tenants from the queues, beyond the part that each tenant keeps, and publishes
+        as many as may be published at once.
         """
         if not self._lookahead.is_low:
             for tenant, noisy in self.tenants.items():
@@ -203,7 +207,8 @@ class TenantIsolation:
         self.publish_pending(now)
 
     def publish_pending(self, now: float) -> None:
-        """Moves messages as far as `IN_FLIGHT` publishes at once allow."""
+        """Publishes messages to be moved, while fewer than `IN_FLIGHT` publishes have no receipt; also LaneOverflow's.
+        """
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight = self.leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released
@@ -212,7 +217,8 @@ class TenantIsolation:
             self._overflow.publish_pending(now, IN_FLIGHT, is_flooded=self._evacuates(now))
 
     def _evacuate_limited(self, now: float) -> None:
-        """The same for those who wait at limits: they would fill the look-ahead just so."""
+        """Removes isolated tenants' messages that wait at limits, beyond the parts kept: they fill the look-ahead too.
+        """
         if self._lookahead.is_low:
             return
         for lane in self._lanes:
@@ -239,9 +245,10 @@ class TenantIsolation:
             self.leaving.extend(gone)
 
     def _wait(self, in_flight: InFlight, now: float) -> float:
-        """Seconds until the turn of a message would come.
+        """Seconds until the turn of a message would come; also notes that it leaves.
 
-        What cannot be handled within the longest wait comes back spread over the second half of it, not in a heap.
+        Messages whose turn is later than the longest wait are spread over its second half, so that they do not come at
+        once.
         """
         noisy = self.tenants[in_flight.tenant]
         noisy.last_moved_at = now

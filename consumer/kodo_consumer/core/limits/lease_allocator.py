@@ -2,11 +2,11 @@
 
 Pure: time is passed in, in seconds.
 
-A *rate* is a row of slots, one each interval. Each slot goes to one worker and is used up within (burst - 1)
-intervals, or never: so in any window w at most burst + rate·w are used, wherever the workers are and however slow
-they are. A *quota* counts a token in the last part of its window in which it may still be used. A *cap* leases
-permits until further notice: each worker reports what it holds, no worker gets what another holds, and a worker that
-falls silent holds nothing after `HOLD`.
+A *rate* is a row of slots, one each interval. Each slot goes to one worker and is used up within (burst - 1) intervals,
+or never: so in any window w at most burst + rate·w are used, wherever the workers are and however slow they are. A
+*quota* counts a token in the last part of its window in which it may still be used. A *cap* (concurrency limit) leases
+permits until further notice: each worker reports its permits in use, no worker gets those of another, and a worker that
+sends no request for `HOLD` seconds loses its permits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from kodo_consumer.core.values.lease_protocol import (
 AHEAD: Final = 0.5
 """Seconds of a rate's slots that are granted before they are due."""
 PARTS: Final = 240
-"""A quota's window slides in steps of 1/240: with the time a token is at hand never above the limit, at most 2 % below it."""
+"""Steps in which a quota's window slides. So starts are never above the limit, and at most 2 % below it, with the time
+that tokens may stay unused.
+"""
 PATIENCE: Final = 0.05  # seconds a token lasts at least: answers and timers are late by milliseconds
 _AT_HAND: Final = 0.25  # seconds a token of a quota lasts at least
 _SHARING: Final = 1.0  # seconds after which who does not ask shares no more
@@ -45,7 +47,9 @@ _TINY: Final = 1e-6
 
 @dataclass(slots=True)
 class LeaseHolder:
-    """A worker, as an account knows it: time and wants of its last request, and when it was last granted more than it had."""
+    """Record of a worker in an account. `seen`: time of its last request, which wanted `wanted`; `in_use`: permits
+    granted to it; `turn`: time when it was last granted more permits than it had.
+    """
 
     seen: float
     wanted: int = 0
@@ -59,8 +63,8 @@ class LimitAccount:
 
     `at`: the latest time that `grant` was given. Rate: `next`, the time of the first slot that was never granted;
     `back`, times of slots that workers gave back. Quota: `parts`, the number of tokens used or granted, by number of
-    the part of time (time divided by `width`, rounded down); `width`, seconds of a part. Concurrency: `holders`, what
-    each worker, by its run, wants and holds; all kinds share among those who asked lately.
+    the part of time (time divided by `width`, rounded down); `width`, seconds of a part. All kinds: `holders`, workers
+    that asked lately, by run; they share the limit.
     """
 
     at: float = 0.0
@@ -77,14 +81,17 @@ class LimitAccount:
 
     @classmethod
     def from_json(cls, text: str) -> LimitAccount:
-        """Back again; empty text is a new account."""
+        """Account of a text by `to_json`; an empty text is a new account."""
         if not text:
             return cls()
         at, following, back, width, parts, holders = json.loads(text)
         return cls(at, following, back, width, dict(parts), {run: LeaseHolder(*of) for run, of in holders.items()})
 
     def grant(self, run: str, request: LeaseRequest, now: float) -> LeaseGrant:
-        """Answers a worker. `now`: the store's clock, which may have been set back."""
+        """Answers a request of the worker `run`, and changes the account accordingly. `now`: seconds of the store's
+        clock, which may have been set back: by more than 1 s, it takes the times of the account along. Workers that
+        have not asked lately are forgotten.
+        """
         now = self._come_to(now)
         patience = HOLD if isinstance(request.terms, ConcurrencySpec) else _SHARING
         self.holders = {name: who for name, who in self.holders.items() if who.seen + patience >= now}
@@ -103,7 +110,9 @@ class LimitAccount:
                 assert_never(request.terms)
 
     def _come_to(self, now: float) -> float:
-        """A clock that was set back takes the account along, or all would wait until the old time comes again."""
+        """Returns the account's time at `now`. If the clock was set back, moves all times back as well: else every
+        worker would wait until the old time comes again.
+        """
         gone_back = self.at - now
         if gone_back > _JUMP:
             self.next -= gone_back
@@ -184,7 +193,7 @@ class LimitAccount:
 
 
 def keeps(terms: Terms) -> float:
-    """Seconds after which an account that nobody asks is as good as new."""
+    """Seconds without a request after which an account equals a new one, and may be deleted."""
     match terms:
         case RateSpec():
             return terms.burst * terms.interval + _DEBT + 60.0

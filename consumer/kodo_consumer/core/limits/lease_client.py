@@ -1,8 +1,8 @@
 """Lease client: the half of shared limits that runs in a worker, common to all limiters that use a store.
 
-A limiter sends no request itself. It states what it wants when a `LeaseClient` collects, and takes the answer later: in
-between there is a thread and a store. While the store cannot be asked, a limiter is what it is without one: the limit
-divided by the workers that live.
+A limiter sends no request itself. It states its wants when a `LeaseClient` collects, and gets the answer later, because
+another thread calls the store in between. While the store cannot be reached, a limiter works as without one: with the
+limit divided by the number of live workers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from kodo_consumer.core.limits.limiters import EMPTY, Limiter
 from kodo_consumer.core.values.lease_protocol import LeaseGrant, LeaseRequest, QuotaSpec, RateSpec, TokenRange
 
 LOOK: Final = 0.1
-"""Seconds between two collections while something is granted."""
+"""Seconds from one request of a limiter to its next, while it has or wants leases."""
 SOON: Final = 0.025
-"""Seconds until a limiter asks again that was granted too little."""
+"""Seconds from a request of a limiter to its next, if it was granted too little."""
 NEVER: Final = float("inf")
 _IDLE: Final = 0.5  # seconds after which tokens that nobody uses are given back
 
 
 class LeaseClient:
-    """The limiters of one worker that have or want something.
-    `ring` asks for a collection at once; called with the lock held.
+    """Collects the requests of one worker's limiters and gives them the store's answers; it calls no store itself.
+    `ring`: called with the worker's lock, which all calls need, if `collect` should be called at once. `down`: the
+    store cannot be reached. `active`: limiters that have or want leases. `due`: monotonic time (seconds) of the next
+    collection, infinite without any.
     """
 
     def __init__(self, ring: Callable[[], object]) -> None:
@@ -37,7 +39,9 @@ class LeaseClient:
         self._asked: dict[str, LeasedLimiter] = {}
 
     def collect(self, now: float) -> list[LeaseRequest]:
-        """Requests of all limiters now."""
+        """Returns the requests of all limiters at `now`, each of which notes its request as made, and sets `due`.
+        Limiters that have and want nothing leave `active`.
+        """
         self._asked = {}
         requests = []
         for limiter in list(self.active):
@@ -50,12 +54,12 @@ class LeaseClient:
         return requests
 
     def leave(self, now: float) -> list[LeaseRequest]:
-        """Requests by which all limiters give back their leases at the end."""
+        """Returns the last requests of all limiters, by which they give their leases back at the end."""
         return [limiter.final_request(now) for limiter in self.active]
 
     def accept(self, grants: Sequence[LeaseGrant], asked: float, now: float) -> list[LeasedLimiter]:
-        """Takes the answers to the last collection, which was at `asked`.
-        Returns the limiters whose waiters should look again.
+        """Gives limiters the answers to the requests of the last `collect`, which was at `asked` (monotonic seconds).
+        Returns those with waiting messages, which may try again.
         """
         limiters = []
         for grant in grants:
@@ -66,7 +70,9 @@ class LeaseClient:
         return [limiter for limiter in limiters if limiter.waiters]
 
     def fall_back(self, now: float) -> list[LeasedLimiter]:
-        """The store cannot be asked. Answers the limiters whose waiters should look again."""
+        """Voids all leases, because the store cannot be reached, and counts the outage. Returns the limiters with
+        waiting messages, which may try again.
+        """
         self.down = True
         self.failed += 1
         for limiter in self.active:
@@ -74,14 +80,15 @@ class LeaseClient:
         return [limiter for limiter in self.active if limiter.waiters]
 
     def come_back(self, _now: float) -> list[LeasedLimiter]:
-        """The store can be asked again. Answers the limiters whose waiters should look again."""
+        """Lets limiters use leases again: the store is back. Returns those with waiting messages, which may try again.
+        """
         self.down = False
         return [limiter for limiter in self.active if limiter.waiters]
 
 
 class LeasedLimiter(Limiter):
-    """Limiter with leases of a store. `name`: its key in the store. `request_at`: time of its next request.
-    `ring_at`: earliest time at which a new waiter causes a request.
+    """Limiter with leases of a store. `name`: its key in the store. `request_at`: time of its next request. `ring_at`:
+    earliest time at which a new waiter causes a request. Times are monotonic seconds.
     """
 
     __slots__ = ()
@@ -93,46 +100,48 @@ class LeasedLimiter(Limiter):
     @property
     @abstractmethod
     def lease_size(self) -> int:
-        """Tokens or permits of the store that it has."""
+        """Number of tokens or permits that it leases now."""
 
     @property
     @abstractmethod
     def is_active(self) -> bool:
-        """True if it has or wants something of the store."""
+        """True if it has or wants leases, or has starts to report to the store."""
 
     @abstractmethod
     def request(self, now: float) -> LeaseRequest | None:
-        """Request to the store now; None: it wants nothing."""
+        """Returns its next request, which the caller sends, and notes it as made. None: there is nothing to request."""
 
     @abstractmethod
     def final_request(self, now: float) -> LeaseRequest:
-        """Last request to the store: it gives back what it has."""
+        """Returns its last request, by which it gives its leases back."""
 
     @abstractmethod
     def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:
-        """Takes the store's answer to the request of the time `asked`."""
+        """Takes the store's answer to the request that was collected at `asked`, and arrived at `now`."""
 
     @abstractmethod
     def revoke(self, now: float) -> None:
-        """Voids its leases: the store cannot be asked."""
+        """Voids its leases, because the store cannot be reached."""
 
     @abstractmethod
     def apply_limit(self, wanted: Limiter) -> None:
-        """The limit is another, or divided otherwise: `wanted` is as it should be."""
+        """Takes terms and sizes over from `wanted`, of its kind: the limit or the number of workers has changed."""
 
     def idle(self, now: float) -> bool:
-        """See Limiter."""
+        """True if it may be dropped: as Limiter.idle, and it is not active at the lease client."""
         return super().idle(now) and self not in self._leases.active
 
     def on_wait(self, now: float) -> None:
-        """See Limiter."""
+        """Becomes active, because a message waits, and rings for a request if it can be made now."""
         self._leases.active[self] = None
         if not self._leases.down and self.ring_at <= now and self.free_at(now) == NEVER:
             self._leases.ring()
 
 
 class TokenPool:
-    """Tokens at hand: (from, until, mark), times by this worker's clock, in the order they may be used."""
+    """Leased tokens in the order in which they may be used, by this worker's clock. `used`: tokens used since the last
+    request; `used_at`: when one was last used or added; `spent`: starts without a token, while the store was down.
+    """
 
     __slots__ = ("_tokens", "spent", "used", "used_at")
 
@@ -146,24 +155,26 @@ class TokenPool:
         return len(self._tokens)
 
     def first(self, now: float) -> float:
-        """Time when the next token may be used; infinite without one. Drops tokens that are over."""
+        """Time when the next token may be used; infinite without tokens. Drops expired tokens."""
         tokens = self._tokens
         while tokens and tokens[0][1] < now:
             tokens.popleft()
         return tokens[0][0] if tokens else NEVER
 
     def usable(self, now: float) -> int:
-        """Number of tokens that may be used now, at least 1: the caller knows already that the limiter is free."""
+        """Number of tokens that may be used now; at least 1, because callers have found the limiter free before."""
         return max(1, sum(1 for after, until, _ in self._tokens if after <= now <= until))
 
     def use(self, now: float) -> None:
-        """One is used."""
+        """Takes the first token out, as used at `now`."""
         self._tokens.popleft()
         self.used += 1
         self.used_at = now
 
     def put(self, runs: Sequence[TokenRange], asked: float, now: float) -> None:
-        """More of them. None is usable before the store said so, nor after: its now was between `asked` and `now`."""
+        """Adds granted tokens that have not expired. The store's now was between `asked` and `now`: a token starts by
+        the later and ends by the earlier of these, so that it is never used outside of its time in the store.
+        """
         found = [
             (now + run.after + i * run.step, asked + run.until + i * run.step, run.mark + i * run.step)
             for run in runs
@@ -173,7 +184,7 @@ class TokenPool:
         self.used_at = max(self.used_at, now)
 
     def empty(self) -> tuple[float, ...]:
-        """Takes all tokens out; answers their marks."""
+        """Removes all tokens; returns their marks, by which they are given back."""
         marks = tuple(mark for *_, mark in self._tokens)
         self._tokens = EMPTY
         self.used = 0
@@ -182,8 +193,8 @@ class TokenPool:
     def request(
         self, name: str, terms: RateSpec | QuotaSpec, waiting: int, reserve: int, now: float
     ) -> LeaseRequest | None:
-        """Requests as many tokens as messages wait and as were used since the last request. After a pause returns all
-        tokens. None if there is nothing to request.
+        """Requests as many tokens as messages wait and as were used since the last request (or `reserve`, if more),
+        less those at hand. After 0.5 s without use it gives all tokens back. None if there is nothing to request.
         """
         self.first(now)
         want = max(self.used, reserve) if waiting or self.used else 0
@@ -198,22 +209,22 @@ class TokenPool:
 
 
 class TokenLimiter(LeasedLimiter):
-    """Opens with tokens, one for each start. To be mixed into the limiter that it is without a store."""
+    """Limiter that takes a leased token for each start; without the store it follows its other base class."""
 
     __slots__ = ()
     terms: RateSpec | QuotaSpec
     _pool: TokenPool
 
     def free(self, now: float) -> bool:
-        """See Limiter."""
+        """True if a token may be used now; without the store as its other base class."""
         return super().free(now) if self._leases.down else self._pool.first(now) <= now
 
     def room(self, now: float) -> int:
-        """See Limiter."""
+        """Number of waiters that may try now, one for each usable token and at least 1."""
         return super().room(now) if self._leases.down else self._pool.usable(now)
 
     def start(self, now: float) -> None:
-        """See Limiter."""
+        """Counts the start of a message, which uses a token; if none is left for other waiters, rings for a request."""
         super().start(now)
         if self._leases.down:
             self._pool.spent += 1
@@ -224,15 +235,15 @@ class TokenLimiter(LeasedLimiter):
             self.on_wait(now)
 
     def final_request(self, now: float) -> LeaseRequest:  # noqa: ARG002
-        """See LeasedLimiter."""
+        """Last request: gives all tokens back and reports starts without a token."""
         return LeaseRequest(self.name, self.terms, 0, 0, self._pool.spent, self._pool.empty())
 
     @property
     def lease_size(self) -> int:
-        """See LeasedLimiter."""
+        """Number of tokens at hand, whether they may be used yet or not."""
         return len(self._pool)
 
     @property
     def is_active(self) -> bool:
-        """See LeasedLimiter."""
+        """True while messages wait, tokens are at hand, or uses are to be reported."""
         return bool(self.waiters or self._pool or self._pool.used or self._pool.spent)

@@ -1,4 +1,4 @@
-"""The three kinds of limiters as they are with a store: they open with tokens and permits it has granted to this worker."""
+"""Leased limiters: rate, quota and concurrency, with tokens and permits that a store has granted to this worker."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
 class LeasedRate(TokenLimiter, RateLimiter):
-    """Opens with the slots it has been granted. Who waits at most 5 s waits here, and is in time for every slot there is; the
-    books of promises are for those who wait elsewhere, at the pace of this worker's part.
+    """Rate whose starts take slots that the store has granted. A message that would wait for at most 5 s waits here for
+    the next slot; promises of RateLimiter are for those that wait in another topic, at the pace of this worker's part.
+    Without the store it is a RateLimiter of the rate divided by the workers.
     """
 
     __slots__ = ("_leases", "_pool", "divided", "name", "request_at", "ring_at", "terms")
@@ -47,52 +48,53 @@ class LeasedRate(TokenLimiter, RateLimiter):
             self.interval, self.burst = self.divided
 
     def free_at(self, now: float) -> float:
-        """See Limiter."""
+        """Time (seconds) when the next token may be used; infinite without tokens."""
         return super().free_at(now) if self._leases.down else max(now, self._pool.first(now))
 
     def wait(self, now: float) -> float:
-        """See Limiter."""
+        """Seconds until one more waiter would start, by the pace of this worker's part."""
         if self._leases.down:
             return super().wait(now)
         first = self._pool.first(now)
         return len(self.waiters) * self.interval + (max(0.0, first - now) if first < NEVER else 0.0)
 
     def ready_at(self, now: float) -> float:
-        """See RateLimiter: at once, unless the wait here would be a long one."""
+        """Now, unless the wait here would be longer than 5 s: then the time after it (seconds). See RateLimiter."""
         if self._leases.down:
             return super().ready_at(now)
         at = self._gap(now + self.wait(now))
         return at if at - now > _NEAR else now
 
     def next_slot(self, earliest: float) -> float:
-        """See RateLimiter: a message that is due soon waits here."""
+        """`earliest` itself: a message that is due soon waits here for its token. Without the store see RateLimiter."""
         return super().next_slot(earliest) if self._leases.down else earliest
 
     def reserve(self, slot: float) -> None:
-        """See RateLimiter: tokens are what is promised."""
+        """Promises nothing near, because tokens take the place of promises; without the store see RateLimiter."""
         if self._leases.down:
             super().reserve(slot)
 
     def request(self, now: float) -> LeaseRequest | None:
-        """See LeasedLimiter."""
+        """Request for tokens by waiters and uses; sets the time of the next one. See LeasedLimiter."""
         self.request_at, self.ring_at = now + LOOK, now + SOON
         return self._pool.request(self.name, self.terms, len(self.waiters), self.terms.burst // _RESERVE, now)
 
     def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:
-        """See LeasedLimiter."""
+        """Adds the granted tokens, and sets this worker's part by the number of workers that share the rate."""
         self._pool.put(grant.runs, asked, now)
         self.interval = self.terms.interval * grant.sharers
         self.burst = max(1, self.terms.burst // grant.sharers)
 
     def revoke(self, now: float) -> None:
-        """See LeasedLimiter."""
+        """Drops all tokens; from now on the rate divided by the workers applies."""
         self._pool.empty()
         self.request_at = self.ring_at = -NEVER
         self.interval, self.burst = self.divided
         self.reset(now)
 
     def apply_limit(self, wanted: Limiter) -> None:
-        """See LeasedLimiter."""
+        """Takes the terms over from another LeasedRate; the part in use stays while only the number of workers differs.
+        """
         assert isinstance(wanted, LeasedRate)
         if self.terms != wanted.terms or self._leases.down:  # else it is shared by as many as before
             self.interval, self.burst = wanted.interval, wanted.burst
@@ -100,7 +102,9 @@ class LeasedRate(TokenLimiter, RateLimiter):
 
 
 class LeasedQuota(TokenLimiter, QuotaLimiter):
-    """Opens with the tokens it has been granted; of a quota that is full it knows when starts leave the window."""
+    """Quota whose starts take tokens that the store has granted. If the quota is full, the store's answer names the
+    times when starts leave the window. Without the store it is a QuotaLimiter of the amount divided by the workers.
+    """
 
     __slots__ = ("_leases", "_leaving", "_pool", "_sharers", "name", "request_at", "ring_at", "terms")
     terms: QuotaSpec
@@ -113,7 +117,8 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         self._leaving: list[tuple[float, int]] = []  # nothing before the first of them
 
     def free_at(self, now: float) -> float:
-        """See Limiter."""
+        """Time (seconds) of the next token, or when a full quota has room again; infinite: no answer of the store yet.
+        """
         if self._leases.down:
             return super().free_at(now)
         if (first := self._pool.first(now)) < NEVER:
@@ -121,12 +126,13 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         return self._leaving[0][0] if self._is_full(now) else NEVER
 
     def wait(self, now: float) -> float:
-        """See Limiter: not known is not long."""
+        """Seconds until a message may start; 0 without an answer of the store yet, because that wait is not a long one.
+        """
         at = self.free_at(now)
         return at - now if at < NEVER else 0.0
 
     def slot(self, now: float) -> float:
-        """See QuotaLimiter."""
+        """Time (seconds) when one more message may start than are promised, by the starts that leave a full window."""
         if self._leases.down:
             return super().slot(now)
         self._expire(now)
@@ -138,19 +144,19 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         return at + rounds * self.terms.period
 
     def reserve(self, slot: float) -> None:
-        """See QuotaLimiter: what is free at once needs no promise, it needs a token."""
+        """Promises a later slot; a start that is free at once needs a token and no promise."""
         if self._leases.down or (self._leaving and slot >= self._leaving[0][0]):
             super().reserve(slot)
 
     def request(self, now: float) -> LeaseRequest | None:
-        """See LeasedLimiter."""
+        """Request for tokens by waiters and uses; sets the time of the next one, for a full quota within 1 s."""
         self.request_at, self.ring_at = now + LOOK, now + SOON
         if self._is_full(now):
             self.request_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
         return self._pool.request(self.name, self.terms, len(self.waiters), 0, now)
 
     def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:
-        """See LeasedLimiter."""
+        """Adds the granted tokens, and notes when starts leave the window of a full quota."""
         self._pool.put(grant.runs, asked, now)
         self._leaving = [(now + at, count) for at, count in grant.leaving]
         self._sharers = grant.sharers
@@ -158,13 +164,13 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
             self.request_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
 
     def revoke(self, now: float) -> None:  # noqa: ARG002  # what was counted here stays counted
-        """See LeasedLimiter."""
+        """Drops all tokens; starts that were counted here stay counted."""
         self._pool.empty()
         self.request_at = self.ring_at = -NEVER
         self._leaving = []
 
     def apply_limit(self, wanted: Limiter) -> None:
-        """See LeasedLimiter."""
+        """Takes terms and amount over from another LeasedQuota."""
         assert isinstance(wanted, LeasedQuota)
         if self.terms != wanted.terms:
             self._leaving = []
@@ -176,7 +182,8 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
 
 
 class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
-    """Opens while fewer run than it has permits."""
+    """Concurrency limit of leased permits, one for each running handler, valid for HOLD seconds from each request on.
+    """
 
     __slots__ = ("_asked", "_fair", "_leases", "_most", "_permits", "_valid", "name", "request_at", "ring_at", "terms")
 
@@ -190,39 +197,41 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self._asked = (0, 0)  # wanted and in use, as the store knows it
 
     def free_at(self, now: float) -> float:
-        """See Limiter."""
+        """Now if a permit is free and valid; else infinite, because only an end or an answer can tell."""
         if self._leases.down:
             return super().free_at(now)
         return now if self.running < self._permits and now < self._valid else NEVER
 
     def room(self, now: float) -> int:
-        """See Limiter."""
+        """Number of waiters that may try now, one for each free permit and at least 1."""
         return super().room(now) if self._leases.down else max(1, self._permits - self.running)
 
     def start(self, now: float) -> None:
-        """See Limiter."""
+        """Counts a running handler; it becomes active at the lease client."""
         super().start(now)
         self._most = max(self._most, self.running)
         self._leases.active[self] = None
 
     def finish(self) -> None:
-        """See Limiter. What others wait for is given back at once."""
+        """Counts the end of a handler, and rings for a request if its permit is to be given back at once."""
         super().finish()
         if self.running >= self._permits and not self._leases.down:
             self._leases.ring()
 
     @property
     def lease_size(self) -> int:
-        """See LeasedLimiter."""
+        """Number of leased permits, in use or not."""
         return self._permits
 
     @property
     def is_active(self) -> bool:
-        """See LeasedLimiter."""
+        """True while messages wait, handlers run, or the store counts permits of this worker."""
         return bool(self.waiters or self.running or self._asked != (0, 0))
 
     def request(self, now: float) -> LeaseRequest | None:
-        """See LeasedLimiter. Gives up what is more than its part before it says so: nobody else is granted it earlier."""
+        """Request if its wants changed or a renewal is due. It gives up permits beyond its part before it reports so,
+        because others are granted them only then.
+        """
         wanted = max(self.running + len(self.waiters), self._most)
         self._permits = min(self._permits, self._fair, wanted)
         permits = max(self.running, self._permits)
@@ -236,21 +245,21 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         return LeaseRequest(self.name, self.terms, wanted, permits)
 
     def final_request(self, now: float) -> LeaseRequest:  # noqa: ARG002
-        """See LeasedLimiter."""
+        """Last request: keeps permits for handlers that still run, and wants no more."""
         return LeaseRequest(self.name, self.terms, 0, self.running)
 
     def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:  # noqa: ARG002
-        """See LeasedLimiter."""
+        """Takes its permits and its fair part, valid for HOLD seconds from `asked` on."""
         self._permits, self._fair = min(grant.permits, grant.fair), grant.fair
         self._valid = asked + HOLD
         self._asked = (self._asked[0], grant.permits)
 
     def revoke(self, now: float) -> None:  # noqa: ARG002
-        """See LeasedLimiter."""
+        """Voids all permits; from now on the limit divided by the workers applies."""
         self._permits = 0
         self.request_at = self.ring_at = -NEVER
 
     def apply_limit(self, wanted: Limiter) -> None:
-        """See LeasedLimiter."""
+        """Takes terms and limit over from another LeasedCap."""
         assert isinstance(wanted, LeasedCap)
         self.terms, self.limit = wanted.terms, wanted.limit

@@ -1,9 +1,9 @@
-"""All limits of a subscription together: which limiters a message has to pass, when it may, all tokens taken together or
-none.
+"""Limiter set: all limits of a subscription together, the limiters that a message has to pass, and starts that take the
+tokens of all of them or of none.
 
-A limit of the whole subscription is shared out by live workers: limit ÷ workers, at least one: never above the limit
-where that (of a rate: its burst) is at least the number of workers. With a store each worker leases of the whole
-instead.
+A limit of the whole subscription is divided by the number of live workers, with at least 1 for each. So all together
+stay within the limit (of a rate: its burst) unless it is smaller than the number of workers. With a store each worker
+leases parts of the whole instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
 class LimitKind(Enum):
-    """Kind of the limit that a message has to wait for."""
+    """Kind of the limit that a message has to wait for; NOTHING: it need not wait."""
 
     NOTHING = auto()
     RATE = auto()
@@ -39,7 +39,9 @@ class LimitKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A moment set aside for a message (seconds); `over` says which kind of limit made it late."""
+    """Moment that limits set aside for a message. `at`: monotonic seconds; `over`: kind of limit that made it late,
+    NOTHING if the message may start at once.
+    """
 
     at: float
     over: LimitKind
@@ -47,8 +49,9 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class RerouteOptions:
-    """Kinds of limit for which a message may leave its lane. `rate_after`: seconds after which it could be back from a
-    rate. From any limit it is back within `horizon` seconds.
+    """Kinds of limit for which a message may leave its lane, to wait in another topic. `rate_after`: seconds until it
+    could be back from a wait for a rate, None: it may not leave for one. `quota`: it may leave for a quota. It is back
+    within `horizon` seconds.
     """
 
     rate_after: float | None = None
@@ -59,16 +62,16 @@ class RerouteOptions:
         return self.rate_after is not None or self.quota
 
     def may(self, over: LimitKind) -> bool:
-        """True if it may wait elsewhere."""
+        """True if the message may leave its lane because of this kind of limit."""
         return self.quota if over is LimitKind.QUOTA else self.rate_after is not None
 
     def latest(self, over: LimitKind) -> float:
-        """Seconds after which it is back at the latest."""
+        """Seconds after which a message that left because of this kind of limit is back at the latest."""
         return self.horizon if over is LimitKind.QUOTA else min(self.horizon, MAX_RATE_DUE / 1000)
 
 
 class LimiterSet:
-    """The limiters of one worker. Times are seconds on the caller's monotonic clock."""
+    """The limiters of one worker, for `workers` live workers. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self, limits: tuple[Limit, ...], workers: int) -> None:
         self._limits = limits
@@ -83,7 +86,7 @@ class LimiterSet:
 
     @property
     def too_small(self) -> list[Limit]:
-        """Limits that cannot be shared out by so many workers: each takes 1, which together is above the limit."""
+        """Limits smaller than the number of workers: each worker takes 1, so that all together may exceed the limit."""
         return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
 
     def use_leases(self, ring: Callable[[], object]) -> LeaseClient:
@@ -96,7 +99,7 @@ class LimiterSet:
     def limiters_of(
         self, properties: Mapping[str, str], key: str, level: Level = Level.L1, state: State = State.READY
     ) -> Limiters:
-        """The limiters that a message of this lane has to pass."""
+        """Returns the limiters, one for each limit, that a message of this lane has to pass; creates missing ones."""
         met = self._met.get((level, state))
         if met is None:
             pairs = zip(self._limits, self._limiters, strict=True)
@@ -106,8 +109,9 @@ class LimiterSet:
         )
 
     def reserve(self, limiters: Limiters, now: float, leave: RerouteOptions, *, quota_taken: bool) -> Reservation:
-        """Sets a moment aside in all rates and quotas together. Later than 5 s, and where the message may leave its lane:
-        behind every other promise, and not before it could be back.
+        """Sets one moment aside in all rates and quotas. If it is more than 5 s away and the message may leave its
+        lane, it comes after every other promise and not before the message could be back. If the message would be back
+        too early, nothing is set aside: it will ask again. `quota_taken`: an earlier start took the tokens of quotas.
         """
         rates = [limiter for limiter in limiters if isinstance(limiter, RateLimiter)]
         quotas = [] if quota_taken else [limiter for limiter in limiters if isinstance(limiter, QuotaLimiter)]
@@ -135,7 +139,9 @@ class LimiterSet:
         return Reservation(at, over)
 
     def start(self, limiters: Limiters, now: float, *, quota_taken: bool) -> Limiter | None:
-        """Takes every token, or none and names the limiter that is shut."""
+        """Takes a token of every limiter and returns None; or takes none and returns the first limiter that is shut.
+        `quota_taken`: quotas are left out, because an earlier start took their tokens.
+        """
         for limiter in limiters:
             if not limiter.free(now) and not (quota_taken and isinstance(limiter, QuotaLimiter)):
                 return limiter
@@ -145,8 +151,8 @@ class LimiterSet:
         return None
 
     def share_out(self, workers: int) -> list[str]:
-        """So many workers live: each takes its part from now on. What was promised stays promised. Answers what a person
-        should know, where that is another number than before.
+        """Divides shared limits by this number of live workers from now on; promises stay. Returns alarm texts about
+        limits that are too small; empty if the number is as before, or with leases.
         """
         if workers == self._workers:
             return []
@@ -161,7 +167,9 @@ class LimiterSet:
         return [text % (limit, workers) for limit in self.too_small]
 
     def apply_limits(self, limits: tuple[Limit, ...], now: float) -> None:
-        """These limits count from now on. What was counted stays counted where kind and property are the same."""
+        """Replaces the limits. Starts and running handlers stay counted where a new limit has the kind, property, scope
+        and lanes of an old one. `now`: monotonic seconds.
+        """
         before = list(zip(self._limits, self._limiters, strict=True))
         self._limits, self._limiters = limits, []
         for place, limit in enumerate(limits):
@@ -173,13 +181,13 @@ class LimiterSet:
         self._settle_in()
 
     def _settle_in(self) -> None:
-        """Every limit's limiters are made as the limit at their place says."""
+        """Lets the limiters of every limit be created as that limit says from now on."""
         self._met.clear()
         for index, (limit, limiters) in enumerate(zip(self._limits, self._limiters, strict=True)):
             limiters.configure(limit.overrides, partial(self._make, index))
 
     def _make(self, index: int, value: str | None) -> Limiter:
-        """The limiter of a value; None: of all others together."""
+        """Creates the limiter of a value of the limit `index`; None: the one that all other values share."""
         limit = self._limits[index]
         if not limit.shared:
             return _make(limit, value, 1)
@@ -192,13 +200,14 @@ class LimiterSet:
 
     @property
     def crowded_limits(self) -> list[Limit]:
-        """Limits of which there are too many values: those without a limiter of their own share one."""
+        """Limits with so many values that further ones share one limiter."""
         return [
             limit for limit, limiters in zip(self._limits, self._limiters, strict=True) if limiters.others is not None
         ]
 
     def prune(self, now: float) -> list[str]:
-        """Forgets limiters that are as good as new, where there are many. Answers what a person should know."""
+        """Forgets limiters that are as good as new, where there are many. Returns alarm texts about `crowded_limits`.
+        """
         for limiters in self._limiters:
             limiters.forget(now)
         return [
@@ -208,7 +217,7 @@ class LimiterSet:
 
 
 def _settle(slot_functions: Sequence[Callable[[float], float]], earliest: float) -> float:
-    """The first moment that suits every function."""
+    """The first moment from `earliest` on at which no function returns a later one."""
     at, before = earliest, None
     while at != before:  # each step goes to the end of a promise, of which there are finitely many
         at, before = max((slot(at) for slot in slot_functions), default=at), at
@@ -256,7 +265,9 @@ def _same(one: Limit, other: Limit) -> bool:
 
 
 def _resize(limiter: Limiter, wanted: Limiter, now: float | None = None) -> None:
-    """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
+    """Gives `limiter` the sizes of `wanted`. `now`: the limit itself has changed, and promises are void; None: only the
+    number of workers has, and promises stay.
+    """
     match limiter, wanted:
         case LeasedLimiter(), LeasedLimiter():
             limiter.apply_limit(wanted)

@@ -2,7 +2,7 @@
 room.
 
 Senders choose the values, so there may be as many as there are messages. The law of a limit holds for each value all
-the same: the shared limiter lets through what it would of one, and no value leaves it before it is as good as new.
+the same: the shared limiter treats its values as one, and none gets its own before the shared one is as good as new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _LONGEST: Final = 200  # characters of a value that are kept
 
 
 class Values:
-    """`named`: values that have a limiter of their own in any case; `make`: makes that of a value, or (None) of all others."""
+    """Limiters of one limit by value. `own`: those of single values; `others`: the shared one, None until it is needed.
+    `named`: values that get their own in any case; `make`: creates the limiter of a value, or (None) the shared one.
+    """
 
     __slots__ = ("_made", "_queue", "make", "named", "others", "own")
     make: Callable[[str | None], Limiter]
@@ -38,11 +40,11 @@ class Values:
         self._made = 0  # since the last look
 
     def configure(self, named: Collection[str], make: Callable[[str | None], Limiter]) -> None:
-        """Limiters are made so from now on; those that are there stay."""
+        """Sets `named` and `make` for limiters that are created from now on; existing ones stay."""
         self.named, self.make = named, make
 
     def of(self, value: str) -> Limiter:
-        """The limiter that a message with this value has to pass."""
+        """Returns the limiter that a message with this value has to pass; creates it if it is missing."""
         if len(value) > _LONGEST:
             value = name_of(value)
         limiter = self.own.get(value)
@@ -60,8 +62,8 @@ class Values:
         return room or value == NOBODY or value in self.named
 
     def forget(self, now: float) -> None:
-        """Forgets limiters that are as good as new, when there are many. Looks at as many as were made since, twice over, and at
-        some more: never at all of them at once.
+        """Drops limiters that are as good as new and marks them `forgotten`, if there are more than 10,000. Examines
+        twice as many as were created since the last call, plus 5,000, so that no call takes long.
         """
         looks, self._made = 2 * self._made + _LOOKED_AT, 0
         for _ in range(min(looks, len(self._queue)) if len(self.own) > _FORGET_ABOVE else 0):
@@ -77,7 +79,7 @@ class Values:
             self.others = None
 
     def __iter__(self) -> Iterator[tuple[str | None, Limiter]]:
-        """Every limiter with its value; None: of all others."""
+        """Every limiter with its value; the shared one with None."""
         yield from self.own.items()
         if self.others is not None:
             yield None, self.others

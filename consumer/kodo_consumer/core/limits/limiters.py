@@ -1,9 +1,8 @@
 """One limiter for each limit and value of its property: may a message start now, and if not, when. No I/O, no clock:
 times in seconds are passed in.
 
-Two books are kept. *Starts* are what the law is about: in any window w at most burst + rate·w pass. *Slots* are
-promises: a refused message gets a moment that no other message has, so that refused messages come back spread
-out.
+Two books are kept. *Starts* are subject to the law: in any window w at most burst + rate·w pass. *Slots* are promises:
+a refused message gets a moment that no other message has, so that refused messages come back spread out.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ _PARTS: Final = 60  # a quota's window slides in steps of 1/60: never above the 
 _GRACE: Final = 5.0  # seconds a promised quota slot is kept for its message
 T = TypeVar("T")
 EMPTY: Final[Any] = ()
-"""A queue of which most limiters never need one of their own: there may be as many limiters as senders choose values."""
+"""A queue for limiters that need none of their own, as most: senders may choose values for many limiters."""
 
 
 def enqueue(queue: deque[T], one: T) -> deque[T]:
-    """The queue with one more, which is another where it was empty."""
+    """Appends to the queue and returns it; EMPTY is replaced by a new queue, so the caller has to keep the result."""
     queue = queue or deque()
     queue.append(one)
     return queue
 
 
 class Limiter:
-    """Base of the three kinds. `waiters`: messages that the scheduler made wait here; the limiter itself never touches them.
-    `forgotten`: its holder should ask for the limiter in its place.
+    """Base of the three kinds. Times are monotonic seconds. `waiters`: messages that the scheduler made wait here; the
+    limiter itself never touches them. `timer_set`: the scheduler has set a timer for them. `forgotten`: dropped; a
+    message that refers to it must fetch its limiters again.
     """
 
     __slots__ = ("forgotten", "timer_set", "waiters")
@@ -40,7 +40,7 @@ class Limiter:
         self.timer_set = self.forgotten = False
 
     def free_at(self, now: float) -> float:
-        """The earliest moment a message may start; infinite when only a finish can tell."""
+        """Earliest time at which a message may start; infinite if only the end of a handler or a store can tell."""
         raise NotImplementedError
 
     def free(self, now: float) -> bool:
@@ -48,17 +48,17 @@ class Limiter:
         return self.free_at(now) <= now + _EPSILON
 
     def start(self, now: float) -> None:
-        """A message starts."""
+        """Counts the start of a message."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """A message that started has ended, however."""
+        """Counts the end of a message that started, whatever its outcome."""
 
     def give_back(self) -> None:
-        """A message does not start for which a slot was set aside."""
+        """Frees a slot that was set aside for a message which does not start."""
 
     def room(self, now: float) -> int:  # noqa: ARG002
-        """Number of waiters that may try again when the limiter is free."""
+        """Number of waiters that may try again together when the limiter is free."""
         return 1
 
     def wait(self, now: float) -> float:
@@ -66,10 +66,10 @@ class Limiter:
         return self.free_at(now) - now
 
     def on_wait(self, now: float) -> None:
-        """A message waits."""
+        """Reacts to a message that has begun to wait here; only leased limiters do."""
 
     def idle(self, now: float) -> bool:
-        """True if nothing changes when this limiter is dropped."""
+        """True if a new limiter would act as this one, so that it may be dropped."""
         raise NotImplementedError
 
 
@@ -89,42 +89,42 @@ class RateLimiter(Limiter):
         return (self.burst - 1) * self.interval
 
     def free_at(self, now: float) -> float:
-        """See Limiter."""
+        """Earliest time at which the bucket has a token."""
         return max(now, self._next_start - self._burst_time())
 
     def start(self, now: float) -> None:
-        """See Limiter."""
+        """Takes a token for a start at `now`."""
         self._next_start = max(self._next_start, now) + self.interval
 
     def wait(self, now: float) -> float:
-        """See Limiter: earlier waiters go first."""
+        """Seconds until one more waiter would start: after all earlier ones."""
         return self.free_at(now) - now + len(self.waiters) * self.interval
 
     def idle(self, now: float) -> bool:
-        """See Limiter."""
+        """True if the bucket is full, no message waits, and no promise is open."""
         books = max(self._next_start, self._next_slot)
         return not self.waiters and books <= now and (not self._promised or self._promised[-1][1] <= now)
 
     def ready_at(self, now: float) -> float:
-        """The first moment that is worth asking for, where the message could as well go elsewhere."""
+        """Earliest time to ask for, for a message that could also wait in another topic: here at once."""
         return now
 
     def next_slot(self, earliest: float) -> float:
-        """The first moment from `earliest` on that is promised to nobody."""
+        """The first time from `earliest` on that is promised to no message."""
         slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._burst_time())
         return next((end for begin, end in self._promised if begin <= slot < end), slot)
 
     def reserve(self, slot: float) -> None:
-        """Sets a near slot aside."""
+        """Promises the time `slot`, found by `next_slot`, to one message."""
         self._next_slot = self._gap(max(self._next_slot, slot)) + self.interval
 
     def next_deferred_slot(self, earliest: float) -> float:
-        """The first moment from `earliest` on that comes after every promise."""
+        """The first time from `earliest` on that comes after every promise."""
         last = self._promised[-1][1] if self._promised else earliest
         return max(earliest, last, self._next_slot)
 
     def reserve_deferred(self, slot: float) -> None:
-        """Sets a far slot aside."""
+        """Promises the time `slot`, found by `next_deferred_slot`, to a message that leaves its lane until then."""
         if self._promised and slot - self._promised[-1][1] < _EPSILON:
             begin, end = self._promised.pop()
             self._promised.append((begin, end + self.interval))
@@ -132,7 +132,7 @@ class RateLimiter(Limiter):
             self._promised = enqueue(self._promised, (slot, slot + self.interval))
 
     def reset(self, now: float) -> None:
-        """The pace is another: nobody waits for more than it asks for, and no promise of the old one binds it."""
+        """Adapts to another pace: no wait is longer than the new burst takes, and promises of the old pace are void."""
         most = now + self.burst * self.interval
         self._next_start, self._next_slot = min(self._next_start, most), min(self._next_slot, most)
         self._promised = EMPTY
@@ -166,13 +166,13 @@ class QuotaLimiter(Limiter):
         self._promised: deque[float] = EMPTY
 
     def free_at(self, now: float) -> float:
-        """See Limiter."""
+        """Earliest time at which the window has room for a start."""
         self._expire(now)
         over = self._total - self.amount + 1
         return now if over <= 0 else self._expiry_of(over)
 
     def start(self, now: float) -> None:
-        """See Limiter. A start uses up the oldest promise."""
+        """Counts a start at `now`, which uses up the oldest promise."""
         self._expire(now)
         part = int(now // self._width)
         if self._counts and self._counts[-1][0] >= part:
@@ -184,28 +184,28 @@ class QuotaLimiter(Limiter):
             self._promised.popleft()
 
     def idle(self, now: float) -> bool:
-        """See Limiter."""
+        """True if the window has no starts, no message waits, and no promise is open."""
         self._expire(now)
         return not self.waiters and not self._total and not self._promised
 
     def slot(self, now: float) -> float:
-        """Time when the window has room for one more than are promised already."""
+        """Time when the window has room for one more message than there are promises."""
         self._expire(now)
         rounds, rest = divmod(len(self._promised), self.amount)
         over = rest + 1 + self._total - self.amount
         return (now if over <= 0 else self._expiry_of(over)) + rounds * self.period
 
     def reserve(self, slot: float) -> None:
-        """Sets a slot aside."""
+        """Promises the time `slot` to one message; the promise ends 5 s after it."""
         self._promised = enqueue(self._promised, slot)
 
     def give_back(self) -> None:
-        """See Limiter: the oldest promise, as if its message had started."""
+        """Drops the oldest promise, as if its message had started."""
         if self._promised:
             self._promised.popleft()
 
     def reshape(self, period: float) -> None:
-        """Another window: starts are counted in its parts, promises of the old one bind nobody."""
+        """Changes the window to `period` seconds: counted starts stay, promises are void."""
         width, self.period = self._width, period
         self._width = period / _PARTS
         counts: list[list[int]] = []
@@ -244,21 +244,21 @@ class ConcurrencyLimiter(Limiter):
         self.running = 0
 
     def resize(self, limit: int) -> None:
-        """So many at once from now on; those that run go on."""
+        """Changes `limit`; running handlers are not affected."""
         self.limit = limit
 
     def free_at(self, now: float) -> float:
-        """See Limiter."""
+        """Now if one more handler may run, else infinite."""
         return now if self.running < self.limit else float("inf")
 
     def start(self, now: float) -> None:  # noqa: ARG002  # a cap knows no time
-        """See Limiter."""
+        """Counts a running handler."""
         self.running += 1
 
     def finish(self) -> None:
-        """See Limiter."""
+        """Counts the end of a running handler."""
         self.running -= 1
 
     def idle(self, now: float) -> bool:  # noqa: ARG002
-        """See Limiter."""
+        """True if no handler runs and no message waits."""
         return not self.running and not self.waiters

@@ -9,12 +9,11 @@ _KEPT: Final = 30.0  # seconds
 
 
 class LiveWorkerCount:
-    """The most workers of the last half minute: a worker that was seen counts for a while.
+    """Most workers seen within the last half minute.
 
-    More workers count at once, so that a limit is soon shared by all; fewer count late, for a worker that is not seen
-    may only be connecting again. The expected ones count as seen at the start: workers that start together would
-    otherwise each begin alone. When nothing can be read, what was seen last goes on, and at least the expected ones
-    count.
+    A higher number counts at once, so that a limit is soon shared by all; a lower one counts late, because a missing
+    worker may only be connecting again. The expected ones count as seen at the start: workers that start together would
+    otherwise each begin alone. After a failed reading the number before stays, and at least the expected ones count.
     """
 
     def __init__(self, expected: int, now: float) -> None:
@@ -23,7 +22,8 @@ class LiveWorkerCount:
         self._seen: deque[tuple[float, int]] = deque([(now, expected)])  # falling counts
 
     def count(self, live: int | None, now: float) -> int:
-        """Workers to divide by, after a reading; None: it could not be read."""
+        """Takes a reading at `now` (seconds), None or 0: it failed. Returns the number of workers to divide limits by.
+        """
         if not live:
             live = max(self._last, self._expected)
         self._last = live

@@ -12,7 +12,7 @@ _NONE: Final = object()
 
 
 def read_defaults(names: Mapping[str, Any]) -> None:
-    """Replaces the defaults of all fields by values. `names`: the named types of a schema that fastavro has parsed."""
+    """Replaces the defaults of all fields, in place, by values. `names`: named types of a schema parsed by fastavro."""
     for schema in names.values():
         for field in schema.get("fields", ()):
             if "default" in field:
@@ -20,7 +20,8 @@ def read_defaults(names: Mapping[str, Any]) -> None:
 
 
 def _default(schema: Any, given: Any, names: Mapping[str, Any]) -> Any:
-    """Default `given` of a field as a value of `schema`. A union takes the default by its first branch that accepts it."""
+    """Returns the default `given` of a field as a value of `schema`; of a union, by its first branch that accepts it.
+    """
     from fastavro.read import LOGICAL_READERS
 
     if isinstance(schema, list):

@@ -26,7 +26,8 @@ def empty_items(schema: Any) -> bool:
 
 
 def reader_of(schema: Any) -> Callable[..., Any]:
-    """Fastavro's reader for schemaless payloads: the compiled one, or for a schema that contains itself the other."""
+    """Fastavro's reader for schemaless payloads: the compiled one, or the Python one for a schema that contains itself.
+    """
     if contains_itself(schema):
         from fastavro._read_py import schemaless_reader as careful
 

@@ -1,5 +1,5 @@
-"""Values of Avro types: what a declared type can hold, which fastavro's writer does not ask. It cuts 1.5 to the int 1, and
-writes the int 2^40, which other readers stop at.
+"""Checks of values against Avro types. Fastavro's writer does not make them: it cuts 1.5 to the int 1, and writes the
+int 2^40, which other readers refuse.
 
 The same rules hold before a payload is encoded and after one was read. Errors name place and type, never the value.
 """
@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import Any, Final
 
 Fit = Callable[[Any], Any]
-"""Answers the value as fastavro is to write it. Raises MisfitError."""
+"""Returns the value as fastavro has to write it, in a union as (name of the branch, value). Raises MisfitError."""
 _BITS: Final = {"int": 32, "long": 64}
 _LARGEST_FLOAT: Final = 3.4028235677973366e38  # from there on 32 bits round to infinity
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -26,7 +26,9 @@ _NESTED: Final = (bytes, bytearray, memoryview, str)
 
 
 class MisfitError(ValueError):
-    """A value that its type cannot hold. `rule`: the type, in words; the text has the place, too."""
+    """Error: a value that its type cannot contain. `rule`: the type, in words; `path`: names and indices from the root
+    to the value, which the text shows too.
+    """
 
     def __init__(self, rule: str, path: tuple[int | str, ...] = ()) -> None:
         self.rule, self.path = rule, path
@@ -34,12 +36,12 @@ class MisfitError(ValueError):
         super().__init__(f"{place[:80]}: {rule}")
 
     def within(self, step: int | str) -> MisfitError:
-        """The same, one level further out."""
+        """The same error with `step` (a name or an index) put before its path."""
         return MisfitError(self.rule, (step, *self.path))
 
 
 def fit_of(schema: Any, names: Mapping[str, Any]) -> Fit:
-    """Fit of values to a schema as fastavro has parsed it, which has put its named types into `names`."""
+    """Returns the check of values against a schema that fastavro has parsed; `names`: the named types it collected."""
     return _Types(names).fit(schema)
 
 

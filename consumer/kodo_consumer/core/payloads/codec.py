@@ -1,7 +1,8 @@
 """Payloads as values: JSON or Avro as the topology declares them, and the model that a handler's annotation names.
 
-Whatever a payload is, reading it ends in a value or in InvalidPayloadError, upon which the message dies, once. Its text
-names the place and the rule, never the value: reasons travel with dead letters.
+Reading a payload ends in a value or in InvalidPayloadError, which makes its message a dead letter; in Unavailable if
+the broker does not answer about a schema. The text of InvalidPayloadError names the place and the rule, never the
+value: reasons travel with dead letters.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from kodoctl.topology.payload_validator import PayloadValidator
 
 Kind = Literal["json", "avro"]
 SchemaOf = Callable[[str], Mapping[str, Any] | None]
-"""The definition of a schema version that the broker has; None: it has none such."""
+"""Returns the definition of a schema version such as `L1:3`; None: there is none. May raise ClusterError."""
 _TEXTS: Final = (bytes, str)
 _MAX_PLACE: Final = 80  # characters of a place in a payload: keys are the sender's
 
 
 class Payloads:
-    """Reads the payloads of one ground topic. `schema`: what the topology declares, None: nothing. `model`: what the
-    handler's annotation names, None: nothing.
+    """Reads and checks the payloads of one ground topic. `schema`: the declared one, None: none. `model`: type in the
+    handler's annotation, None: none. `schema_of`: source of older schema versions.
 
-    Compiled when first used. Can be sent to another process; then `schema_of` stays behind, and with it older versions.
+    Compiled when first used. A pickled copy for another process has `kind` and `schema` only.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Payloads:
         self._writers: dict[str, tuple[Callable[..., Any], Any]] = {}  # by schema version
 
     def with_model(self, model: Any, schema_of: SchemaOf | None = None) -> Payloads:
-        """The same, read as this model; `schema_of`: by these versions."""
+        """Returns a copy that reads payloads as `model`. `schema_of`: source of versions, None: that of this one."""
         return Payloads(self.kind, self.schema, model, schema_of or self.schema_of)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -56,7 +57,7 @@ class Payloads:
         Payloads.__init__(self, *state)
 
     def prepare(self) -> None:
-        """Raises TypeError when the model is nothing that payloads can be read as."""
+        """Compiles the model. Raises TypeError if payloads cannot be read as it."""
         from pydantic.errors import PydanticUserError
 
         try:
@@ -68,7 +69,9 @@ class Payloads:
     # ---- reading
 
     def json(self, data: bytes, schema: str = "") -> Any:
-        """The payload as plain values, checked against the declared schema; of an Avro topic the record."""
+        """Returns the payload as plain values, checked against the declared schema: a JSON value, or an Avro topic's
+        record. `schema`: version it was written with, "": the declared one. Raises InvalidPayloadError or Unavailable.
+        """
         if self.kind == "avro":
             return self._record(data, schema)
         value = json_value(data)
@@ -76,7 +79,9 @@ class Payloads:
         return value
 
     def value(self, data: bytes, schema: str = "") -> Any:
-        """The payload as the handler's annotation says; without one as declared; bytes where nothing is."""
+        """Returns the payload as the type in the handler's annotation; without one (or with bytes or str) as `json` if
+        a schema is declared, else as bytes (or text). Raises InvalidPayloadError or Unavailable.
+        """
         model = self.model
         if model is None or model in _TEXTS:
             if self.schema is not None:
@@ -92,14 +97,14 @@ class Payloads:
         return value
 
     def __call__(self, value: Any) -> None:
-        """Holds a JSON value, as `json_value` reads it, against the declared schema."""
+        """Checks a JSON value against the declared JSON schema, if there is one. Raises InvalidPayloadError."""
         misfit = None if self._validator is None else self._validator.misfit(value)
         if misfit is not None:
             raise InvalidPayloadError(f"payload breaks its schema{misfit}")
 
     def encode(self, value: Any) -> bytes:
-        """An Avro record as bytes; bytes are looked at and left alone. Raises InvalidPayloadError for what the declared
-        schema does not allow.
+        """Returns an Avro record as bytes; bytes are checked and stay as they are. Raises InvalidPayloadError for a
+        value that the declared schema does not allow.
         """
         if isinstance(value, bytes):
             self._record(value, "")
@@ -163,7 +168,9 @@ class Payloads:
         return self._parsed_schema[1]
 
     def _record(self, data: bytes, version: str) -> Any:
-        """Read with the schema it was written with, as the declared one says."""
+        """Reads an Avro payload by the schema version it was written with, resolves it to the declared schema, and
+        checks it. Raises InvalidPayloadError or Unavailable.
+        """
         try:
             read, writer = self._writer(version)
         except UnsafeSchemaError as problem:
@@ -184,7 +191,8 @@ class Payloads:
         return record
 
     def _writer(self, version: str) -> tuple[Callable[..., Any], Any]:
-        """Reader of a schema version, and its parsed definition; of one that there is not, those that are declared."""
+        """Returns reader and parsed definition of a schema version; without that version, those of the declared schema.
+        """
         found = self._writers.get(version)
         if found is None:
             definition = self.definition(version)
@@ -194,7 +202,8 @@ class Payloads:
         return found
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
-        """Definition of a version; None: as declared. Raises Unavailable when the broker cannot say."""
+        """Definition of a version; None: the declared schema applies. Raises Unavailable if the broker does not answer.
+        """
         if not version or self.schema_of is None:
             return None
         try:
@@ -204,11 +213,11 @@ class Payloads:
 
 
 class UnsafeSchemaError(ValueError):
-    """A schema that lets a payload of a few bytes take any amount of memory."""
+    """Error: a schema by which a payload of a few bytes can take any amount of memory."""
 
 
 def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
-    """A reader of payloads written with this schema, and the schema parsed. Raises UnsafeSchemaError."""
+    """Returns a reader of payloads of this schema, and the schema parsed. Raises UnsafeSchemaError for empty items."""
     from fastavro import parse_schema
 
     if empty_items(definition):
@@ -219,7 +228,7 @@ def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]
 
 
 def model_of(function: Callable[..., Any]) -> Any:
-    """Model in the annotation of a handler's first parameter: `Order` of `Message[Order]`, also within a list; else None.
+    """Model in the annotation of a handler's first parameter: `Order` of `Message[Order]`, also in a list; else None.
 
     Raises TypeError when there is such an annotation and it cannot be read.
     """

@@ -1,8 +1,8 @@
 """Versions of Avro schemas. A version belongs to the ready topic that gave it: `L1:3` is version 3 of L1's topic.
 
-Messages carry it (`kodo-schema`) where their topic keeps none: state topics and dead letters have no schema. Whoever
-sends a message writes there what he likes. So of versions that a topic does not have nothing is kept: neither memory,
-nor that there is no such version, which the next schema of the topic would be taken for.
+Messages carry it (`kodo-schema`) in topics without a schema: state topics and dead letters. Any sender may write any
+text there. So nothing is remembered of a version that does not exist: it would take memory, and hide the next schema of
+the topic, which gets that number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK: Final = 0.1  # seconds between two requests for later ones
 
 
 class SchemaVersions:
-    """Definitions by version, each asked for once. Thread-safe."""
+    """Definitions by version, each fetched from the cluster once, while other callers wait. Thread-safe."""
 
     def __init__(self, policy: Policy, cluster: Cluster, now: Callable[[], float] = time.monotonic) -> None:
         self._topics = {lane.level.value: lane.topic for lane in policy.every_lane if lane.state is State.READY}
@@ -34,7 +34,9 @@ class SchemaVersions:
         self._looked: dict[str, float] = {}
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
-        """None: there is no such version, or what names it is nothing a worker wrote. Raises ClusterError."""
+        """Definition of a version such as `L1:3`; None: there is no such version, or the text has another form.
+        Requests it from the cluster if it is new here. Raises ClusterError.
+        """
         level, _, text = version.partition(":")
         topic = self._topics.get(level)
         if topic is None or not (text.isascii() and text.isdigit() and len(text) < 10):

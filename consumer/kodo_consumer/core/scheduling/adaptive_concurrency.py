@@ -22,7 +22,8 @@ _FORGET: Final = 1.001  # the best seen fades by this much a round, doubled in t
 
 
 class Adaptive:
-    """Limit that adapts itself, and its measurements. Times are in seconds."""
+    """Concurrency limit that adapts itself. `limit`: handlers that may run at once, at most `most`. Times in seconds.
+    """
 
     __slots__ = ("_bad", "_began", "_best", "_ends", "_most", "_peak", "_total", "limit")
 
@@ -35,11 +36,13 @@ class Adaptive:
         self._began = float("inf")
 
     def may_start(self, running: int) -> bool:
-        """True if one more handler may run beside those that do."""
+        """True if one more handler may start beside `running` ones."""
         return running < self.limit
 
     def on_end(self, took: float, running: int, now: float, *, bad: bool) -> bool:
-        """A handler ended, `running` were at work with it. True: the limit has changed."""
+        """Counts the end of a handler after `took` seconds; `running`: handlers at work, itself included; `bad`: it
+        failed. Returns True if the limit has changed.
+        """
         self._began = min(self._began, now)
         self._ends += 1
         self._total += took

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class BulkheadSlots:
-    """One bulkhead at work. `running`: handlers of its lanes; `most`: as many may; `kept`: slots that are for them alone now;
-    `used`: how many of these they have, by lane in `users`.
+    """State of one bulkhead. `running`: handlers of its lanes at work; `most`: maximum of these, None: any number;
+    `kept`: slots kept for its lanes now; `used`: how many of these are in use, `users`: the same by index of the lane.
     """
 
     __slots__ = ("declared", "kept", "most", "running", "used", "users")
@@ -36,14 +36,14 @@ class BulkheadSlots:
         self.users = dict.fromkeys(lanes, 0)
 
     def reset(self, most: int | None, kept: int) -> None:
-        """Nothing runs."""
+        """Sets the bounds, and the counts of handlers to 0."""
         self.most, self.kept = most, kept
         self.running = self.used = 0
         self.users = dict.fromkeys(self.users, 0)
 
 
 class Bulkheads:
-    """The slots of one worker. Lanes are named by their index."""
+    """Slots of one worker and its bulkheads. Lanes are named by their index."""
 
     __slots__ = ("_by_lane", "_common", "_common_users", "_declared", "_refused", "_running", "_total", "groups")
 
@@ -53,8 +53,8 @@ class Bulkheads:
         self.apply(bulkheads, lanes, [0] * len(lanes))
 
     def apply(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane], running: Sequence[int]) -> None:
-        """Replaces the bulkheads of the same lanes; handlers that run, `running` of each lane, go on. A bulkhead
-        without a lane here keeps nothing. If `groups` is empty, callers need neither ask nor count.
+        """Replaces the bulkheads of the same lanes; handlers that run, `running` of each lane, keep their slots. A
+        bulkhead without a lane here keeps nothing. If `groups` is empty, callers need neither ask nor count.
         """
         self._running = list(running)
         chosen = [(one, [lane.index for lane in lanes if one.lanes.has(lane.level, lane.state)]) for one in bulkheads]
@@ -63,13 +63,13 @@ class Bulkheads:
         self._settle()
 
     def resize(self, total: int) -> None:
-        """So many slots from now on."""
+        """Sets the number of slots to `total`, and shares them out anew."""
         if total != self._total:
             self._total = total
             self._settle()
 
     def may_start(self, lane: int) -> bool:
-        """True if a message of this lane may take a slot now, as far as bulkheads go."""
+        """True if bulkheads allow a message of this lane to take a slot now. A refusal is noted for `on_end`."""
         keeps = False
         for group in self._by_lane[lane]:
             if group.most is not None and group.running >= group.most:
@@ -86,12 +86,14 @@ class Bulkheads:
         return any(group.used < group.kept for group in self._by_lane[lane])
 
     def on_start(self, lane: int) -> None:
-        """A message of this lane has taken a slot."""
+        """Counts a slot that a message of this lane has taken."""
         self._running[lane] += 1
         self._seat(lane)
 
     def on_end(self, lane: int) -> bool:
-        """Its slot is returned. True: a lane was refused since the last one, and may start now."""
+        """Frees a slot of this lane. Returns True if `may_start` has refused a lane since the last end: it may start
+        now.
+        """
         self._running[lane] -= 1
         for group in self._by_lane[lane]:
             group.running -= 1
@@ -117,7 +119,8 @@ class Bulkheads:
             seat.users[lane] += 1
 
     def _vacate(self, lane: int) -> None:
-        """Frees a slot that was kept for the lane; a message that has one of all, and for which this one is kept, takes it."""
+        """Frees a kept slot of the lane; a message in a common slot, for which the kept one is as well, takes it over.
+        """
         group = next(group for group in self._by_lane[lane] if group.users[lane])
         group.users[lane] -= 1
         other = next((one for one in group.users if self._common_users[one]), None)

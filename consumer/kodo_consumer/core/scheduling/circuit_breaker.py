@@ -1,12 +1,12 @@
 """Circuit breaker of a worker: pause, probe, resume, when so much fails that further tries do harm. No I/O, the clock
 is passed in.
 
-Slow tenants have breakers of their own (kodo_consumer.core.scheduling.slow_breakers): others go on beside them.
-Tenants are counted, not messages, and each once: one bad tenant never stops a lane. Counting begins with a failure,
-so that it costs nothing while all is well. The breaker opens, at the earliest half a second later, when more than
-half of the tenants that had a handler end since then mostly failed: at least ten of them; or at least two, when they
-failed because a dependency is unavailable (without tenants, three such messages). Then nothing starts for a second,
-twice as long each time up to half a minute; three messages are tried, of whose turn it is; when one of them does not
+Slow tenants have breakers of their own (kodo_consumer.core.scheduling.slow_breakers), so that others are not stopped.
+Tenants are counted, not messages, and each once: one bad tenant never stops a lane. Counting begins with a failure, so
+that it costs nothing while all is well. The breaker opens, at the earliest half a second later, if handlers of ten
+tenants or more have ended since then and most of these tenants mostly failed; or if most mostly failed because a
+dependency is unavailable, and these are two or more (without tenants, three such messages). Then nothing starts for a
+second, twice as long each time up to half a minute. After that three messages are tried; when one of them does not
 fail, a few may start at once, one more for each that ends well, until all slots are used again.
 """
 
@@ -50,7 +50,9 @@ class _Tally:
 
 
 class Breaker:
-    """Breaker of all handlers of a worker, or of those of slow tenants in a lane. Times in seconds."""
+    """Breaker of all handlers of a worker, or of those of slow tenants in a lane. `until`: when probing begins;
+    `starts`: handlers that may run at once while it resumes; `cause`: why it last opened, for people. Times in seconds.
+    """
 
     __slots__ = (
         "_began", "_ended", "_pause", "_probes", "_since", "_slots", "_tallies", "_well", "cause", "opened", "starts",
@@ -71,7 +73,7 @@ class Breaker:
         self._clear()
 
     def may_start(self, running: int, now: float) -> bool:
-        """True if a handler may start beside those that run."""
+        """True if a handler may start beside `running` ones. After the pause it turns from OPEN to PROBING."""
         if self.state is BreakerState.OPEN and now >= self.until:
             self.state, self.until = BreakerState.PROBING, float("inf")
             self._since, self._probes, self._ended = now, 0, 0
@@ -84,11 +86,13 @@ class Breaker:
                 return self.state is BreakerState.CLOSED
 
     def on_start(self) -> None:
-        """A handler starts."""
+        """Counts the start of a handler, which is a probe while PROBING."""
         self._probes += self.state is BreakerState.PROBING
 
     def on_end(self, tenant: str, outcome: Outcome, started: float, now: float) -> bool:
-        """A handler ended. True: the breaker just opened or closed, or more may start."""
+        """Takes the outcome of a handler that started at `started`. Returns True if the breaker just opened or closed,
+        or more may start. Unless it is closed, handlers that started before the probes do not count.
+        """
         down = isinstance(outcome, DependencyUnavailable)
         bad = is_systemic(outcome)
         match self.state:
@@ -104,7 +108,7 @@ class Breaker:
     # ---- closed
 
     def on_success(self, tenant: str, now: float) -> None:
-        """A handler ended without a failure, and the breaker is closed."""
+        """Counts a handler that ended without a failure. Only for a closed breaker."""
         if self.wants_all_outcomes:
             self._tally(tenant)
             self._end_window(now)
@@ -140,7 +144,7 @@ class Breaker:
             self._clear()
 
     def _verdict(self, outcome: Outcome) -> str:
-        """Why it should open; empty: it should not."""
+        """Cause, in words, for which the breaker should open after this outcome; empty: it should not."""
         tallies = self._tallies
         of = len(tallies)
         down = sum(1 for tally in tallies.values() if 2 * tally.down > tally.all)

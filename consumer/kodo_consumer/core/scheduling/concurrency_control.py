@@ -19,7 +19,10 @@ _CLOSED: Final = BreakerState.CLOSED
 
 
 class ConcurrencyControl:
-    """`must_ask`: ask before every start. `wants_all_outcomes`: report every end, not failures alone."""
+    """Breakers and adaptive limit of one worker. `must_ask`: callers need `may_start` before every start.
+    `wants_all_outcomes`: callers report every end by `on_end`, else failures alone. `version` grows when more may
+    start.
+    """
 
     __slots__ = ("_context", "_set_timer", "_slots", "adaptive", "breaker", "must_ask", "version", "wants_all_outcomes")
 
@@ -36,20 +39,21 @@ class ConcurrencyControl:
         self._settle()
 
     def may_start(self, running: int, now: float) -> bool:
-        """True if one more handler may run beside those that do."""
+        """True if one more handler may start beside `running` ones."""
         if self.adaptive is not None and not self.adaptive.may_start(running):
             return False
         return self.breaker.may_start(running, now)
 
     def on_start(self) -> None:
-        """A handler starts."""
+        """Counts the start of a handler for the breaker."""
         self.breaker.on_start()
 
     def on_end(
         self, in_flight: InFlight, outcome: Outcome, started: float, running: int, now: float, *, slow: bool
     ) -> None:
-        """A handler ended; `running` were at work with it. `slow`: its tenant is slow, or it was: others go on, whatever
-        becomes of it, unless the breaker stopped all of them.
+        """Takes the outcome of a handler that started at `started`; `running`: handlers at work, itself included.
+        `slow`: its tenant or its run was slow, so only the breaker of the lane's slow tenants counts it, and that of
+        all handlers if it is not closed. Raises alarms when a breaker opens or closes.
         """
         before, more = self.breaker.state, False
         if before is _CLOSED and not slow and self.adaptive is None and not is_systemic(outcome):
@@ -99,7 +103,7 @@ class ConcurrencyControl:
             self._context.effects.alarm("resumed", text, good=True)
 
     def wake(self, _now: float) -> None:
-        """There may be more to start."""
+        """Raises `version`, because more handlers may start."""
         self._settle()
         self.version += 1
 

@@ -1,8 +1,8 @@
-"""Fairness index: messages that each tenant was served, compared with its fair share. Pure; measured by
+"""Fairness index: messages of each tenant that were handled, compared with its fair share. Pure; measured by
 kodo_consumer.adapters.metrics.tenant_fairness.
 
-A tenant's fair share of what was served is found by filling: a tenant that asks for less than an even (weighted) part
-gets all it asks for, and what it leaves is parted evenly among the rest.
+Fair shares are found by filling: a tenant that asks for less than an even (weighted) part gets all it asks for, and the
+remainder is divided evenly among the others.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ TELLING: Final = 20  # messages of fair share below which a window says nothing:
 
 @dataclass(frozen=True, slots=True)
 class TenantWindow:
-    """A tenant in one window: messages it was served, has waiting at its end, and whether any waited at its start.
-    `tenants`: so many alike.
+    """A tenant in one window of time. `served`: messages handled in it; `waiting`: messages that wait at its end;
+    `waited_before`: some waited at its start; `weight`: of its share. `tenants`: number of tenants with equal figures,
+    counted together.
     """
 
     served: int
@@ -33,13 +34,15 @@ class TenantWindow:
 
     @property
     def is_backlogged(self) -> bool:
-        """True if it asked for more than it got throughout."""
+        """True if the tenant had waiting messages throughout, so that it could have used more handlers."""
         return self.waiting > 0 and self.waited_before
 
 
 @dataclass(frozen=True, slots=True)
 class FairnessIndex:
-    """`jain`: (Σx)²/(n·Σx²) over x = served ÷ fair share, 1 = even. `worst`: the least x of a backlogged tenant."""
+    """Evenness of one window. `jain`: (Σx)²/(n·Σx²) over x = served ÷ fair share, 1 = even. `worst`: the least x of a
+    backlogged tenant.
+    """
 
     jain: float
     worst: float
@@ -49,7 +52,7 @@ EVEN: Final = FairnessIndex(1.0, 1.0)
 
 
 def fair_shares(tallies: Mapping[H, TenantWindow]) -> dict[H, float]:
-    """Messages that an ideal scheduler would have served each tenant, with as many served in all."""
+    """Messages, by name, that an ideal scheduler would have served a tenant, with as many served in all."""
     left = float(sum(tally.tenants * tally.served for tally in tallies.values()))
     weight = sum(tally.tenants * tally.weight for tally in tallies.values())
     shares = {}
@@ -61,16 +64,17 @@ def fair_shares(tallies: Mapping[H, TenantWindow]) -> dict[H, float]:
 
 
 def says_nothing(served: int, backlogged: int) -> bool:
-    """True if a window with so many messages and backlogged tenants shows nothing: the mean of their shares, and so the
-    least of them, is too small to judge. Saves looking at each.
+    """True if a window with `served` messages and `backlogged` tenants is too small to judge: the mean of the tenants'
+    shares, and so the least of them, is below TELLING. Saves a look at each tenant.
     """
     return served < TELLING * backlogged
 
 
 def evenness(tallies: Mapping[H, TenantWindow]) -> FairnessIndex | None:
-    """Evenness of a window; None when it says nothing yet: the share of a tenant is too small to judge.
+    """Evenness of a window, EVEN if no tenant is backlogged. None: the share of a backlogged tenant is too small to
+    judge.
 
-    A tenant whose messages came during the window asked for an unknown share of it, and is left out.
+    A tenant whose messages came during the window wanted an unknown share of it, and is left out.
     """
     if not any(tally.is_backlogged for tally in tallies.values()):
         return EVEN
@@ -87,8 +91,8 @@ def evenness(tallies: Mapping[H, TenantWindow]) -> FairnessIndex | None:
 
 
 def noisy(counts: Mapping[str, int], busy: Mapping[str, float]) -> set[str]:
-    """Tenants with more than a tenth of all messages held (and 30 of them) or of the handlers' time, and more than twice
-    an even part of it.
+    """Names of tenants with more than a tenth and more than twice an even part of all messages in memory (`counts` by
+    tenant; 30 at least) or of the handlers' time (`busy`, seconds by tenant).
     """
     tenants = max(len(counts), len(busy))
     if tenants < NOISY_TIMES / NOISY_SHARE:  # from there on it makes no difference how many there are

@@ -1,10 +1,10 @@
-"""Newcomers at work: how many handlers of tenants of whom nothing is known may run. No I/O, the clock is passed in.
+"""Newcomers at work: how many handlers may run for tenants of whom a lane does not know whether they are slow. No I/O,
+the clock is passed in.
 
-What they may have beside the head-room is theirs; of the head-room they may use what their own load needs, as it is
-measured by those that ended quickly, but for the last slot where there are eight; one at a time may use even that, as
-it has to be tried. In a lane whose last newcomer was
-slow only one is tried at a time, and never in the head-room; a lane that has not shown a newcomer yet gives them half
-of the free slots.
+Newcomers may use all slots beside the head-room. Of the head-room they may use as many slots as their own load needs,
+measured by those that ended quickly, except for the last slot if there are eight or more; one newcomer at a time may
+use even that, because it has to be tried. In a lane whose last newcomer was slow only one is tried at a time, and never
+in the head-room. In a lane where no newcomer has ended yet they may use half of the free slots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROBE_FOR: Final = 10.0  # seconds after one came
 
 
 class Newcomers:
-    """Handlers of newcomers in one worker. `running`: messages whose handlers count as newcomers'."""
+    """Handlers of newcomers in one worker, and their load. `running`: messages whose handlers count as newcomers'."""
 
     __slots__ = ("_load", "_most", "_wanted", "running")
 
@@ -33,21 +33,21 @@ class Newcomers:
         self._wanted = float("-inf")  # when one came last to a lane where they are quick
 
     def measure(self, now: float, total: int) -> None:
-        """A window of the load may be over; there are so many slots."""
+        """Updates the load of newcomers if its window is over at `now` (seconds), and their slots of `total`."""
         self._load.measure(now)
         self.resize(total)
 
     def resize(self, total: int) -> None:
-        """So many slots from now on."""
+        """Updates the slots that newcomers may use if they use the head-room, of `total`."""
         self._most = self._load.slots_needed(total + (total < _PROBE_FROM))
 
     def add(self, in_flight: InFlight) -> None:
-        """One starts as a newcomer."""
+        """Counts a handler that starts as a newcomer's, here and in its lane."""
         self.running.add(in_flight)
         in_flight.lane.ring.new_running += 1
 
     def remove(self, in_flight: InFlight) -> bool:
-        """It ended, or is slow. False: it was none."""
+        """Ends that count, as the handler ended or is slow. Returns False if it was not counted."""
         if in_flight not in self.running:
             return False
         self.running.discard(in_flight)
@@ -55,17 +55,20 @@ class Newcomers:
         return True
 
     def on_quick_end(self, lasted: float) -> None:
-        """The first handler of a tenant that ends did so quickly."""
+        """Adds a newcomer's handler that ended after `lasted` seconds, quickly, to the load of newcomers."""
         self._load.on_end(lasted)
 
     def slots_left(self, total: int, now: float) -> int:
-        """Slots of so many that slow tenants do not leave to newcomers."""
+        """Slots of `total` that slow tenants may use: one less within 10 s after a newcomer that may be quick."""
         return total - (total >= _PROBE_FROM and now - self._wanted < _PROBE_FOR)
 
     def may_start(
         self, ring: DeficitRoundRobin[InFlight], now: float, *, total: int, slow: int, headroom: int, free: int
     ) -> bool:
-        """True if one of a lane may start, with `slow` slots in use by slow tenants and `free` by nobody."""
+        """True if a newcomer of the lane may start. `slow`: slots in use by slow tenants; `headroom`: slots kept for
+        quick messages; `free`: slots in use by nobody. Notes `now` if newcomers of the lane are not slow, for
+        `slots_left`.
+        """
         used = slow + len(self.running)
         may = used < total - headroom
         if ring.newcomers_slow:

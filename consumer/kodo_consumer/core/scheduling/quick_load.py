@@ -1,4 +1,4 @@
-"""Load of quick handlers, the slots it needs by Erlang's formula, and backlogs. No I/O, the clock is passed in."""
+"""Load of quick handlers, the slots it needs by Erlang's formula, and backlogs of quick messages. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LASTING: Final = 1.0  # the same, and those who wait need more than the head-ro
 
 
 class QuickLoad:
-    """Slots that are busy with quick handlers, as a mean, and how long one takes. Times in seconds."""
+    """Mean number of slots that quick handlers use, and mean duration of such a handler. Times in seconds."""
 
     __slots__ = ("_begin", "_count", "_duration", "_load", "_time")
 
@@ -26,12 +26,12 @@ class QuickLoad:
         self._begin: float | None = None  # of the window
 
     def on_end(self, lasted: float) -> None:
-        """A quick handler ended."""
+        """Adds a quick handler that ran for `lasted` seconds."""
         self._time += lasted
         self._count += 1
 
     def forget(self, spent: float, since: float, now: float) -> None:
-        """So many seconds of slot time since then were of a tenant that is quick no more."""
+        """Takes `spent` seconds of slot time since `since` out of the load: their tenant is no longer quick."""
         begin = now if self._begin is None else self._begin
         load = spent / max(now - since, 0.001)
         self._time = max(0.0, self._time - load * (now - max(since, begin)))
@@ -39,7 +39,7 @@ class QuickLoad:
         self._load = max(0.0, self._load - load * counted)
 
     def measure(self, now: float) -> bool:
-        """True if a window is over, and with it the load is another one."""
+        """Updates the load if its window (1 s) is over at `now`. Returns True then."""
         if self._begin is None:
             self._begin = now
         if now - self._begin < _WINDOW:
@@ -52,15 +52,16 @@ class QuickLoad:
         return True
 
     def slots_needed(self, total: int) -> int:
-        """Slots that the load needs, of so many."""
+        """Slots of `total` that the load needs: see the function `slots_needed`."""
         return slots_needed(self._load, self._duration, total)
 
 
 class QuickBacklog:
-    """Quick messages that wait without a break. Times in seconds.
+    """Quick messages that wait without a break, and the slot time that quick and slow tenants owe each other meanwhile.
+    `slow_first`: slow tenants have had no more than their part, and start first. Times in seconds.
 
-    The fair share of slow tenants is the least there was since it began: when most of those who waited are through, the
-    few that are left are not all who need slots, and slow ones would keep what they took from them for a whole handler.
+    The fair share of slow tenants is the least one since the backlog began: at its end few quick tenants wait, but
+    others need slots soon, and a slow handler would keep its slot for its whole run.
     """
 
     __slots__ = ("_least_share", "_owed", "_part", "_since", "slow_first")
@@ -72,40 +73,42 @@ class QuickBacklog:
         self.end()
 
     def charge(self, milliseconds: int, *, slow: bool) -> None:
-        """So much slot time was used while both wait."""
+        """Charges quick or slow tenants slot time that they used while messages of both waited."""
         owed = self._owed + milliseconds * (1 - self._part if slow else -self._part)
         self._owed = max(-_MOST_OWED, min(_MOST_OWED, owed))
         self.slow_first = self._owed <= 0
 
     def divide(self, part: float) -> None:
-        """The slow tenants' fair share of the slot time is this part, while both wait."""
+        """Sets the slow tenants' fair part (0 to 1) of the slot time, while messages of both wait."""
         self._part = part
 
     def settle(self) -> None:
-        """One of both has no messages that wait: nobody owes anything."""
+        """Clears all debts, because messages of one of both do not wait."""
         self._owed, self.slow_first = 0.0, True
 
     def end(self) -> None:
-        """No quick message waits, or not for a slot."""
+        """Ends the backlog: no quick message waits for a slot."""
         self._since = self._least_share = float("inf")
 
     def goes_on(self, now: float) -> None:
-        """Some wait."""
+        """Notes that quick messages wait at `now`; the first call begins the backlog."""
         self._since = min(self._since, now)
 
     def counts(self, now: float) -> bool:
-        """True if it is long enough to say that slots are short."""
+        """True if the backlog lasts for more than 0.1 s at `now`: slots are short."""
         return now - self._since > _BACKLOG
 
     def most_for_slow(self, share: float, headroom: int, total: int, now: float) -> float:
-        """Slots that slow tenants may use meanwhile, whose fair share of `total` is `share` at the moment."""
+        """Slots that slow tenants may use during the backlog: their least fair share, without the head-room, or after a
+        second without one slot. `share`: their present fair share of `total` slots.
+        """
         self._least_share = min(self._least_share, share)
         return min(self._least_share, total - (1 if now - self._since > _LASTING else headroom))
 
 
 def slots_needed(load: float, duration: float, total: int) -> int:
     """Slots with which at most one message in a hundred waits for longer than 50 ms: `load` in slots, `duration` of a
-    handler in seconds. At least one, less than `total`.
+    handler in seconds. At least 1, and less than `total` if that is more.
     """
     blocked = 1.0  # Erlang's B, slot by slot
     for slots in range(1, total):

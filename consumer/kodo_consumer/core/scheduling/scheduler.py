@@ -1,4 +1,4 @@
-"""Scheduler of handler starts: turns, limiters, and no tenant on every slot. No I/O."""
+"""Scheduler of handler starts: it chooses messages by turns and limits, and lets no tenant have every slot. No I/O."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SetTimer = Callable[[float, Limiter], int]
 
 
 class Scheduler:
-    """The next message to start, of all lanes.
+    """Chooses the next message to start, of all lanes.
 
-    `over_limit`: messages that a limit makes wait elsewhere or for a known moment, each with what the limits set aside
-    for it; the caller of `admit` or `take` takes them out. `recent_starts`: tenants of the last handler starts; None
-    where the subscription isolates nobody.
+    `over_limit`: messages that a limit refuses, each with its Reservation; the caller of `admit` or `take` empties the
+    list and decides where they wait. `shut`: limiters with waiting messages. `recent_starts`: tenants of the last
+    handler starts; None where the subscription isolates nobody.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class Scheduler:
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
     def apply_policy(self, policy: Policy, resting: AbstractSet[int], paused: AbstractSet[str], now: float) -> None:
-        """Weights and limits of a policy with the same lanes count from now on; lanes that rest and paused tenants
-        get no turns.
+        """Puts weights, limits and bulkheads of a policy with the same lanes in force. Lanes in `resting` (indices) and
+        tenants in `paused` get no turns.
         """
         limits_differ = policy.limits != self._policy.limits
         if policy.bulkheads != self._policy.bulkheads:
@@ -72,15 +72,13 @@ class Scheduler:
         self.queues.version += 1
 
     def paused_messages(self) -> int:
-        """Messages of paused tenants that wait for their turn."""
+        """Number of messages of paused tenants that wait for their turn."""
         if not self._paused:
             return 0
         return sum(count for lane in self.queues.lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
 
     def _ask_again(self) -> None:
-        """Other limits: what waits at a limiter or for a promised moment is queued anew, and asks when its
-        turn comes.
-        """
+        """Queues messages anew that wait at a limiter or for a promised moment, because the limits have changed."""
         for limiter in self.shut:
             limiter.waiters = EMPTY
         self.shut.clear()
@@ -94,9 +92,9 @@ class Scheduler:
     # ---- in
 
     def admit(self, in_flight: InFlight, now: float, *, in_turn: bool) -> None:
-        """Queues the message. Its limits are asked when its turn comes (`in_turn`), so that a flood that has to go
-        elsewhere is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the
-        queues short.
+        """Queues the message, leaves it at a limiter, or adds it to `over_limit`. `in_turn`: limits are not examined
+        before its turn, so that a flood that has to wait elsewhere leaves turn by turn and delays no later message;
+        else they are examined at once, which keeps the queues short.
         """
         if self.limits and not (in_turn and in_flight.limiters is None):
             if not self._has_moment(in_flight, now):
@@ -110,7 +108,7 @@ class Scheduler:
         self.queues.enqueue(in_flight)
 
     def _has_moment(self, in_flight: InFlight, now: float) -> bool:
-        """Sets a moment aside in the limits. False: a later one, for which the message is `over_limit`."""
+        """Sets a moment aside in the limits. False: it is a later one, and the message is in `over_limit`."""
         if in_flight.limiters is None or any(limiter.forgotten for limiter in in_flight.limiters):
             lane = in_flight.lane.lane
             in_flight.limiters = self.limits.limiters_of(
@@ -131,7 +129,7 @@ class Scheduler:
     # ---- out
 
     def take(self, now: float) -> InFlight | None:
-        """The next message, its tokens taken and its slot counted; None when nobody may start."""
+        """Takes the next message that may start, with its tokens of all limits and a slot; None if there is none."""
         throttle = self.throttle
         if throttle.adaptive is not None:
             self.bulkheads.resize(throttle.adaptive.limit)
@@ -156,7 +154,7 @@ class Scheduler:
         return in_flight
 
     def on_end(self, in_flight: InFlight, now: float) -> bool:
-        """A message that was taken has ended. True: its tenant is slow, or it was."""
+        """Frees slot and concurrency limits of a message that ended. Returns True if its tenant or its run was slow."""
         self.running -= 1
         if self.bulkheads.groups:
             self.queues.version += self.bulkheads.on_end(in_flight.lane.lane.index)
@@ -171,7 +169,8 @@ class Scheduler:
     # ---- limiters
 
     def let_through(self, limiter: Limiter, now: float) -> None:
-        """One waiter of a limiter goes to the front of its tenant's queue, or as many as there is room for."""
+        """Puts waiters, as many as the limiter has room for, first in their tenants' queues. A timer wakes the others.
+        """
         found: list[InFlight] = []
         room = limiter.room(now)
         while limiter.waiters and len(found) < room:
@@ -187,8 +186,8 @@ class Scheduler:
             self.shut.pop(limiter, None)
 
     def on_leases_changed(self, limiter: Limiter, now: float) -> None:
-        """A store has answered, or answers no more: waiters look again.
-        At a quota that is full those who may leave do.
+        """Lets waiters of a limiter try again, because its leases changed. At a quota without room for 5 s it queues
+        only those that may wait elsewhere: they move when their turn comes.
         """
         limiter.timer_set = False
         if not isinstance(limiter, QuotaLimiter) or limiter.wait(now) * 1000 <= MAX_MEMORY_WAIT:
@@ -205,16 +204,19 @@ class Scheduler:
 
     @property
     def any_shut(self) -> bool:
-        """True if messages wait at a limiter, or for a slot that is kept for others."""
+        """True if messages wait that time alone may let start: at limiters, or where slots are reserved in any queue.
+        """
         return bool(self.shut) or (self.slots is not None and self.slots.any_waiting)
 
     @property
     def messages_at_limits(self) -> int:
-        """Messages that wait at a limiter."""
+        """Number of messages that wait at a limiter."""
         return sum(1 for limiter in self.shut for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
 
     def recheck(self, now: float) -> None:
-        """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
+        """Marks tenants as slow whose handlers run for too long, and lets waiters of open limiters through whose signal
+        never came, because the message before them was released. Must be called each second.
+        """
         if self.slots is not None:
             self.slots.check(now)
             self.queues.version += self.slots.any_waiting  # what is kept free changes with time
@@ -222,7 +224,9 @@ class Scheduler:
             self.let_through(limiter, now)
 
     def _pass(self, in_flight: InFlight, now: float) -> bool:
-        """Takes the tokens of all limits, or leaves the message at the limiter that is shut."""
+        """Takes the tokens of all limits and returns True; else leaves the message at the limiter that is shut, or in
+        `over_limit`, and returns False.
+        """
         if not self._has_moment(in_flight, now):
             return False
         assert in_flight.limiters is not None
@@ -241,7 +245,7 @@ class Scheduler:
         return False
 
     def _refuse(self, in_flight: InFlight, now: float) -> bool:
-        """True if the limits set a later moment aside; then the caller decides where the message waits for it."""
+        """Sets a moment aside in the limits. True: it is a later one, and the message is now in `over_limit`."""
         assert in_flight.limiters is not None
         slot = self.limits.reserve(
             in_flight.limiters, now, self._leave(in_flight), quota_taken=in_flight.headers.quota_taken

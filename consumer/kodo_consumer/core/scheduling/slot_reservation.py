@@ -1,25 +1,25 @@
 """Slot reservation: keeps handler slots free for those whose handlers are quick. No I/O, the clock is passed in.
 
-Turns share out slot time; they do not help a quick message that comes when every slot is taken by handlers that take
-their time, as no handler can be interrupted. So those who are slow, together, never get all slots:
-- *Slow* is a tenant in a lane (without `fair_by`: a lane) whose handler runs for longer than 25 ms for each slot
-  there is, 0.4 s at most. It is so from that moment, and quick again after four handlers that ended quickly; after
-  8, 16, … 64 when it has gone back and forth.
-- *Head-room* is what the quick ones need: the least number of slots with which one of their messages in a hundred
-  waits for longer than 50 ms (Erlang's formula for their measured load), at least one where there are two. What a
-  tenant brought while it was quick counts no more from the moment on that it is slow: it would be kept from itself.
-- Slow ones start while they have fewer slots than all but the head-room, at least one. Where quick ones have waited
-  without a break, and so would use every slot as well, slow ones start up to their fair share: by the weights of the
-  lanes, and in a lane by tenants, as many as have waited at once. It goes before the head-room after a second only: a
-  burst of quick messages is over by then.
-- A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, as far as kodo_consumer.core.
-  scheduling.newcomers lets it; one that may not start waits among the slow ones, and has every other turn there. Where
-  newcomers are slow that is where they wait: two hundred customers whose messages hang and who come at once are not
-  tried one by one in every slot.
+Turns share out slot time; they do not help a quick message that comes when every slot is taken by long handlers, as no
+handler can be interrupted. So slow tenants, together, never get all slots:
+- *Slow* is a tenant in a lane (without `fair_by`: a lane) whose handler runs for longer than 25 ms for each slot there
+  is, 0.4 s at most. It is slow from that moment, and quick again after four handlers that ended quickly; after 8, 16, …
+  64 when it has gone back and forth.
+- *Head-room* is the number of slots that quick messages need: the least with which one in a hundred of them waits for
+  longer than 50 ms (Erlang's formula for their measured load), at least one if there are two. Load of a tenant counts
+  no more once it is slow: else slots would be kept from it for its own former load.
+- Slow tenants start while they have fewer slots than all but the head-room, at least one. If quick messages have waited
+  without a break for 0.1 s, and so would use every slot as well, slow ones start only up to their fair share: by the
+  weights of the lanes, and in a lane by the numbers of waiting tenants. For the first second they leave the head-room
+  free as well, then one slot: a burst of quick messages is over by then.
+- A *newcomer*, a tenant of whom the lane does not know yet whether it is slow, counts as quick where newcomers are
+  quick, as far as kodo_consumer.core.scheduling.newcomers allows; one that may not start waits among the slow ones, and
+  has every other turn there. Where newcomers are slow they wait there at once: two hundred customers whose messages
+  hang and who come at once are not tried one by one in every slot.
 - When a newcomer came within 10 s to a lane where they are quick, one more slot is free of slow ones.
 - While quick and slow ones wait for the same slots (there is one slot, or a bulkhead is full), those of them start
   first who have had less than their part of the slot time.
-- None of it holds for a tenant that had every slot for a minute: a reserve for nobody would be waste.
+- A tenant that had every slot for a minute may use all of them: a reserve that no other uses would be waste.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 
 
 class SlotReservation:
-    """The slots of one worker. Times in seconds.
+    """Slots of one worker. Times in seconds.
 
-    `headroom`: of the `total` slots, those that are kept for quick messages. `slow_after`: a handler is slow from then
-    on. `slow_running`: messages whose handlers are, or whose tenants' were. `breakers`: of the slow tenants, one a
-    lane.
+    `headroom`: those of the `total` slots that are kept for quick messages. `slow_after`: duration from which a handler
+    is slow. `slow_running`: running messages whose handler is slow, or that started as a slow tenant's. `breakers`:
+    those of the slow tenants, one a lane.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class SlotReservation:
         self.resize(total)
 
     def resize(self, total: int) -> None:
-        """So many slots from now on."""
+        """Sets the number of slots to `total`, and computes `slow_after` and `headroom` anew."""
         self.total = total
         self.slow_after = min(_SLOW * total, _SLOW_AT_MOST)
         self._newcomers.resize(total)
@@ -91,7 +91,9 @@ class SlotReservation:
     def take(
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
-        """The next message of all queues, its slot counted; None when nobody may start. See TurnQueues.next."""
+        """Takes the next message of all queues, and a slot; None when no message may start. `passing_over`: tenants
+        without turns. `passes`: see TurnQueues.next.
+        """
         if now >= self._next_check:
             self._check_running(now, passing_over)
         queues = self._queues
@@ -121,15 +123,15 @@ class SlotReservation:
         return in_flight
 
     def check(self, now: float) -> None:
-        """Marks tenants as slow whose handlers run for too long. Must be called each second: while every slot is taken,
-        no message requests one.
+        """Marks tenants as slow whose handlers run for too long. Must be called each second, because `take`, which does
+        so too, is not called while every slot is in use.
         """
         if now >= self._next_check:
             self._check_running(now, frozenset())
 
     @property
     def any_waiting(self) -> bool:
-        """True if messages wait, whatever for."""
+        """True if messages wait in the queues, for any reason."""
         return bool(self._queues.slow.waiting or self._queues.quick.waiting)
 
     @property
@@ -171,7 +173,7 @@ class SlotReservation:
         return may or (not ring.newcomers_slow and self._is_alone(now))
 
     def _readmit_newcomers(self, now: float) -> None:
-        """One newcomer of each lane that waits among slow ones waits among quick ones again, if it may start."""
+        """Moves one newcomer of each lane from the slow to the quick tenants, if it may start."""
         queues = self._queues
         for index in tuple(queues.slow.waiting):
             lane = queues.lanes[index]
@@ -180,7 +182,8 @@ class SlotReservation:
                 queues.on_recovery(lane)
 
     def _fair_share(self, passing_over: AbstractSet[str]) -> float:
-        """Slots that are the slow tenants' by weights and tenants. Who is paused needs none."""
+        """Slots that are the slow tenants' fair share, by lanes' weights and numbers of tenants; paused ones get none.
+        """
         slow = every = 0.0
         for lane in self._queues.lanes:
             quick_ones, slow_ones = lane.ring.waiting(passing_over)
@@ -206,7 +209,9 @@ class SlotReservation:
             self._last, self._alone_since = queue, now
 
     def on_end(self, in_flight: InFlight, now: float) -> bool:
-        """It ended. True: it was of a slow tenant, or slow itself."""
+        """Frees the slot of a message whose handler ended, charges its slot time, and updates whether its tenant is
+        slow. Returns True if the message started as a slow tenant's, or this run was slow.
+        """
         lasted = now - self._running.pop(in_flight)
         queue = in_flight.queue
         slow = in_flight in self.slow_running
@@ -235,9 +240,7 @@ class SlotReservation:
         return slow or too_long
 
     def check_slow_tenants(self, now: float, wall: int) -> tuple[str, bool] | None:
-        """Alarm text of the breakers of slow tenants, and True if it is good news; None without news. See
-        SlowBreakers.check.
-        """
+        """Returns a text and True for good news about slow tenants, None without news: see SlowBreakers.check."""
         overdue = [in_flight for in_flight, started in self._running.items() if now - started >= self.slow_after]
         return self.breakers.check(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
 

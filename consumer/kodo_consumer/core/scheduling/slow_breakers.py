@@ -1,12 +1,13 @@
-"""Circuit breakers of slow tenants, one a lane: what is slow there, and a stop for it where it fails. No I/O.
+"""Circuit breakers of slow tenants, one a lane: they report slow tenants, and stop them where their handlers fail. No
+I/O.
 
-The breaker of all handlers leaves slow tenants out: others go on, and must not be stopped for them. So each lane has a
+The breaker of all handlers leaves slow tenants out, because others must not be stopped for them. So each lane has a
 breaker of its own for its slow tenants.
 - It *notices* them when for 10 s handlers of some tenants were mostly slow and more of their messages waited. It stops
   nobody for that: handlers that take long and end well have a right to their fair share of the slots, and a pause of
   seconds would take nearly all of it from them (benchmarks/consumer/outage.py).
-- It *opens* when handlers of most of the slow tenants fail, such as by `handler_timeout`, by the rules of Breaker:
-  slow tenants of that lane then start as its probes allow. Quick ones, and other lanes, go on.
+- It *opens* when handlers of most of the slow tenants fail, such as by `handler_timeout`, by the rules of Breaker: slow
+  tenants of that lane then start as its probes allow. Quick tenants, and other lanes, are not affected.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ PHASES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SlowTenants:
-    """Slow tenants that the breaker of a lane noticed. `tenants`: the ones with most slow handlers first; `since`: ms
-    since the epoch; `running`: handlers of the lane that run for too long; `waiting`: slow tenants with waiting
+    """Slow tenants that the breaker of a lane noticed. `tenants`: their names, most slow handlers first; `since`: ms
+    since the epoch; `running`: handlers of the lane that run too long; `waiting`: number of slow tenants with waiting
     messages.
     """
 
@@ -51,8 +52,8 @@ class SlowTenants:
 
 
 class LaneBreaker:
-    """Breaker of the slow tenants of one lane. `noticed`: None while nothing is. `notices`: times. Seconds; `wall` in ms
-    since the epoch.
+    """Breaker of the slow tenants of one lane. `noticed`: the slow tenants that it reports now, None: none. `notices`:
+    how often it began to report some. `rate`: counts of ended handlers. Times in seconds, `wall` in ms since the epoch.
     """
 
     __slots__ = ("_calm_since", "_since", "breaker", "lane", "noticed", "notices", "rate")
@@ -67,7 +68,9 @@ class LaneBreaker:
         self._calm_since: float | None = None
 
     def check(self, overdue: Counter[str], now: float, wall: int) -> None:
-        """Notices slow tenants, or that they are quick again. `overdue`: handlers that run for too long, by tenant."""
+        """Updates `noticed` after 10 s with, or without, slow tenants. `overdue`: handlers that run too long, by
+        tenant.
+        """
         tenants = self.rate.slow_tenants(overdue, now)
         ring = self.lane.ring
         waiting = (
@@ -89,7 +92,7 @@ class LaneBreaker:
 
     @property
     def phase(self) -> str:
-        """One of PHASES."""
+        """One of PHASES: the breaker's state, or `noticed`."""
         state = self.breaker.state
         return "noticed" if state is BreakerState.CLOSED and self.noticed is not None else state.value
 
@@ -110,7 +113,7 @@ class LaneBreaker:
 
 class SlowBreakers:
     """Breakers of the slow tenants of all lanes. `not_closed`: lanes (indices) whose breaker restrains starts.
-    `wants_all_outcomes`: every end of a handler of a slow tenant is to be reported, not failures alone.
+    `wants_all_outcomes`: callers report every end of a slow tenant's handler by `on_end`, else failures alone.
     """
 
     __slots__ = ("_last_report", "lanes", "not_closed", "wants_all_outcomes")
@@ -122,23 +125,27 @@ class SlowBreakers:
         self._last_report: float | None = None
 
     def stops_beside(self, running: Collection[InFlight]) -> Callable[[int, float], bool]:
-        """`stops`, beside those that run."""
+        """Returns the function `stops` of a lane's index and the time, for these running messages of slow tenants."""
         return lambda index, now: self.stops(index, running, now)
 
     def stops(self, index: int, running: Collection[InFlight], now: float) -> bool:
-        """True if no handler of a slow tenant of the lane may start beside those that run of slow tenants."""
+        """True if the lane's breaker lets no further handler of a slow tenant start. `running`: messages of slow
+        tenants, in any lane, whose handlers run.
+        """
         if index not in self.not_closed:
             return False
         lane = self.lanes[index]
         return not lane.breaker.may_start(sum(in_flight.lane is lane.lane for in_flight in running), now)
 
     def on_start(self, index: int) -> None:
-        """A handler of a slow tenant starts."""
+        """Counts the start of a slow tenant's handler in the lane with this index."""
         if index in self.not_closed:
             self.lanes[index].breaker.on_start()
 
     def on_end(self, in_flight: InFlight, outcome: Outcome, started: float, now: float) -> bool:
-        """A handler of a slow tenant ended. True: the breaker of its lane opened or closed, or more may start."""
+        """Takes the outcome of a slow tenant's handler that started at `started` (seconds). Returns True if the breaker
+        of its lane opened or closed, or more may start.
+        """
         index = in_flight.lane.lane.index
         breaker = self.lanes[index].breaker
         more = breaker.on_end(in_flight.tenant, outcome, started, now)
@@ -150,8 +157,9 @@ class SlowBreakers:
         return more
 
     def check(self, overdue: Collection[InFlight], kept: str, now: float, wall: int) -> tuple[str, bool] | None:
-        """Text for the log and True if it is that all is over; None: nothing. To be asked each second. `overdue`: messages
-        whose handlers run for too long; `kept`: the slots that others have for certain, in words.
+        """Returns an alarm text and False about slow tenants, or a text and True when they are no longer slow; None
+        without news. Must be called each second. `overdue`: messages whose handlers run for too long; `kept`: the slots
+        that others have for certain, in words.
         """
         new = False
         for lane in self.lanes:

@@ -13,7 +13,7 @@ _MOSTLY: Final = 2  # times the slow handlers of a tenant are more than all its 
 
 
 class SlowCallRate:
-    """Ended handlers of tenants of whom one was slow: all of them, and the slow ones. Times in seconds."""
+    """Counts of ended handlers, all and slow ones, of the last 10 to 20 s, by tenant that was slow once."""
 
     __slots__ = ("_all", "_all_before", "_begin", "_slow", "_slow_before")
 
@@ -23,14 +23,14 @@ class SlowCallRate:
         self._begin = float("-inf")
 
     def on_end(self, tenant: str, *, slow: bool) -> None:
-        """A handler ended."""
+        """Counts an ended handler; `slow`: it ran for too long."""
         self._all[tenant] += 1
         if slow:
             self._slow[tenant] += 1
 
     def slow_tenants(self, running: Mapping[str, int], now: float) -> list[str]:
-        """Tenants most of whose handlers are slow, those with the most slow ones first. `running`: handlers that run for
-        too long, by tenant: they are slow before they end.
+        """Tenants most of whose handlers are slow, those with the most slow ones first. `running`: handlers that run
+        for too long, by tenant: they are slow before they end.
         """
         if now - self._begin >= _WINDOW:
             self._all, self._all_before = Counter(), self._all

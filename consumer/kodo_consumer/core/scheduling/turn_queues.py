@@ -1,6 +1,6 @@
 """Turn queues: messages that may start when their turn comes, lanes by weight, tenants of a lane by turns. No I/O.
 
-Quick and slow tenants have turns of their own: who of them comes next is for the slot reservation to say.
+Quick and slow tenants have turns of their own: the slot reservation decides which of both come next.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MAX_TRIES: Final = 64  # messages turned back in one call before others get a w
 
 
 class TurnQueues:
-    """The queues of all lanes. `version` grows whenever there may be more to take. `quick`, `slow`: the lanes' shares of
-    the slot time of quick and of slow tenants.
+    """The queues of all lanes. `version` grows whenever there may be more to take. `quick`, `slow`: turns of the lanes
+    that have messages of quick, and of slow tenants.
     """
 
     def __init__(self, policy: Policy, lanes: list[LaneState]) -> None:
@@ -33,7 +33,7 @@ class TurnQueues:
         self._set_shares([lane.lane.weight for lane in lanes], frozenset())
 
     def apply_policy(self, policy: Policy, resting: AbstractSet[int]) -> None:
-        """Weights of a policy with the same lanes count from now on; lanes that rest get no turns."""
+        """Puts the weights of a policy with the same lanes in force; lanes in `resting` (indices) get no turns."""
         self._weights = policy.tenant_weights
         self._set_shares([lane.weight for lane in policy.lanes], resting)
         for lane in self.lanes:
@@ -51,7 +51,7 @@ class TurnQueues:
             self.slow.activate(lane.lane.index)
 
     def enqueue(self, in_flight: InFlight, *, first: bool = False) -> None:
-        """Adds a message to the queue of its tenant; `first`: before the tenant's other messages."""
+        """Adds a message to the queue of its tenant, as its last or (`first`) its first one; its stage is QUEUED."""
         in_flight.enter(Stage.QUEUED)
         lane, weights = in_flight.lane, self._weights
         queue = lane.ring.push(
@@ -62,7 +62,7 @@ class TurnQueues:
         self.version += 1
 
     def drop(self, lane: LaneState) -> None:
-        """Removes messages that are no longer queued from the queues of a lane."""
+        """Removes messages from the queues of a lane whose stage is not QUEUED any more."""
         left = [in_flight for in_flight in lane.ring if in_flight.stage is Stage.QUEUED]
         lane.ring.clear()
         self.quick.deactivate(lane.lane.index)
@@ -71,7 +71,7 @@ class TurnQueues:
             self.enqueue(in_flight)
 
     def on_recovery(self, lane: LaneState) -> None:
-        """A tenant of the lane that was slow may be among the quick ones now."""
+        """Updates the turns of a lane after one of its tenants has moved from the slow to the quick ones."""
         self._activate(lane)
         if not lane.ring.count(slow=True):
             self.slow.deactivate(lane.lane.index)
@@ -87,10 +87,11 @@ class TurnQueues:
         may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
         stops: Callable[[int, float], bool] | None = None,
     ) -> InFlight | None:
-        """Takes out the next message of a quick (`slow`: of a slow) tenant that is not passed over. `passes`: whether the
-        message may start, else it is somewhere else by then; None: every message may. `kept`: only of
-        lanes for which a bulkhead has a slot free. `may_start_newcomer`: see DeficitRoundRobin.take. `stops`: True for
-        lanes (indices) of which nothing may start.
+        """Takes out the next message of a quick (`slow`: of a slow) tenant that is not in `passing_over`; None if none
+        may start. After 64 messages that did not pass it returns None as well, and raises `version`: callers ask again.
+        `passes`: True if the message may start; if False, it has put the message elsewhere. None: every message may.
+        `kept`: only of lanes for which a bulkhead has a slot free. `may_start_newcomer`: see DeficitRoundRobin.take.
+        `stops`: True for lanes (indices) of which nothing may start.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []

@@ -1,1 +1,1 @@
-"""Producers' numbers: given, marked, and watched for gaps."""
+"""Sequence numbers of producers: assigned and marked by a producer, and watched for gaps by a reader."""

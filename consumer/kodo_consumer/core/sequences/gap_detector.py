@@ -1,4 +1,5 @@
-"""Gap detector: finds missing and doubled messages by the numbers of producers, for a reader that gets all of them.
+"""Gap detector: finds missing and doubled messages by the sequence numbers of producers, for a reader that gets all of
+them.
 
 For exclusive and failover subscriptions with one worker; one of several Shared workers sees holes everywhere.
 """
@@ -21,7 +22,7 @@ _MAX_HOLES_OF_ONE: Final = 1_000
 
 
 class NumberCheck(StrEnum):
-    """Meaning of a number for its message."""
+    """Judgement on a sequence number: its first time, its second, a mark without a message, or unreadable."""
 
     NEW = "new"
     DOUBLED = "doubled"
@@ -30,7 +31,7 @@ class NumberCheck(StrEnum):
 
 
 class Hole(NamedTuple):
-    """Numbers from `first` to `last` that never came."""
+    """Numbers from `first` to `last`, both included, of one producer run in one partition, that never came."""
 
     run: str
     partition: int
@@ -39,14 +40,14 @@ class Hole(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Count of its numbers."""
+        """Number of missing numbers."""
         return self.last - self.first + 1
 
 
 @dataclass(slots=True)
 class _Count:
-    """`base`: the first number that is due. `known`: numbers that came or are void, from there on.
-    `came`: the highest of them.
+    """Numbers of one producer run in one partition. `base`: the first that is expected; `high`: the highest that was
+    seen or marked. `came`: those that came; `known`: those from `base` on that came, are void or were reported as lost.
     """
 
     base: int
@@ -61,8 +62,8 @@ class _Count:
 
 
 class Gaps:
-    """Judges numbers. `since`: when the reader became the only one, ms since the epoch: of runs that began later
-    everything is due, of others what follows the first number seen.
+    """Finds gaps in sequence numbers. `since`: when the reader became the only one, ms since the epoch: of runs that
+    began later every number is expected, of others those from the first one seen. `doubled`: numbers that came twice.
     """
 
     def __init__(self, since: int) -> None:
@@ -72,7 +73,7 @@ class Gaps:
         self.lost = 0  # numbers of holes that stayed open for longer than GRACE
 
     def see(self, text: str) -> NumberCheck:
-        """A message with this `kodo-seq` came for the first time (a broker's repeat of one message is none)."""
+        """Takes the `kodo-seq` of a message or mark, and judges it. Redeliveries of a message must not be passed in."""
         try:
             read = read_number(text)
         except BrokenNumberError:
@@ -100,8 +101,8 @@ class Gaps:
                 assert_never(read)
 
     def check(self, now: float) -> list[Hole]:
-        """Holes that have been open for longer than GRACE (seconds), each reported once, and those that are too many.
-        Runs that are over and complete are forgotten.
+        """Returns holes that have been open for GRACE seconds at `now`, each once, and at once the lowest of those that
+        are too many to remember; adds their numbers to `lost`. Complete runs that are over are forgotten.
         """
         lost = []
         most = min(_MAX_HOLES_OF_ONE, max(1, _MAX_HOLES // max(1, len(self._counts))))
@@ -123,7 +124,8 @@ class Gaps:
         return lost
 
     def restart(self, since: int) -> None:
-        """Starts anew: messages may have gone to another reader meanwhile, and come again."""
+        """Forgets all numbers: another reader may have got messages meanwhile, and they come again. `since`: see class.
+        """
         self._since = since
         self._counts.clear()
 

@@ -1,4 +1,5 @@
-"""Gap monitor: the only reader of a subscription checks the numbers of producers, as what it misses nobody else got.
+"""Gap monitor: the only reader of a subscription checks the numbers of producers, because a message that it misses is
+lost.
 
 Only first hops on ready topics count, and only while nobody else reads: exclusive subscriptions, failover ones with one
 expected worker.
@@ -21,7 +22,7 @@ _LISTED: Final = 10  # holes that are reported one by one
 
 
 class GapMonitor:
-    """Feeds the numbers of one worker to Gaps, and reports lost messages."""
+    """Feeds the sequence numbers that one worker receives to Gaps, and reports lost messages."""
 
     def __init__(self, since: int, counts: Counts) -> None:
         self.gaps = Gaps(since)
@@ -29,13 +30,15 @@ class GapMonitor:
 
     @classmethod
     def of(cls, policy: Policy, since: int, counts: Counts) -> GapMonitor | None:
-        """None for a subscription that has several readers. `since`: now, ms since the epoch."""
+        """Returns a monitor; None for a subscription that has several readers. `since`: now, ms since the epoch."""
         kind = policy.subscription_type
         alone = kind == "exclusive" or (kind == "failover" and policy.expected_workers == 1)
         return cls(since, counts) if alone else None
 
     def on_message(self, delivery: Delivery, lane: Lane) -> None:
-        """A message, as far as it is believed, that is no repeat of one that is held."""
+        """Takes the number of a received message, if it is on its first hop on a ready lane. `delivery`: with
+        properties that may be believed, and no redelivery of a message in flight.
+        """
         if lane.state is not State.READY:
             return
         text = delivery.properties.get(SEQ)
@@ -43,11 +46,12 @@ class GapMonitor:
             self.gaps.see(text)
 
     def on_disconnect(self, wall: int) -> None:
-        """Deliveries come again, and another reader may have been active meanwhile."""
+        """Starts anew at `wall` (ms since the epoch): deliveries come again, and another reader may have been active.
+        """
         self.gaps.restart(wall)
 
     def check(self, now: float) -> list[str]:
-        """Alarm texts about numbers that have been missing for too long; `now` is in seconds."""
+        """Returns alarm texts about numbers missing for too long at `now` (seconds), and updates the counts."""
         lost = self.gaps.check(now)
         self._counts.take_gaps(self.gaps.lost, self.gaps.doubled)
         texts = [

@@ -1,4 +1,4 @@
-"""Sets of whole numbers as ranges: what is known of a million numbers in a row takes no more room than of one."""
+"""Sets of whole numbers as ranges: a million numbers in a row take no more room than one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class Intervals:
-    """Ranges that do not touch each other, ascending."""
+    """Set of numbers as ascending ranges (first, last) that do not touch; its length is the number of ranges."""
 
     __slots__ = ("_first", "_last")
 
@@ -26,7 +26,7 @@ class Intervals:
         return len(self._first)
 
     def add(self, first: int, last: int) -> None:
-        """All numbers from `first` to `last`."""
+        """Adds all numbers from `first` to `last`, both included."""
         if self._last and first == self._last[-1] + 1:  # the next one, as mostly
             self._last[-1] = last
             return
@@ -37,7 +37,7 @@ class Intervals:
         self._first[start:end], self._last[start:end] = [first], [last]
 
     def take(self, first: int, last: int) -> None:
-        """Removes all numbers from `first` to `last`."""
+        """Removes all numbers from `first` to `last`, both included."""
         start, end = bisect_right(self._last, first - 1), bisect_right(self._first, last)
         if start >= end:
             return
@@ -46,12 +46,12 @@ class Intervals:
         self._first[start:end], self._last[start:end] = [low for low, _ in kept], [high for _, high in kept]
 
     def keep(self, most: int) -> None:
-        """Removes all but so many ranges, the lowest first."""
+        """Keeps the `most` highest ranges, and removes the others."""
         gone = max(0, len(self) - most)
         del self._first[:gone], self._last[:gone]
 
     def holes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Ranges between `first` and `last` that are missing here."""
+        """Yields the ranges (first, last) of numbers from `first` to `last`, both included, that are missing here."""
         at = first
         for low, high in self:
             if low > last:

@@ -1,4 +1,6 @@
-"""Sequencer of a producer: the partition of a message, its next number, and the marks about numbers."""
+"""Sequencer of a producer: the partition of a message, its next sequence number, and marks, which tell readers the
+numbers to expect.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Router:
         self._at, self._since, self._row = 0, 0.0, 0
 
     def choose(self, key: str, now: float) -> int:
-        """A partition, from 0 on. `now`: seconds."""
+        """Returns a partition, from 0 on: by the key's hash, or without a key another one after 10 ms or 100 messages.
+        `now`: seconds.
+        """
         if self.partitions == 1:
             return 0
         if key:
@@ -34,8 +38,9 @@ class Router:
 
 @lru_cache(maxsize=10_000)
 def key_hash(key: str) -> int:
-    """Java's `hashCode`, the hash that Pulsar's Java clients place keys by: a key stays on its partition whether they or we
-    send it. (The C++ and Python clients have one of their own, which depends on the library they were built with.)
+    """Java's `hashCode`, the hash that Pulsar's Java clients place keys by: a key stays on its partition whether they
+    or we send it. (The C++ and Python clients have one of their own, which depends on the library they were built
+    with.)
     """
     units = key.encode("utf-16-be", "surrogatepass")
     found = 0
@@ -52,24 +57,26 @@ class _Count:
 
 
 class Sequencer:
-    """Counts of one run."""
+    """Assigns the sequence numbers of one producer run, and makes the marks from which readers learn them."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         self._counts: dict[int, _Count] = {}
 
     def next(self, partition: int) -> Number:
-        """The number of the next message there."""
+        """Assigns the next number of a partition, from 1 on."""
         count = self._counts.setdefault(partition, _Count())
         count.high += 1
         return Number(self.run, partition, count.high)
 
     def give_up(self, number: Number) -> None:
-        """Its message may never be stored."""
+        """Makes a number void, because its message may never be stored; the next marks name it."""
         self._counts[number.partition].void.add(number.number, number.number)
 
     def marks(self, *, end: bool = False) -> list[ProducerWatermark]:
-        """Marks that readers do not have yet, by partition; at the end of a run there is one in any case."""
+        """Marks to publish: for each partition with numbers, or void numbers, that no stored mark has named yet. `end`:
+        for every partition, and its last mark ends the run. `marked_sent` must follow for each stored mark.
+        """
         found = []
         for partition, count in self._counts.items():
             if end or count.void or count.high > count.marked:
@@ -82,7 +89,7 @@ class Sequencer:
         return found
 
     def marked_sent(self, mark: ProducerWatermark) -> None:
-        """A mark was stored."""
+        """Notes that a mark is stored, so that `marks` does not repeat it."""
         count = self._counts[mark.partition]
         count.marked = max(count.marked, mark.high)
         for first, last in mark.void:

@@ -29,7 +29,9 @@ class CauseCounts:
         self.failed, self.dead = Counter[str](), Counter[str]()
 
     def count(self, rule: Rule, properties: Mapping[str, str]) -> None:
-        """A message was stored elsewhere, with these properties; by another rule than a failure's it does not count."""
+        """Counts a message that was stored in another topic with these properties, if `rule` is one of a failure.
+        Beyond MAX_CAUSES, further causes count as OTHER_CAUSES.
+        """
         counts = self.dead if rule is Rule.DEAD else self.failed if rule in _WAITING else None
         if counts is None:
             return

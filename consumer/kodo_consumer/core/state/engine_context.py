@@ -1,4 +1,4 @@
-"""Engine context: what the parts of one engine share, written under the lock of its worker."""
+"""Engine context: state that the parts of one engine share. Written under the lock of its worker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class EngineContext:
-    """`policy`: the one in force; a later one has the same lanes. `effects`: what nobody has fetched yet; the object is
-    another one after each fetch, so no part keeps it. `unsent`: acknowledgements that nobody has fetched yet.
-    `causes`: counted where the topology keeps error texts.
-    `observer`: notified of every decision before it is carried out.
+    """State that the parts of one engine share. `policy`: the one in force; a later one has the same lanes. `effects`:
+    those to be fetched; each fetch replaces the object, so no part may keep it. `unsent`: number of acknowledgements to
+    be fetched. `causes`: counted where the topology keeps error texts. `observer`: notified of every decision before it
+    is carried out.
     """
 
     __slots__ = ("causes", "counts", "effects", "observer", "policy", "unsent")
@@ -28,6 +28,6 @@ class EngineContext:
         self.unsent = 0
 
     def take_effects(self) -> Effects:
-        """Effects so far; fetched once."""
+        """Returns the effects so far, and begins with empty ones: each is fetched once."""
         found, self.effects = self.effects, Effects()
         return found

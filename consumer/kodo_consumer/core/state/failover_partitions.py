@@ -1,26 +1,27 @@
 """Active partitions of a failover topic: those that this worker may handle. No I/O, the clock is passed in.
 
 It may handle the partitions whose active consumer it is, and has been for a while. The broker names another active
-consumer as soon as one joins or leaves, and sends it what the one before has not acknowledged. The one before still
-holds all of that, and the client library does not report it. So every worker asks the broker, and:
+consumer as soon as one joins or leaves, and sends it all messages that the one before has not acknowledged. The one
+before still has them in memory, and the client library does not report the change. So every worker asks the broker,
+and:
 
-- it starts messages of a partition only while an answer about it is valid, for VALID seconds after it was asked for;
-- of a partition that an answer gives to another it starts nothing more: what has not started is released;
-- of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer
-  names it.
+- it starts messages of a partition only while an answer about it is valid, for VALID seconds after the request;
+- if an answer names another worker for a partition, it releases the messages of it that have not started;
+- after it became the active consumer of a partition, it starts nothing of it for HAND_OVER seconds, in which each
+  answer must name it.
 
-HAND_OVER is longer than VALID: the worker that was active before starts nothing any more by then, also without any
-answer. What it started before may still run: one handler run a key.
+HAND_OVER is longer than VALID: by then the worker that was active before starts nothing more, even without any answer.
+A handler that it started before may still run: one run a key.
 
-While no answer was valid another may have been active, and have handled what this worker holds: the broker would send
-that to nobody again. So nothing of it counts any more, the partition is read anew, and all that is unacknowledged
-comes again. That is so for each partition: an answer leaves out those of a broker that is away, and the others go on.
+While no answer was valid another worker may have been active, and have handled messages that this worker has in memory:
+the broker would send these to nobody again. So they no longer count, the partition is read anew, and all its
+unacknowledged messages come again. Each partition is judged alone: an answer leaves out those of a broker that is away.
 
 A partition that was lost leaves messages behind in the client library. They have to come out before the partition is
-handled again: else they would be taken for what the broker sends to its new active consumer. They are out when the
-library was seen empty of the partition, or when as many messages came as it can hold: so at any rate of arrival one of
-the two is soon true. Where neither is at the end of the hand-over, the partition is read anew. Each partition has its
-own leftovers: no other one waits for them.
+handled again: else they would be taken for messages that the broker sends to its new active consumer. They are out when
+the library was seen empty of the partition, or when as many messages came as it can contain: at any rate of arrival one
+of the two is soon true. If neither is at the end of the hand-over, the partition is read anew. No other partition waits
+for these leftovers.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also int
 
 
 class Change(NamedTuple):
-    """Changes by an answer. `lost`: partitions that another worker has now. `gained`: those that may be handled from
-    now on. `ready`: messages of these, in order. `anew`: partitions that are to be read anew. `untold`: those that
-    this worker had and that no valid answer covers.
+    """Changes by an answer of the broker; partitions are numbers as texts. `lost`: those that another worker has now.
+    `gained`: those that this worker may handle from now on. `ready`: messages of these, in order. `anew`: partitions to
+    be read anew. `untold`: those that this worker had and that no valid answer covers.
     """
 
     lost: Sequence[str]
@@ -54,10 +55,10 @@ class Change(NamedTuple):
 
 
 class _Partition:
-    """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`:
-    when the last one that names it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be
-    read anew since then, and is not yet. `lost_at`: when an answer last gave it to another. `kept`: messages that came
-    while it may not be handled, each with the moment, in order.
+    """State of one partition. `since`: when the first of the answers came that all named this worker, None if the last
+    one did not. `until`: when the last answer lapses. `lapsed`: no answer was valid for a time. `anew`: it has to be
+    read anew. `lost_at`: when an answer last named another worker. `kept`: messages that may not be handled yet, each
+    with its time, in order.
     """
 
     __slots__ = ("anew", "is_ours", "kept", "lapsed", "lost_at", "since", "until")
@@ -69,18 +70,19 @@ class _Partition:
         self.kept: list[tuple[float, Delivery]] = []
 
     def keep(self, delivery: Delivery, now: float) -> None:
-        """One more. A step back: the broker begins anew, and what came before comes again."""
+        """Keeps one more message. If its position is before the last one, the broker begins anew: earlier ones are
+        dropped, as they come again.
+        """
         if self.kept and _place(delivery) <= _place(self.kept[-1][1]):
             self.kept.clear()
         self.kept.append((now, delivery))
 
 
 class ActivePartitions:
-    """One topic's partitions. `name`: of this worker's consumer. `starts_until`: when something is to lapse;
-    infinite: nothing is this worker's.
+    """Partitions of one topic. `name`: name of this worker's consumer. `starts_until`: when the first answer that names
+    this worker lapses; infinite: none does. Times are monotonic seconds, partitions numbers as texts.
 
-    Messages of partitions that may not be handled are kept here, for the next answer to tell whether they are this
-    worker's.
+    Messages of partitions that may not be handled are kept here, until an answer shows whether they are this worker's.
     """
 
     def __init__(self, policy: Policy, name: str) -> None:
@@ -97,8 +99,8 @@ class ActivePartitions:
     # ---- messages
 
     def admit(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
-        """Returns the deliveries that may be handled. The others are kept, except those that the broker redelivers in
-        any case.
+        """Returns the deliveries that may be handled. The others are kept, except those that the broker will send
+        again.
         """
         ours: list[Delivery] = []
         for delivery in deliveries:
@@ -114,9 +116,8 @@ class ActivePartitions:
         return ours
 
     def room(self, room: int, in_flight: int) -> int:
-        """Number of further messages that may come where there would be `room` with `in_flight` of the topic at work.
-
-        What the client had when a partition was lost has to come out also where the look-ahead is full.
+        """Number of further messages that the topic may bring. `room`: number without kept ones; `in_flight`: messages
+        of the topic in flight. Leftovers of a lost partition have to come out even where the look-ahead is full.
         """
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
         if self._leftovers and in_flight < 2 * self._most + self._in_client:
@@ -126,8 +127,8 @@ class ActivePartitions:
     # ---- answers
 
     def lapse(self, now: float) -> list[str]:
-        """Partitions of this worker's of which no answer is valid any more, each named once: nothing of them counts
-        from now on.
+        """Returns this worker's partitions whose last answer is no longer valid, each once, and ends its right to
+        handle them; their kept messages are dropped.
         """
         lapsed = [number for number, one in self._partitions.items() if one.since is not None and one.until <= now]
         for number in lapsed:
@@ -140,9 +141,9 @@ class ActivePartitions:
     def on_active_consumers(
         self, named: Mapping[str, str], asked: float, now: float, emptied: Mapping[str, float]
     ) -> Change:
-        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An
-        answer that is not late; what had to lapse has. `emptied`: when the client library last held nothing of a
-        partition, where it ever did.
+        """Takes the active consumer of each partition, "" for none, as the broker named it at some moment since
+        `asked`. The caller leaves late answers out, and calls `lapse` before. `emptied`: when the client library last
+        contained no message of a partition, if it ever did.
         """
         for number in [number for number in self._leftovers if self._is_empty(number, emptied)]:
             del self._leftovers[number]
@@ -169,7 +170,9 @@ class ActivePartitions:
         return Change(lost, gained, ready, anew, untold)
 
     def on_disconnect(self, partition: str | None) -> None:
-        """One partition is read anew from now on, or all are: all that comes is new, and what is kept comes again."""
+        """Drops the kept messages of one partition, or of all (None), which now connects anew: the broker sends them
+        again.
+        """
         for number, one in self._partitions.items():
             if partition in (None, number):
                 one.anew = one.lapsed = False
@@ -179,23 +182,23 @@ class ActivePartitions:
         self._recount()
 
     def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
-        """Keeps messages that came at about the time when their partition was lost, and may have been sent after
-        that: the next answer will decide.
+        """Keeps messages that came at about the time (`came`) when their partition was lost. The broker may have sent
+        them after the loss: the next answer decides.
         """
         for delivery in sorted(deliveries, key=_place):
             self._partition(delivery.partition).keep(delivery, came)
         self._recount()
 
     def unknown(self, asked: float, now: float) -> bool:
-        """Records that the request of the time `asked` got no answer, or none in time. True if there has been no valid
-        answer for so long that nothing may start.
+        """Notes that the request of the time `asked` got no answer, or none in time. Returns True if there has been no
+        valid answer for so long that nothing may start.
         """
         self._first_asked = min(self._first_asked, asked)
         return self._is_unknown(now)
 
     def waiting(self, now: float) -> list[tuple[str, str]]:
-        """Partitions of this worker's that rest for longer than a hand-over takes, each with the reason. Safe to be
-        read on any thread.
+        """Returns (partition, reason) of this worker's partitions that rest for longer than a hand-over takes; ("any",
+        reason) if no answer has come at all. Any thread may call it.
         """
         resting: list[tuple[str, str]] = []
         for number, one in list(self._partitions.items()):
@@ -209,8 +212,8 @@ class ActivePartitions:
         return resting
 
     def may_start(self, now: float) -> bool:
-        """True if messages of the topic may start: no partition of this worker has lapsed, which happens next at
-        `starts_until`. Starts are allowed again after the lapsed partition was given up.
+        """True if messages of the topic may start: no answer that names this worker has lapsed, which happens next at
+        `starts_until`. After a lapse the caller releases the partition, and starts are allowed again.
         """
         return now < self.starts_until
 
@@ -218,11 +221,11 @@ class ActivePartitions:
         return max(self._last_until, self._first_asked + VALID) <= now
 
     def _is_empty(self, number: str, emptied: Mapping[str, float]) -> bool:
-        """True if the client has held nothing of a partition since all that was sent before its loss had come."""
+        """True if the client was empty of a partition after all messages sent before its loss had come."""
         return emptied.get(number, float("-inf")) >= self._partitions[number].lost_at + SETTLED
 
     def _came_out(self, number: str) -> None:
-        """The client holds one message less of a partition."""
+        """Counts that the client contains one message less of a partition."""
         if number in self._leftovers:
             self._leftovers[number] -= 1
             if not self._leftovers[number]:

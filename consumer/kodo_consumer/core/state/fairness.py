@@ -1,8 +1,8 @@
 """Fair queueing of lanes in slot time. No I/O, no clock.
 
-The unit is a millisecond of one handler slot. A start costs `START_COST`; what a handler runs for longer is charged
-while it runs and at its end. Every lane that has work is served at once: an unused share is not kept for later, and
-nobody pays for having been idle.
+The unit is a millisecond of one handler slot. A start costs `START_COST`; the rest of a longer run is charged while it
+lasts and at its end. Every lane that has work is served at once: an unused share is not kept for later, and nobody pays
+for having been idle.
 """
 
 from __future__ import annotations
@@ -44,30 +44,33 @@ class StartTimeFairQueue:
         self._resting = resting  # lanes that get no turns
 
     def activate(self, lane: int) -> None:
-        """The lane has work. Harmless when it already had."""
+        """Adds a lane that has work now, with a turn right after the present one. No effect if it is here already, or
+        rests.
+        """
         if not self._is_active[lane] and lane not in self._resting:
             self._is_active[lane] = True
             self._tags[lane] = self._next_tag(lane)
             self._insert(lane)
 
     def requeue(self, lane: int) -> None:
-        """The lane, which has work, could not use turns it had: they are gone."""
+        """Gives a lane that could not use its turns a new one right after the present turn: the unused ones are void.
+        """
         self._remove(lane)
         self._tags[lane] = self._next_tag(lane)
         self._insert(lane)
 
     def deactivate(self, lane: int) -> None:
-        """The lane has no work. Harmless when it had none."""
+        """Removes a lane that has no work. No effect if it is not here."""
         if self._is_active[lane]:
             self._is_active[lane] = False
             self._remove(lane)
 
     def order(self) -> Sequence[int]:
-        """Lanes with work, the one whose turn it is first."""
+        """Indices of the lanes with work, in the order of their turns."""
         return tuple(self.waiting)
 
     def charge(self, lane: int) -> None:
-        """The lane had its turn: a start."""
+        """Charges a lane with work the cost of a start: its next turn comes later."""
         order, keys, step = self.waiting, self._keys, START_COST * self._steps[lane]
         if not self._idle_class[lane]:
             self._now, self._last = self._tags[lane], lane
@@ -80,7 +83,9 @@ class StartTimeFairQueue:
         keys.insert(place, key)
 
     def charge_time(self, lane: int, milliseconds: int) -> None:
-        """A handler of the lane ran for so much longer than a start costs. It is a debt only towards lanes that have work."""
+        """Charges a lane `milliseconds` by which its handler ran longer than a start costs. It is a debt only towards
+        lanes that have work.
+        """
         self._tags[lane] += milliseconds * self._steps[lane]
         if self._is_active[lane]:
             self._remove(lane)

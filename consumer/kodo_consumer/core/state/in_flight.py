@@ -55,14 +55,15 @@ TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
     Stage.UNDELIVERABLE: set(),
     Stage.RELEASED: set(),
 }
-"""Stages that may follow a stage. A message is queued by its receipt."""
+"""Stages that may follow each stage. A received message begins as QUEUED."""
 
 
 class BatchEntry:
-    """Unit that the broker stores as one, mostly a batch: its messages in flight, and those that are acknowledged.
+    """Entry that the broker stores as one, mostly a batch. `in_flight`: its unacknowledged messages by batch index;
+    `done`: a bit for each acknowledged one; `at`: when the last of them was.
 
-    A broken connection brings all of them again while one is unacknowledged, however long ago the others were
-    finished.
+    After a broken connection the broker delivers all of its messages again while one is unacknowledged, however long
+    ago the others were finished.
     """
 
     __slots__ = ("at", "done", "in_flight", "key")
@@ -78,8 +79,8 @@ class BatchEntry:
 class WaitState:
     """History of an in-flight message in memory; most messages never need one of their own.
 
-    `in_local_retry`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then.
-    `timer_id`: number of the timer that may wake it. The rest counts waits by kind.
+    `in_local_retry`: it waits in place. `early`: it came long before it is due, and waits until then. `timer_id`:
+    number of the timer that may wake it. The other fields count its waits by kind.
     """
 
     in_local_retry: bool = False
@@ -94,7 +95,7 @@ _NONE: Final = WaitState()  # never written to
 
 
 class InFlight:
-    """One message held. Mutable, and only ever touched by the engine."""
+    """Record of one unacknowledged message. Mutable; only the engine changes it."""
 
     __slots__ = (
         "ack_token",
@@ -130,26 +131,28 @@ class InFlight:
         self.waits = _NONE  # to be read; written to by `mutable_waits`
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
-        """The broker delivered it once more: this delivery is the one to acknowledge."""
+        """Takes the token of a repeated delivery: the broker wants that one acknowledged."""
         self.ack_token = delivery.token
         if self.lane.active is not None:  # else the first time counts
             self.received = now
 
     def enter(self, stage: Stage) -> None:
-        """The only writer of its stage. Another one than TRANSITIONS names is a defect, which ends the worker: the broker
-        gives the message to another one.
+        """Sets the stage; nothing else does. A stage that TRANSITIONS does not allow is a defect (AssertionError),
+        which ends the worker: the broker gives the message to another one.
         """
         assert stage in TRANSITIONS[self.stage], f"a message goes from {self.stage.name} to {stage.name}"
         self.stage = stage
 
     def mutable_waits(self) -> WaitState:
-        """Its wait state, to be written to."""
+        """Returns its wait state for writing; creates one on the first call."""
         if self.waits is _NONE:
             self.waits = WaitState()
         return self.waits
 
     def give_back(self) -> None:
-        """It does not start: what quotas set aside for it is there for others, and for itself when it comes again."""
+        """Frees the slots that quotas set aside for it, because it does not start now. No effect if an earlier start
+        took the tokens.
+        """
         if self.has_reservation and not self.headers.quota_taken:
             for limiter in self.limiters or ():
                 limiter.give_back()
@@ -162,7 +165,7 @@ class InFlight:
         self.size, self.tenant, self.headers, self.limiters, self.waits = 0, NOBODY, FRESH, None, _NONE
 
     def envelope(self, *, may_wait: bool) -> Envelope:
-        """Input of a decision about the message."""
+        """Input of a decision about the message. `may_wait`: memory has room for one more in-place wait."""
         lane = self.lane.lane
         waits = self.waits
         return Envelope(  # by position, as every move makes one
@@ -178,9 +181,9 @@ class InFlight:
 
 
 class LaneState:
-    """One lane at work. `in_flight`: number of its messages. `key_queues`: on an ordered lane, the messages of each
-    key in order, the first of which is at work. `active_entries`: entries with messages held; `recent_entries` and
-    `older_entries`, the generation before it: entries without.
+    """State of one lane. `in_flight`: number of its messages. `key_queues`: messages of each key in order, the first of
+    which is at work; None: the lane keeps no order. `active_entries`: entries with messages in flight; `recent_entries`
+    and `older_entries` (the generation before): acknowledged ones.
     """
 
     __slots__ = (
@@ -212,8 +215,8 @@ class LaneState:
         self.active = active
 
     def count(self, what: str, name: str) -> None:
-        """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be
-        anything a handler raises: beyond so many they are counted as one.
+        """Adds one to a counter of (`what`, `name`): `finished` and `waited` by rule, `failed` by reason, `over` by
+        kind of limit. Handlers choose reasons, so beyond 60 pairs further ones count as `other`.
         """
         key = what, name
         if key not in self.counted and len(self.counted) >= _MAX_COUNTED:
@@ -221,8 +224,9 @@ class LaneState:
         self.counted[key] += 1
 
     def entry(self, key: Hashable, now: float) -> BatchEntry:
-        """Record of an entry of which a message comes: everything as long as one of its messages is in flight, and
-        for a minute (a rewound subscription is older).
+        """Returns the record of the entry of a received message: the existing one while one of its messages is in
+        flight, and for a minute after its last acknowledgement; else a new one. A copy that comes later was sent
+        because somebody rewound the subscription.
         """
         entry = self.active_entries.get(key)
         if entry is None:
@@ -232,7 +236,9 @@ class LaneState:
         return entry
 
     def close(self, entry: BatchEntry) -> None:
-        """No message of the entry is held any more."""
+        """Moves an entry without messages in flight to the recent ones, if any message of it was acknowledged; else
+        drops it.
+        """
         del self.active_entries[entry.key]
         if entry.done:
             self.recent_entries[entry.key] = entry
@@ -241,8 +247,8 @@ class LaneState:
                 self.recent_entries = {}
 
     def enqueue_by_key(self, in_flight: InFlight) -> bool:
-        """Adds the message to its key.
-        True: it may get on, as the lane keeps no order or it is the first of its key.
+        """Adds the message to the queue of its key. Returns True if nothing is before it: the lane keeps no order, or
+        it is the first of its key. Else its stage is BLOCKED_BY_KEY.
         """
         if self.key_queues is None:
             return True
@@ -253,7 +259,9 @@ class LaneState:
         return len(key_queue) == 1
 
     def next_for_key(self, in_flight: InFlight) -> InFlight | None:
-        """The message that may start now that this one has ended."""
+        """Removes a message that has ended from the queue of its key. Returns the next message of the key, None without
+        one.
+        """
         key_queue = self.key_queues.get(_order_key(in_flight.delivery)) if self.key_queues is not None else None
         if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
             return None

@@ -1,4 +1,4 @@
-"""Proof by counting: what the records of held messages say against what the structures hold."""
+"""Proof by counting: stages in the records of messages, compared with the sizes of the structures they wait in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from kodo_consumer.core.state.in_flight import InFlight, LaneState, Stage
 def contradictions(
     lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Stage, int]
 ) -> list[str]:
-    """Contradictions to "every unacknowledged message is in exactly one stage", in words; empty unless there is a bug."""
+    """Contradictions to "every unacknowledged message is in exactly one stage", in words; empty unless there is a bug.
+    `timers`: (number, target); `counted`: messages by stage, as other structures count them.
+    """
     stages = [in_flight.stage for lane in lanes for in_flight in lane]
     found = {
         Stage.QUEUED: sum(len(lane.ring) for lane in lanes),

@@ -1,4 +1,4 @@
-"""Look-ahead budget: how many messages and bytes a worker may have in flight (prefetch), and when a lane may bring more."""
+"""Look-ahead budget: messages and bytes that a worker may have in flight (prefetch), and room for each lane."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ _ENOUGH: Final = 2_000  # messages a lane looks ahead that has no tenants: more 
 class LookaheadBudget:
     """Look-ahead budget: one for all lanes, with a floor for each and the rest for every lane that has work.
 
-    The law, for what every lane may bring after it asked for room (one batch, at most `batch` messages and
+    The law, for all lanes that bring messages after they found room (one batch each, at most `batch` messages and
     `batch_bytes`, or one larger message): messages in flight, batches on their way and full receiver queues together
-    never exceed the look-ahead. Bytes: those in flight and on their way stay below it. Receiver queues are counted in
-    messages by the client, so their bytes can only be estimated: by the average size of in-flight messages, for lanes
-    that have any, and as half of the budget at most, for else large messages would leave nothing to work on.
+    never exceed the look-ahead. Bytes: those in flight and on their way stay below it. The client counts receiver
+    queues in messages, so their bytes can only be estimated: by the average size of in-flight messages, for lanes that
+    have any, and as half of the budget at most, for else large messages would leave nothing to work on.
 
-    Looking ahead is for tenants: where there is nobody to be fair to, a lane that has enough to start rests until
-    half is gone. Lanes whose messages cannot be moved aside never take more than half of the budget together: what
-    was moved aside comes back on them, and would otherwise stop the reading that it left for.
+    Looking ahead is for tenants: without `fair_by`, a lane that has enough to start rests until half is gone. Lanes
+    whose messages cannot be moved aside never take more than half of the budget together: messages that were moved
+    aside come back on them, and would otherwise stop the reading for which they had left.
 
-    Parked messages are not among `messages` and `bytes`: each takes one from what may be lent, and nothing else.
-    Floors stay, so while everything is lent, messages may be more than the look-ahead by those that were parked
-    since.
+    Parked messages are not among `messages` and `bytes`: each takes one message from the shared part of the budget, and
+    nothing else. Floors stay, so while all of it is in use, messages may exceed the look-ahead by those parked since.
     """
 
     __slots__ = (
@@ -55,7 +54,7 @@ class LookaheadBudget:
         self.bytes = 0
 
     def add(self, in_flight: InFlight) -> None:
-        """A message more."""
+        """Counts a message that is in flight now, and records it in its entry."""
         lane, entry = in_flight.lane, in_flight.entry
         if not entry.in_flight:
             lane.active_entries[entry.key] = entry
@@ -72,7 +71,7 @@ class LookaheadBudget:
         self.bytes += in_flight.size
 
     def remove(self, in_flight: InFlight) -> None:
-        """A message less."""
+        """Removes a message that is acknowledged or released."""
         entry = in_flight.entry
         del entry.in_flight[in_flight.delivery.batch_index]
         if not entry.in_flight:
@@ -80,7 +79,7 @@ class LookaheadBudget:
         self._give_back(in_flight)
 
     def park(self, in_flight: InFlight) -> None:
-        """Nobody will ever handle the message: it is known, and no more than one message of what is lent."""
+        """Parks a message that nobody will ever handle: its payload is dropped, and the budget has one message less."""
         self._give_back(in_flight)
         in_flight.park()
         self.parked += 1
@@ -88,9 +87,7 @@ class LookaheadBudget:
 
     @property
     def overgrown(self) -> bool:
-        """True if as many messages are parked as may be: each is unacknowledged, which the broker
-        allows a consumer so often.
-        """
+        """True if a quarter of the budget is parked: those stay unacknowledged, and the broker limits these."""
         return self.parked >= self._most_parked
 
     def _give_back(self, in_flight: InFlight) -> None:
@@ -107,8 +104,8 @@ class LookaheadBudget:
         self.bytes -= in_flight.size
 
     def fraction(self, messages: int, size: int) -> float:
-        """So many messages and bytes as a part of the budget that is left to lanes whose messages can
-        be moved aside.
+        """Part (1: all) that so many messages, or bytes if their part is larger, are of the budget that is left to
+        lanes whose messages can be moved aside.
         """
         left = max(1, self._max_messages - self._staying)
         return max(messages / left, size / max(1, self._max_bytes - self._staying_bytes))
@@ -120,14 +117,14 @@ class LookaheadBudget:
 
     @property
     def _bytes(self) -> float:
-        """Bytes held, and those that receiver queues are estimated to hold."""
+        """Bytes in flight, and an estimate of those in receiver queues."""
         if not self.messages:
             return 0
         return self.bytes + min(self._queue * self._busy * self.bytes / self.messages, self._max_bytes / 2)
 
     def capacity(self, lane: LaneState) -> int:
-        """Number of further messages that the lane may bring.
-        Beyond the bytes, one at a time into an empty lane: it must get on.
+        """Number of further messages that the lane may bring. Without bytes left it is 1 for an empty lane, which must
+        not stop, else 0.
         """
         if self._bytes >= self._max_bytes:
             return 0 if lane.in_flight else 1
@@ -141,9 +138,7 @@ class LookaheadBudget:
         return max(self._floor - lane.in_flight, 0) + max(lent, 0)
 
     def should_resume(self, lane: LaneState) -> bool:
-        """True if a lane that waits should go on: room for a batch, or the lane is running dry.
-        A few at a time cost much.
-        """
+        """True if a lane that was given no room should be read again: it has room for a batch, or is running dry."""
         room = self.capacity(lane)
         if 2 * len(lane.ring) > self._enough:
             return False

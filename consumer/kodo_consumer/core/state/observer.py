@@ -19,17 +19,16 @@ OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 
 
 class DecisionObserver(Protocol):
-    """Is shown decisions before they are carried out. Called with the worker's lock held: quick, and never raises."""
+    """Observer of decisions. The engine calls it with the worker's lock: it must be quick and never raise."""
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Called for each decision, except the one of a message that is simply done; several times for one that waits."""
+        """Takes each decision before it is carried out, but none of messages simply done; one that waits has several.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Observers of one worker; None stands for no observer. `received`: called with the deliveries of a lane, before
-    any decision.
-    """
+    """Observers of one worker, None: none. `received`: called with a lane's deliveries before any decision."""
 
     received: OnReceived | None = None
     decisions: DecisionObserver | None = None

@@ -1,7 +1,7 @@
 """Tenant filter: which of many tenants were quick, in few bits each. No I/O, no clock.
 
-A lane remembers some thousand tenants one by one. Of those that it forgets it keeps this much: without it a tenant of
-which it knew better would be a newcomer when it comes again, and wait among those that hang.
+A lane remembers some thousand tenants one by one. Of tenants that it forgets it keeps these bits: else a quick one
+would be a newcomer when it comes again, and wait among those that hang.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _GENERATION: Final = 1 << 16  # tenants, after which a new generation begins: 1 
 
 
 class TenantFilter:
-    """Bloom filter of two generations: the tenants that were added last, 65,536 at least, and few others. A tenant's three
-    bits are of its hash, which nobody can choose, as it differs from process to process.
+    """Bloom filter of two generations: the tenants that were added last, 65,536 at least, and few others. A tenant's
+    three bits are of its hash, which nobody can choose, as it differs from process to process.
     """
 
     __slots__ = ("_added", "_before", "_bits")
@@ -33,7 +33,7 @@ class TenantFilter:
         return False
 
     def add(self, tenant: str) -> None:
-        """It is one of them from now on."""
+        """Adds a tenant; after 65,536 tenants a new generation begins, and the oldest is dropped."""
         if not self._bits or self._added == _GENERATION:
             self._before, self._bits, self._added = self._bits, bytearray(_BYTES), 0
         self._added += 1

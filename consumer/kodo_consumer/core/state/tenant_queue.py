@@ -10,13 +10,13 @@ _LATELY: Final = 4.0  # seconds
 
 
 class TenantQueue(Generic[T]):
-    """One tenant's items in a lane: the first, and others behind it if there are any; and what is known of the tenant.
-    With many tenants most have just one item, and a deque of its own for each would cost more than all the rest.
+    """One tenant's items in a lane (the first, and `others` behind it), and facts about the tenant. With many tenants
+    most have just one item, and a deque of its own for each would cost more than all the rest.
 
-    `used`: slot time of the present turn. `eligible`: round from which it has a turn again. `slow`: None while none
-    of its handlers has ended. `doubt`: quick ends that it takes until the tenant counts as quick again; `relapses`:
-    how often it was slow after that. `quick_time`: seconds of slot time as a quick tenant since `quick_since`, the
-    latest of them; of messages that took more than a start costs.
+    `used`: slot time (ms) of the present turn. `eligible`: round from which it has a turn again. `slow`: None while the
+    lane does not know. `doubt`: quick ends that it takes until the tenant counts as quick again; `relapses`: how often
+    it was slow after that. `quick_time`: seconds of slot time as a quick tenant since `quick_since`, older ones in
+    part; of messages that took more than a start costs.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class TenantQueue(Generic[T]):
         return self.listed + len(self.others or ())
 
     def add_quick_time(self, lasted: float, now: float) -> None:
-        """A quick handler of it ended."""
+        """Adds a quick handler that ran for `lasted` seconds; after 4 s earlier time counts half as much."""
         if not self.quick_time:
             self.quick_since = now - lasted
         elif now - self.quick_since > _LATELY:  # what was before counts less and less

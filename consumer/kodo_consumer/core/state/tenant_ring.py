@@ -56,7 +56,7 @@ class _Rounds(Generic[T]):
         self.current.appendleft(queue)
 
     def remove(self, queue: TenantQueue[T]) -> None:
-        """Takes the queue out, wherever it stands."""
+        """Takes the queue out, in whichever round its turn is."""
         self.count -= 1
         bucket = next(one for one in (self.current, self._next, *self._later.values()) if queue in one)
         bucket.remove(queue)
@@ -65,7 +65,7 @@ class _Rounds(Generic[T]):
         self._advance()
 
     def end_turn(self) -> None:
-        """The first queue's turn is over."""
+        """Ends the turn of the first queue, which has a turn again in a later round."""
         queue = self.current[0]
         rounds, queue.used = divmod(queue.used, START_COST * queue.weight)
         if self.count == 1:
@@ -76,7 +76,7 @@ class _Rounds(Generic[T]):
             self._advance()
 
     def unlist(self) -> None:
-        """The first queue has no items left."""
+        """Takes out the first queue, which has no items left."""
         queue = self.current.popleft()
         self.count -= 1
         rounds = max(1, queue.used // (START_COST * queue.weight))
@@ -84,7 +84,7 @@ class _Rounds(Generic[T]):
         self._advance()
 
     def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
-        """A handler of the queue ran for so much longer than a start costs."""
+        """Charges a queue `milliseconds` by which its handler ran longer than a start costs."""
         queue.used += milliseconds
         if not queue.listed:
             rounds, queue.used = divmod(queue.used, START_COST * queue.weight)
@@ -111,12 +111,13 @@ class _Rounds(Generic[T]):
 
 
 class DeficitRoundRobin(Generic[T]):
-    """A queue for each tenant, served in turn: each turn is `weight` starts, or the slot time of as many.
-    A tenant with 100,000 items delays others one turn.
+    """A queue for each tenant, served in turn: each turn is `weight` starts, or the slot time of as many. A tenant with
+    100,000 items delays others one turn.
 
     Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start. Among them
-    wait `newcomers`: of whom nothing is known, and who may not start as quick ones. `newcomers_slow`: the last one that
-    ended was; None: none has. `new_running`: handlers of newcomers at work.
+    wait `newcomers`, tenants of whom the lane does not know whether they are slow and who may not start as quick ones.
+    `newcomers_slow`: the last newcomer to end was slow; None: none has ended. `new_running`: handlers of newcomers at
+    work.
     """
 
     __slots__ = (
@@ -141,7 +142,7 @@ class DeficitRoundRobin(Generic[T]):
         return chain(self.quick, self.slow, self.newcomers)
 
     def count(self, *, slow: bool) -> int:
-        """Tenants with items, of the quick or of the slow ones, among which newcomers may wait."""
+        """Number of quick tenants with items, or (`slow`) of slow tenants and of newcomers that wait among them."""
         return self.slow.count + len(self.newcomers) if slow else self.quick.count
 
     def __iter__(self) -> Iterator[T]:
@@ -150,14 +151,16 @@ class DeficitRoundRobin(Generic[T]):
             yield from queue.others or ()
 
     def queues(self) -> Iterator[tuple[str, int, T]]:
-        """(tenant, items, first item) of tenants with any. May be read while others write: one item more or less."""
+        """Yields (tenant, number of items, first item) of tenants with items. Another thread may write meanwhile: then
+        a number may be off by one.
+        """
         for queue in list(self._queues.values()):
             with suppress(AttributeError):  # taken between two looks
                 if queue.listed:
                     yield queue.tenant, len(queue), queue.first
 
     def waiting(self, passing_over: AbstractSet[str]) -> tuple[int, int]:
-        """Quick and slow tenants with items, without those passed over."""
+        """Returns the numbers of quick and of slow tenants with items, without those in `passing_over`."""
         counts = [self.quick.count, self.count(slow=True)]
         for tenant in passing_over:
             queue = self._queues.get(tenant)
@@ -209,17 +212,17 @@ class DeficitRoundRobin(Generic[T]):
         self.newcomers.clear()
 
     def reweigh(self, weights: Mapping[str, int]) -> None:
-        """Turns of the tenants from now on; those that are not named have one."""
+        """Sets the weights of the tenants: starts in a turn, 1 for those that are not named."""
         for tenant, queue in self._queues.items():
             queue.weight = weights.get(tenant, 1)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """Tenants with items and how many each has."""
+        """Yields (tenant, number of items) of tenants with items."""
         for queue in self._every_queue():
             yield queue.tenant, len(queue)
 
     def sample(self, tenant: str, count: int) -> list[T]:
-        """Up to so many of a tenant's items, the latest first."""
+        """Returns up to `count` of a tenant's items, the latest first."""
         queue = self._queues.get(tenant)
         if queue is None or not queue.listed:
             return []
@@ -244,9 +247,9 @@ class DeficitRoundRobin(Generic[T]):
         slow: bool = False,
         may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None = None,
     ) -> T | None:
-        """The next item by turns, of the quick or of the slow tenants, not of those passed over; None when nobody else has
-        any. Tenants of whom nothing is known wait among the slow ones where they may not start as quick ones; where no
-        handler of any tenant has ended yet they stay.
+        """Takes the next item by turns, of the quick or of the slow tenants, not of those in `passing_over`; None if no
+        other has any. `may_start_newcomer`: whether a newcomer of this ring may start as a quick tenant at `now`, None:
+        always. If not, it waits among the slow ones from then on; or stays, if no newcomer has ended yet.
         """
         rounds = self.slow if slow else self.quick
         passed = self._set_aside(passing_over, rounds) if passing_over else []
@@ -283,9 +286,7 @@ class DeficitRoundRobin(Generic[T]):
         return self._turn % 2 == 0
 
     def _list_newcomer(self, passing_over: AbstractSet[str], passed: list[TenantQueue[T]]) -> None:
-        """The next newcomer is the next slow tenant. It is the first and the last one in turn: those who came before it may be
-        the ones that hang.
-        """
+        """Makes a newcomer the next slow tenant: the first and the last one in turn, as the first ones may hang."""
         while self.newcomers:
             queue, _ = self.newcomers.popitem(last=self._turn == 0)
             if queue.tenant not in passing_over:
@@ -294,7 +295,7 @@ class DeficitRoundRobin(Generic[T]):
             passed.append(queue)
 
     def readmit_newcomer(self) -> None:
-        """One newcomer waits among the quick ones: the first; the last, where slow ones wait: see take."""
+        """Moves one newcomer to the quick tenants: the first, or the last if slow tenants wait (the first may hang)."""
         queue, _ = self.newcomers.popitem(last=self.slow.count > 0)
         self._list(queue, slow=bool(queue.slow))
 
@@ -310,13 +311,11 @@ class DeficitRoundRobin(Generic[T]):
         return aside
 
     def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
-        """A handler of the tenant ran for so much longer than a start costs."""
+        """Charges a tenant `milliseconds` by which its handler ran longer than a start costs."""
         (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
 
     def remember(self, queue: TenantQueue[T]) -> None:
-        """Restores the queue of a tenant that was forgotten after its handler started: the facts in the queue count
-        when the tenant returns.
-        """
+        """Restores the queue of a tenant that was forgotten while its handler ran, so that its facts count later."""
         queues = self._queues
         if queue.tenant in queues:
             return
@@ -325,7 +324,7 @@ class DeficitRoundRobin(Generic[T]):
             _forget(queues, self._forgotten)
 
     def on_recovery(self, queue: TenantQueue[T]) -> None:
-        """A tenant that was slow is so no more: its items wait among the others'."""
+        """Moves the items of a tenant that is no longer slow, or a newcomer, to the quick tenants."""
         if queue.listed and queue.in_slow:
             if queue in self.newcomers:
                 del self.newcomers[queue]
@@ -357,7 +356,7 @@ class DeficitRoundRobin(Generic[T]):
 
 
 def _forget(queues: dict[str, TenantQueue[T]], quick: TenantFilter) -> None:
-    """Takes out tenants that have had no messages for long, and are not slow; of those that were quick the filter knows."""
+    """Drops tenants that have had no messages for long and are not slow; adds those that were quick to the filter."""
     for look, (tenant, other) in enumerate(list(islice(queues.items(), _LOOKS)), 1):
         del queues[tenant]
         if other.listed or (look < _LOOKS and (other.is_recent or other.slow)):

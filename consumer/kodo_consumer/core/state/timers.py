@@ -10,7 +10,9 @@ S = TypeVar("S")
 
 
 class TimerQueue(Generic[S]):
-    """A heap of callback targets by due time (seconds). A number names each timer, so that an outdated one is recognised."""
+    """Heap of callback targets by due time (seconds). A timer's number shows whether it is outdated. `first`: next due
+    time.
+    """
 
     __slots__ = ("_count", "_heap", "first")
 
@@ -24,14 +26,14 @@ class TimerQueue(Generic[S]):
             yield number, target
 
     def set(self, at: float, target: S) -> int:
-        """Sets a timer for the target; returns its number."""
+        """Sets a timer for the target at the time `at`, and returns its number."""
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, target))
         self.first = self._heap[0][0]
         return self._count
 
     def pop_due(self, now: float) -> Iterator[tuple[int, S]]:
-        """Timers that are due, taken out one by one; timers set meanwhile are seen too."""
+        """Takes out due timers one by one and yields (number, target), also of timers set meanwhile."""
         while self._heap and self._heap[0][0] <= now:
             _, number, target = heapq.heappop(self._heap)
             self.first = self._heap[0][0] if self._heap else float("inf")

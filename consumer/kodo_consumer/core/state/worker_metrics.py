@@ -1,6 +1,6 @@
-"""Latency metrics of one worker, counted where its messages end. They exist only while they are read.
+"""Latency metrics of one worker, counted where its messages end. They exist only while somebody reads metrics.
 
-The reader is kodo_consumer.adapters.metrics. Called by the engine under the lock of the worker. Readers need no lock:
+The reader is kodo_consumer.adapters.metrics. The engine calls them under the lock of the worker. Readers need no lock:
 they copy, and may be a message behind.
 """
 
@@ -22,7 +22,8 @@ _STATES: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING)
 
 
 class Timings:
-    """Histograms of messages of one state: durations in seconds, and attempts; scaled up where sampled."""
+    """Histograms of messages of one state: durations in seconds, and attempts. Each sample counts for several messages.
+    """
 
     __slots__ = ("attempts", "done", "handler", "late", "since_origin", "waited")
 
@@ -36,7 +37,7 @@ class Timings:
 
 
 class Meter:
-    """Messages done by lane (index), histograms by state, and the window that fairness is judged by."""
+    """Messages done by lane (index), histograms by state, and the window by which fairness is judged."""
 
     __slots__ = (
         "_clock", "_counted_from", "_draw", "_samples", "_stride", "_until", "busy", "done", "served", "timings",
@@ -53,7 +54,7 @@ class Meter:
         self._samples, self._counted_from = 0, float("-inf")
 
     def on_end(self, in_flight: InFlight, started: float, now: float, *, done: bool) -> None:
-        """A handler came back."""
+        """Counts a handler's end by lane and tenant, in a part of cases in the histograms. Times: monotonic seconds."""
         index = in_flight.lane.lane.index
         served, tenant = self.served[index], in_flight.tenant
         served[tenant] = served.get(tenant, 0) + 1
@@ -64,7 +65,7 @@ class Meter:
             self._sample(in_flight, started, now, done=done)
 
     def take_busy(self) -> dict[str, float]:
-        """Seconds of handlers by tenant; fetched once, and counted anew from here on."""
+        """Returns the seconds of handlers by tenant since the last call, estimated by samples, and begins anew."""
         found, self.busy = self.busy, {}
         return found
 
@@ -89,9 +90,7 @@ class Meter:
             timings.attempts.add(1 + headers.retrying + headers.backup, weight)
 
     def _pace(self, now: float) -> None:
-        """So many samples a second, however many messages: drawn by chance, lest they fall in step with
-        tenants or batches.
-        """
+        """Keeps to so many samples a second, drawn by chance, lest they fall in step with tenants or batches."""
         self._samples += 1
         passed = now - self._counted_from
         if passed >= 1.0:

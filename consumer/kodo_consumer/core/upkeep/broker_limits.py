@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """Limits of the broker, by topic. Topics that this role may not read are missing."""
+    """Limits of the broker. `delays`: delayed delivery by topic; `largest`: bytes of a message by topic. Topics whose
+    limits this role may not read are missing.
+    """
 
     delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
 
 
 def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
-    """Limits in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
+    """Requests the limits in force for the topics that a worker writes to. Raises ClusterError when nobody answers."""
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
     for topic in _waiting(policy):
@@ -52,7 +54,7 @@ def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
 
 
 def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
-    """Findings about settings that are declared and not allowed, one for all topics of which the same is true."""
+    """Warnings about declared settings that the broker does not allow, one for all topics with the same problem."""
     found = [(finding, topic) for topic, delays in allowed.delays.items() for finding in _delays(policy, delays)]
     for topic, size in _smaller(policy, allowed).items():
         detail = (
@@ -65,7 +67,7 @@ def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
 
 
 def summarize_topics(findings: Iterable[tuple[Diagnostic, str]]) -> list[Diagnostic]:
-    """One finding for all topics of which the same is true: it names the first, and how many more."""
+    """Merges equal findings about several topics into one, whose detail names the first and how many more there are."""
     topics: dict[Diagnostic, list[str]] = {}
     for finding, topic in findings:
         topics.setdefault(finding, []).append(topic)

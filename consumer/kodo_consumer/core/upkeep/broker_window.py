@@ -1,7 +1,7 @@
 """Broker window: the part of the look-ahead budget that the limits on unacknowledged messages leave.
 
-Beyond these limits the broker sends nothing, and messages that are served fairly within the look-ahead are first
-come, first served again. No I/O but the requests to the cluster.
+Beyond these limits the broker sends nothing, and messages, which are served fairly only within the look-ahead, are
+served in the order of their arrival. No I/O but the requests to the cluster.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ UNLIMITED: Final = 1 << 31  # of a consumer, where the broker has no limit
 
 
 def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> LaneRequest:
-    """Request to read a lane.
-    `limit`: unacknowledged messages that one of its consumers may have, 0 when nobody knows.
+    """Request to read a lane. `limit`: unacknowledged messages that the broker allows one of its consumers; 0: unknown.
     """
     return LaneRequest(
         topic=lane.topic,
@@ -41,8 +40,8 @@ def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> 
 
 
 def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]:
-    """Limits on unacknowledged messages, by lane index. Lanes that one reader gets in order are missing, because the
-    broker sets no limit there; without the right to read the limits, all following lanes are missing.
+    """Requests the limits on unacknowledged messages, by lane index. Lanes that one reader gets in order are missing,
+    because the broker sets no limit there; without the right to read the limits, all following lanes are missing.
     """
     found: dict[int, UnackedLimits] = {}
     for lane in policy.lanes:
@@ -55,7 +54,7 @@ def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]
 
 
 def lookahead_findings(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnostic]:
-    """Findings about the look-ahead that cannot be reached, one for all lanes of which the same is true."""
+    """Warnings about a look-ahead that the limits (by lane index) forbid, one for all lanes with the same problem."""
     return summarize_topics(
         (warning("K719", "look-ahead beyond the broker's limits", problem), policy.lanes[index].topic)
         for index, limit in limits.items()

@@ -1,5 +1,5 @@
-"""Notice that messages come in chunks, before the first of them fails: it may have nowhere to go. Nothing is sent on in
-chunks (kodoctl.pulsar.binary.compressed_moves says why).
+"""Notice that a producer sends messages in chunks, before the first of them fails: workers send no message on in chunks
+(kodoctl.pulsar.binary.compressed_moves says why), so a large one may have nowhere to go.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ChunkNotice:
         self._known: set[str] = set()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the present stats of a lane; None: not known."""
+        """Takes the present stats of a lane, None: no answer; alarms if they are the first with chunks of its topic."""
         if stats is None or not stats.chunks or lane.topic in self._known:
             return
         self._known.add(lane.topic)

@@ -33,7 +33,9 @@ class ClockSkewDetector:
         self._is_reported = False
 
     def __call__(self, _lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the latest answer of the broker; None: it could not be asked."""
+        """Takes the latest stats of a lane; None: the broker did not answer. Alarms after two readings with a
+        difference of 5 s or more, and when the clocks agree again.
+        """
         if stats is None or stats.server_time is None:
             return
         self.ahead = clock_ahead(self._clock.wall(), stats.server_time, stats.took) / 1000

@@ -1,8 +1,9 @@
-"""Lane workers: the live workers of a subscription and the lanes that each of them reads, by the broker's last word.
+"""Lane workers: the live workers of a subscription and the lanes that each of them reads, by the latest stats of each
+lane.
 
-Workers may read different lanes, so no lane alone names all of them: those that share its limits are the workers of
-all lanes together. And a lane may be without any: its messages wait, and no other sign tells of it. No I/O, the clock
-is passed in.
+Workers may read different lanes, so no lane alone names all of them: limits are shared by the workers of all lanes
+together. And a lane may be without any worker: its messages wait, which nothing else reports. No I/O, the clock is
+passed in.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ REPEAT: Final = 600.0  # seconds until an alarm about the same lanes is repeated
 
 
 class LaneWorkers:
-    """A listener of stats of every lane. `share`: called with the number of workers that share limits, whenever the ground
-    topic's lane was asked for.
+    """A listener of stats of every lane. `share`: called with the number of workers that share limits, at each reading
+    of the ground topic's lane.
     """
 
     def __init__(
@@ -41,14 +42,17 @@ class LaneWorkers:
 
     @property
     def count(self) -> int:
-        """Live workers of the subscription, whichever lanes they read.
+        """Number of live workers of the subscription, whichever lanes they read.
 
-        Other lanes are read less often than the ground topic's: who is no longer seen there has left them too.
+        Other lanes are read less often than the ground topic's: a worker that has disappeared there does not count on
+        them either.
         """
         return len(self._by_lane.get(self._policy.ground_lane.index, frozenset()) | self.elsewhere)
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the present stats of a lane; None: not known. Those of a part of it may lack workers."""
+        """Takes the present stats of a lane; None: no answer. Stats of a part of its partitions count only if they name
+        workers. For the ground topic's lane, calls `share`, and alarms if lanes are without workers for 60 s.
+        """
         now, is_ground = self._clock.now(), lane.index == self._policy.ground_lane.index
         known = stats is not None and (stats.whole or bool(stats.workers))
         if stats is not None and known:

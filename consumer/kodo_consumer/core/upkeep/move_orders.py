@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tenant_moves(policy: Policy, orders: Iterable[Override]) -> dict[str, TenantMove]:
-    """Moves by tenant; none that the subscription cannot follow, by the file as it is now."""
+    """Moves by tenant, of the orders that this subscription can follow by its present policy."""
     return {
         order.tenant: TenantMove(Level(order.to), order.since, order.waiting != STAY, _name(order))
         for order in orders
@@ -66,7 +66,7 @@ def _levels(policy: Policy) -> str:
 
 
 def share_lines(policy: Policy, order: Override) -> Iterator[str]:
-    """Lines for people about the slot time that a move brings: up or down. No line for a move to L1."""
+    """Yields a line for people that compares the slot time of the order's level with that of L1; none for L1."""
     level = Level(order.to)
     shares = {one: sum(lane.share for lane in policy.every_lane if lane.level is one) for one in (level, Level.L1)}
     if level is not Level.L1:

@@ -53,7 +53,7 @@ def why_not_followed(order: Override, policy: Policy) -> str:
 
 
 def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
-    """The policy with weights, limits, bulkheads and moves of tenants as ordered."""
+    """The policy with weights, limits, bulkheads and moves of tenants as ordered. Pauses are no part of a policy."""
     weights = {order.tenant: int(order.to) for order in orders if order.what is OverrideKind.WEIGHT}
     limits = tuple(_apply_orders(limit, orders) for limit in policy.limits)
     return replace(
@@ -66,13 +66,13 @@ def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
 
 
 def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
-    """Indexes of lanes that are to rest."""
+    """Indices of lanes that orders pause."""
     names = {order.lane for order in orders if order.what is OverrideKind.PAUSE and order.lane}
     return frozenset(lane.index for lane in policy.lanes if lane.name in names)
 
 
 def paused_tenants(orders: Sequence[Override]) -> frozenset[str]:
-    """Tenants whose messages are to stay queued."""
+    """Tenants that orders pause, so that their messages stay queued."""
     return frozenset(order.tenant for order in orders if order.what is OverrideKind.PAUSE and order.tenant)
 
 
@@ -110,9 +110,10 @@ def _apply_order(limit: Limit, order: Override) -> Limit:
 
 
 class OverrideListener:
-    """Follows the property: calls `adopt` whenever other orders are in force. A listener of the stats reader.
+    """Listener of stats that reads the live orders in a property of the ground topic's subscription. It calls `adopt`,
+    with its lock, whenever other orders are in force.
 
-    Orders end by the worker's clock, also while nothing can be read (`drop_expired`). An unreadable message changes
+    Orders end by the worker's clock, even while nothing can be read (`drop_expired`). An unreadable message changes
     nothing. Each policy says which orders it can follow. Thread-safe.
     """
 
@@ -128,7 +129,7 @@ class OverrideListener:
         self._followed: tuple[Override, ...] = ()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """A reading of a lane's stats."""
+        """Takes the latest stats of a lane, None: no answer; reads orders if the lane is the ground topic's."""
         if lane.index != self._policy().ground_lane.index:
             return
         with self._lock:
@@ -138,8 +139,9 @@ class OverrideListener:
             self._follow()
 
     def rest_unread(self) -> None:
-        """Pauses waiting lanes and backup levels until orders are read once, for `REST_UNREAD` ms at most. To be called
-        where the first reading failed: what waits there may be on its way elsewhere.
+        """Pauses waiting lanes and backup levels until orders are read once, for `REST_UNREAD` ms at most. Must be
+        called if the first reading failed: orders that it does not see may pause them, while a command moves their
+        messages.
         """
         now = self._clock.wall()
         with self._lock:
@@ -153,7 +155,7 @@ class OverrideListener:
             self._follow()
 
     def drop_expired(self) -> None:
-        """Ends the overrides whose time is over. Reads nothing."""
+        """Ends the overrides whose time is over, and calls `adopt` if there are any. Reads nothing."""
         if self._given or self._followed:
             with self._lock:
                 self._follow()

@@ -1,11 +1,11 @@
-"""Delivery that stands still: messages are due, consumers have room, and the broker sends none.
+"""Stalled delivery: messages are due, consumers have room, and the broker sends none.
 
 Measured causes: more than 50,000 waiting messages with equal delays make the broker pause the whole topic until they
-are due, also for messages that are due before; a topic policy with a tick of its own stops delivery for good; so
-does, on a shared subscription, a part of a chunked message whose first part is gone or was never sent. All end, the
-last one for about a hundred messages, when for a moment the subscription has no consumer: the broker then forgets
-what it thought was delayed, and reads the topic anew. So all workers leave at the same moment, agreed on without a
-word: the next full ten seconds of the clock.
+are due, also for messages that are due before; a topic policy with a tick of its own stops delivery for good; so does,
+on a shared subscription, a part of a chunked message whose first part is gone or was never sent. All end, the last one
+for about a hundred messages, when for a moment the subscription has no consumer: the broker then forgets which messages
+it took for delayed, and reads the topic anew. So all workers leave at one moment, on which they need not agree: the
+next full ten seconds of the clock.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ _ROUND: Final = 10.0  # seconds
 _AWAY: Final = 2.0
 _PATIENCE: Final = 60.0  # seconds: a large topic takes the broker a while to read
 Reconnect = Callable[[Lane, float, float], None]
-"""Leaves a lane in so many seconds, for so many seconds; not while it holds messages, which others would get as well."""
+"""Disconnects a lane in so many seconds, for so many seconds; not while it has messages in flight, because others would
+get them as well.
+"""
 
 
 class StalledDeliveryDetector:
-    """A listener of stats. `lanes`: indices of those that stand still; `closely`: those to be read at every look.
-    `unread`: those that only other workers read, and can connect anew.
+    """A listener of stats. `lanes`: indices of stalled lanes. `closely`: indices of lanes to be read at every look,
+    which it adds and removes. `unread`: indices of lanes that only other workers read, and can reconnect. `dues`: due
+    times of messages that this worker sent.
     """
 
     def __init__(
@@ -55,7 +58,10 @@ class StalledDeliveryDetector:
         self._in_a_row: Counter[int] = Counter()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Takes the present stats of a lane; None: not known. From stats of a part of it nothing follows."""
+        """Takes the present stats of a lane; None: no answer. Nothing follows from stats of a part of its partitions.
+        If nothing came in several readings although messages were due, alarms and reconnects the lane, unless it is
+        unread.
+        """
         index = lane.index
         if stats is None or not stats.whole:
             self._before.pop(index, None)
@@ -76,7 +82,9 @@ class StalledDeliveryDetector:
                 self._mend(lane, stats, now)
 
     def _should_have_come(self, lane: Lane, before: LaneStats, stats: LaneStats, now: float) -> bool:
-        """A broker that reads the topic anew is at work: what it counts as delayed changes."""
+        """True if messages should have come between both stats, unless the broker's count of delayed ones changes: then
+        it reads the topic anew.
+        """
         if not (stats.permits and before.permits):
             return False
         due = min(_due_entries(before), _due_entries(stats))
@@ -104,14 +112,10 @@ class StalledDeliveryDetector:
 
 
 def _waits(lane: Lane, stats: LaneStats) -> bool:
-    """True if a consumer with room should be sent messages, delays aside. Where order is kept, messages of a key wait for
-    others of it.
-    """
+    """True if a consumer with room should get messages, delays aside; not where messages of a key wait for others."""
     return not lane.ordered and not stats.blocked and _due_entries(stats) > 0
 
 
 def _due_entries(stats: LaneStats) -> int:
-    """Entries that are due and that no consumer has. 0 where the broker has lost count of what consumers have: then nothing
-    follows from its counts.
-    """
+    """Entries that are due and that no consumer has; 0 where the broker has lost count of its consumers' messages."""
     return 0 if stats.unacknowledged is None else stats.backlog - stats.delayed - stats.unacknowledged

@@ -1,7 +1,7 @@
-"""Ports: what a worker needs from a broker, and what a broker tells a worker. In our types only.
+"""Ports: a worker's requests to a broker, and a broker's calls to a worker, in our types only.
 
-The real adapter is kodo_consumer.adapters.pulsar, the one for tests kodo_consumer.testing; both pass the same
-contract tests.
+The real adapter is kodo_consumer.adapters.pulsar, the one for tests kodo_consumer.testing; both pass the same contract
+tests.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
 
 
 class Confirmed(NamedTuple):
-    """The broker has the message for good. `str()` of `position` equals that of the token of its deliveries. It may be the
-    object of the client, formatted on demand only, because that is slow.
+    """Receipt: the broker has stored the message. `str()` of `position` equals that of the token of its deliveries; it
+    may be an object of the client that is formatted only on demand, because that is slow.
     """
 
     position: object
@@ -30,7 +30,7 @@ class Confirmed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """No receipt: the message may or may not be stored. Publish again."""
+    """No receipt: the message may or may not be stored. Publish it again."""
 
     reason: str
 
@@ -45,18 +45,18 @@ class Rejected:
 TOO_BIG: Final = "too big"  # the reason of a message that is larger than its topic, or any topic, takes
 Receipt = Confirmed | Unconfirmed | Rejected
 OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
-"""Called with receipts by their tickets, in bundles, on any thread, at most once for each."""
+"""Takes bundles of (ticket, receipt). Called on any thread, at most once for each ticket."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneRequest:
-    """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`:
-    most handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
-    `shares`: another reader may have it alone for a while, and is waited for. `records`: whatever is acknowledged has
-    been recorded, and the broker tells that of its consumers.
+    """A topic to read. `queue`: messages the client may have ready, over all partitions; `batch` and `batch_bytes`:
+    most handed over at once. `schemas`: prefix of schema versions (`L1`) that deliveries name; empty: they name none.
+    `shares`: an exclusive reader may have the topic for a while; the lane is read once it leaves. `records`: messages
+    are acknowledged only after their audit records are stored, which the broker shows with the consumers.
 
-    `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
-    consumers have, 0 when nobody knows. A lane that needs more is read by several of them.
+    `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: number that the broker allows one
+    consumer, 0: unknown. A lane that needs more is read by several consumers.
     """
 
     topic: str
@@ -77,72 +77,76 @@ class LaneSink(Protocol):
     """Receiver of the messages of a lane. Called from threads of the adapter; calls return soon and never raise."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Messages, each perhaps for the second time."""
+        """Takes messages, each perhaps for the second time."""
 
     def room(self) -> int:
-        """Messages that may be delivered now; 0: none until `LaneReader.resume`. A batch more does no harm."""
+        """Messages that may be delivered now; 0: none until `LaneReader.resume`. One batch more does no harm."""
 
     def on_disconnect(self, partition: str | None = None) -> None:
-        """Everything unacknowledged will be delivered again, perhaps to another worker: of one partition (its number as a text,
-        see Delivery.partition), or of all.
+        """Reports that the broker will deliver everything unacknowledged again, perhaps to another worker: of one
+        partition (its number as a text, see Delivery.partition), or of all (None).
         """
 
     def fail(self, problem: BaseException) -> None:
-        """Nothing of the lane will come any more: the thread that reads it has ended."""
+        """Reports that no messages will come any more: the thread that reads the lane has ended with `problem`."""
 
 
 class LaneReader(Protocol):
-    """One open lane."""
+    """Reader of one open lane. Its methods do not wait, except `add_consumers` and `close`."""
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics, or partitions of them, of which no messages can come now, each with the reason where that is known."""
+        """Topics, or partitions of them, of which no messages can come now, each with the reason if there is one."""
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """Partitions (their numbers as texts) whose connection is as it was so many seconds ago, as far as the client knows."""
+        """Partitions (their numbers as texts) connected for `seconds` without a break, as far as the client can see."""
 
     def seconds_since_empty(self) -> Mapping[str, float]:
-        """Seconds since the client last held no message of a partition (its number as a text) that was not delivered;
-        without the partitions of which it always held some.
+        """Seconds, by partition (its number as a text), since the client last had no undelivered message of it; a
+        partition of which it always had some may be missing.
         """
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Queues acknowledgements; they may be lost with the connection, then the messages come again."""
+        """Queues acknowledgements. If the connection loses them, the messages come again."""
 
     def resume(self) -> None:
-        """There is room again."""
+        """Resumes deliveries after `LaneSink.room` was 0."""
 
     def add_consumers(self) -> None:
-        """The broker holds the lane back, too much of it is unacknowledged: reads on where that is possible."""
+        """Reads the lane by more consumers where that is possible, because the broker sends no more to those it has:
+        too many of their messages are unacknowledged.
+        """
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Leaves in `wait` seconds and is back `away` seconds later: everything unacknowledged comes again. Of one
-        partition, or of all.
+        """Plans to disconnect in `wait` seconds and to connect `away` seconds later, one partition or all (None):
+        everything unacknowledged of it comes again.
         """
 
     def leave(self, wait: float) -> None:
-        """Leaves in `wait` seconds, after acknowledgements that are queued by then, until `join`: everything
-        unacknowledged goes to others.
+        """Plans to disconnect in `wait` seconds, after acknowledgements that are queued by then, until `join`:
+        everything unacknowledged goes to other readers.
         """
 
     def join(self) -> None:
-        """Is back: everything unacknowledged comes again."""
+        """Connects again after `leave`: everything unacknowledged comes again."""
 
     def stop(self) -> None:
-        """Delivers nothing more; acknowledging goes on."""
+        """Ends deliveries; acknowledgements are still sent until `close`."""
 
     def close(self) -> None:
         """Sends the queued acknowledgements and closes the reader: unacknowledged messages go to other workers."""
 
 
 class Publisher(Protocol):
-    """Sends messages; has a connection of its own, so that reading and sending cannot hold each other up."""
+    """Sends messages on a connection of its own, so that reading and sending cannot block each other."""
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Sends soon, never blocks. Each ticket gets its receipt. Messages of one topic and key keep their order."""
+        """Queues messages with their tickets to be sent soon; never blocks. Each ticket gets its receipt by
+        `on_receipts`. Messages of one topic and key keep their order.
+        """
 
     def renew(self) -> None:
-        """Sends hang: starts afresh. Receipts that are out may never come."""
+        """Replaces its connection, because sends hang. Receipts of earlier sends may never come."""
 
     def close(self) -> None:
         """Sends the queued messages and closes the publisher. Receipts may be missing afterwards."""
@@ -150,15 +154,15 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BorderStatus:
-    """How messages cross between Python and the client library: by the native border, in bundles, or one by one.
-    `detail`: what it is used with, or why it is not used.
+    """Way of messages between Python and the client library: the native border, in bundles, or one by one. `detail`:
+    versions that it uses, or the reason why it is off.
     """
 
     native: bool
     detail: str
 
     def __str__(self) -> str:
-        """One line for logs and commands."""
+        """One line for logs and commands, such as `native border: off (switched off)`."""
         return f"native border: {'on' if self.native else 'off'} ({self.detail})"
 
 
@@ -167,16 +171,16 @@ class Broker(Protocol):
 
     @property
     def border(self) -> BorderStatus:
-        """How its messages cross into the client library."""
+        """Status of the native border of this connection."""
 
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
-        """`on_broken`: called when a thread of the adapter has ended that should not; without it there is a log entry.
-        `on_alarm`: called with notices to people, on any thread.
+        """Sets callbacks, called on any thread. `on_broken`: a thread of the adapter has ended that should not; without
+        it there is a log entry. `on_alarm`: notices to people.
         """
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
-        """Reads a topic from the earliest unacknowledged message on. Raises ClusterError where the broker refuses; partitions that
-        no broker serves yet are read as soon as one does.
+        """Reads a topic from the earliest unacknowledged message on. Raises ClusterError where the broker refuses;
+        partitions that no broker serves yet are read as soon as one does.
         """
 
     def publisher(
@@ -187,36 +191,37 @@ class Broker(Protocol):
         *,
         moves: bool = False,
     ) -> Publisher:
-        """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError.
+        """Opens a publisher, ready for these topics; others are added when first sent to. Blocks until they are open.
+        Raises ClusterError.
 
-        `largest`: bytes a message may have, by topic, where that is known: what is larger gets the receipt that it is
-        never taken. `moves`: messages are moves of a worker: they stay in this cluster where a topic is replicated
-        to others, and one that is too large as it is goes compressed.
+        `largest`: bytes a message may have, by topic, if there is a limit: a larger message gets the receipt Rejected.
+        `moves`: messages are moves of a worker: they stay in this cluster where a topic is replicated to others, and
+        one that is too large as it is goes compressed.
         """
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """The topics that a topic consists of, in order: what is sent to one of them stays there. Raises ClusterError."""
+        """The topics that a topic consists of, in order; messages sent to one of them stay there. Raises ClusterError.
+        """
 
     def close(self) -> None:
-        """Leaves; lanes and publishers should have been closed before."""
+        """Closes the connection. Lanes and publishers should have been closed before."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneStats:
-    """Stats of one subscription on one topic, over all partitions that could be asked; `whole`: all were.
-    Where one could not, sums and times are those of a part and say nothing of the topic; names and properties are the
-    same on any partition.
+    """Stats of one subscription on one topic, over all partitions whose brokers answered; `whole`: all did. Otherwise
+    sums and times are those of a part and say nothing of the topic; names and properties are the same on any partition.
 
-    `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged (of
-    several that have one name: when all are). `backlog` counts entries (batches), those not due yet (`delayed`,
-    messages) among them. `unacknowledged`: messages that consumers have; None: the broker has lost count. Rates are
-    messages a second over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged
-    message was published. `properties`: the subscription's own. `dispatched`: messages sent
-    to consumers since a moment the broker chose; `permits`: how many more they have room for. `partitions` of the
-    topic. `readers`: names of connected consumers, by partition (its number as a text) that could be asked.
-    `server_time`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
-    that asking it took; None: it does not say. `chunks`: a message came in chunks since its broker has the
-    topic, as it knows within a minute of producers that are still connected then.
+    `workers`: names of connected consumers; `blocked`: names of those that get nothing because too much is
+    unacknowledged (of several with one name: when all are). `backlog` counts entries (batches), those not due yet
+    (`delayed`, messages) among them. `unacknowledged`: messages that consumers have; None: the broker has lost count.
+    Rates are messages a second over the broker's last minute. `oldest`: ms since the epoch when the oldest
+    unacknowledged message was published. `properties`: the subscription's own. `dispatched`: messages sent to consumers
+    since a moment the broker chose; `permits`: how many more they have room for. `partitions`: number of the topic's.
+    `readers`: names of connected consumers, by partition (its number as a text). `server_time`: ms since the epoch by
+    the broker's clock at its answer, in whole seconds; None: it does not say. `took`: seconds of the request. `chunks`:
+    a message came in chunks since its broker has the topic, as it knows within a minute of producers that are still
+    connected then.
     """
 
     workers: frozenset[str] = frozenset()
@@ -239,8 +244,8 @@ class LaneStats:
 
 @dataclass(frozen=True, slots=True)
 class UnackedLimits:
-    """Messages of a topic's partition that the broker lets be unacknowledged: of one consumer, and of a subscription as a
-    whole. 0: any number.
+    """Unacknowledged messages that the broker allows on one partition of a topic: for one consumer, and for a
+    subscription as a whole. 0: any number.
     """
 
     consumer: int = 0
@@ -248,31 +253,31 @@ class UnackedLimits:
 
 
 class Cluster(Protocol):
-    """Requests of a worker to the admin API. Each call is one request or two."""
+    """Requests of a worker to the admin API. Each call blocks for one request or two, and may raise ClusterError."""
 
     def partitions(self, topic: str) -> int | None:
-        """Partitions of a topic; None: there is none of this name."""
+        """Number of partitions of a topic; None: it has none, or there is no topic of this name."""
 
     def subscriptions(self, topic: str) -> frozenset[str]:
-        """Subscriptions of a topic that exists."""
+        """Names of all subscriptions of a topic; ClusterError if the topic does not exist."""
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
         """Stats of a subscription of a topic; None: there is no such topic or subscription."""
 
     def active(self, topic: str, subscription: str) -> Mapping[str, str] | None:
-        """Names of the active consumers of a failover subscription, by partition (its number as a text) that is known; ""
-        where there is none, soon or not at all; None: there is no such topic or subscription. Raises ClusterError.
+        """Names of the active consumers of a failover subscription by partition (its number as a text), "" where there
+        is none now; partitions whose broker does not answer are missing. None: there is no such topic or subscription.
         """
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
-        """The limits in force, wherever they are set; None: this role may not ask, or the broker does not say."""
+        """The limits in force, wherever they are set; None: this role may not read them, or the broker does not say."""
 
     def delays(self, topic: str) -> DelayedDelivery | None:
-        """The policy in force, wherever it is set; None: this role may not ask, or there is no such topic."""
+        """Delayed delivery in force, wherever it is set; None: this role may not read it, or there is no such topic."""
 
     def largest(self, topic: str) -> int | None:
-        """Bytes that a message of the topic may have, if the topic has a limit of its own, else 0: the broker's is known to
-        clients. None: this role may not ask, or there is no such topic.
+        """Bytes that a message may have by the topic's own limit; 0: it has none, and clients learn the broker's from
+        the broker. None: this role may not read it, or there is no such topic.
         """
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
@@ -282,4 +287,4 @@ class Cluster(Protocol):
         """Number of the newest schema version of a topic, -1 where it has none. Raises ClusterError."""
 
     def close(self) -> None:
-        """Leaves."""
+        """Closes its connections."""

@@ -22,9 +22,9 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> float:
-        """See Clock."""
+        """Seconds of the system's monotonic clock."""
         return time.monotonic()
 
     def wall(self) -> int:
-        """See Clock."""
+        """Milliseconds since the epoch by the system's clock."""
         return time.time_ns() // 1_000_000

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 class Counts:
     """Counts since the start of the worker.
 
-    `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
-    `isolated`: times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
-    `redelivered`: deliveries dropped, as their message was in flight or just acknowledged. `recorded`: audit records
-    with a receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control
-    properties could not be believed. `hurried`: messages started before the time they claim, because too many claimed
-    one. `marks`: marks of producers, which are no messages and in no other count. `missing` and `duplicated`: numbers
-    of producers, where this worker is the only reader.
+    `received`: deliveries, repeated ones included; `redelivered`: those dropped, as their message was in flight or just
+    acknowledged. `released`: messages given up unstarted, which the broker delivers again. `finished`: acknowledged, by
+    rule, those in `done` left out. `waited`: waits in memory, by rule. `failed`: handler runs, by reason. `isolated`:
+    times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
+    `republished`: publishes repeated after a failure. `recorded`: audit records with a receipt; `unrecorded`: given up,
+    where nobody waits for them. `unsigned`: deliveries with control properties that cannot be believed. `hurried`:
+    messages started before the time they claim, because too many claimed one. `marks`: marks of producers, which are no
+    messages and in no other count. `missing` and `duplicated`: sequence numbers of producers, where this worker is the
+    only reader.
     """
 
     received: int = 0
@@ -41,5 +43,5 @@ class Counts:
     failed: Counter[str] = field(default_factory=Counter)
 
     def take_gaps(self, missing: int, duplicated: int) -> None:
-        """Totals of producers' numbers so far."""
+        """Sets `missing` and `duplicated` to these totals since the start."""
         self.missing, self.duplicated = missing, duplicated

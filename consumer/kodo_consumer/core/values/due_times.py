@@ -1,4 +1,4 @@
-"""Due times of messages that this worker sent, in whole seconds: they show what should have come by now. No I/O."""
+"""Due times of messages that this worker sent, in whole seconds: they show which should have come by now. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAST: Final = 300  # seconds after which nobody asks
 
 
 class DueTimes:
-    """Written under the engine's lock, read by anybody."""
+    """Due times by topic. Written under the engine's lock; any thread may read them."""
 
     __slots__ = ("_of",)
 
@@ -21,14 +21,14 @@ class DueTimes:
         self._of: dict[str, set[int]] = {}
 
     def add(self, message: Outgoing) -> None:
-        """The broker has the message."""
+        """Notes the due time of a message that the broker has stored, if it has one."""
         if message.deliver_at is not None:
             seconds = self._of.setdefault(message.topic, set())
             if len(seconds) < _MOST:
                 seconds.add(message.deliver_at // 1000)
 
     def any_between(self, topic: str, begin: float, end: float) -> bool:
-        """True if a message was due in this time (seconds since the epoch). Forgets what is long past."""
+        """True if a message was due from `begin` to before `end` (seconds since the epoch). Forgets times long past."""
         seconds = self._of.get(topic)
         if not seconds:
             return False

@@ -12,7 +12,7 @@ ATTEMPTS: Final = (1, 2, 3, 5, 8, 13, 21)
 
 
 class Histogram:
-    """Number of values at or below each bound. `weight`: a sampled value stands for so many."""
+    """Histogram of values. `counts`: values up to each bound and above the one before; `total`: sum of the values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -22,11 +22,12 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float, weight: int = 1) -> None:
-        """One value."""
+        """Adds a value; a sampled one stands for `weight` values."""
         self.counts[bisect_left(self.bounds, value)] += weight
         self.total += value * weight
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """(bound, values at or below it), as Prometheus writes them; the last is all of them."""
+        """Pairs (bound as text, number of values at or below it), as Prometheus writes them; the last bound is `+Inf`.
+        """
         bounds = [*(f"{float(bound)}" for bound in self.bounds), "+Inf"]
         return list(zip(bounds, accumulate(self.counts), strict=True))

@@ -24,9 +24,10 @@ class Alarm:
 
 @dataclass(slots=True)
 class Effects:
-    """`publish`: tickets with their messages. `resume`: lanes that have room again. `anew`: partitions (lane, number
-    as a text) that are to reconnect, so that everything unacknowledged comes again. `presence`: lanes to leave (False)
-    or to join again. `overdue`: messages whose handler took too long.
+    """Actions of one fetch. `publish`: tickets with their messages. `resume`: lanes that have room again. `anew`:
+    partitions (lane, number as a text) that are to reconnect, so that everything unacknowledged comes again.
+    `presence`: lanes to leave (False) or to join again (True). `overdue`: messages whose handler took too long. Lanes
+    are indices.
     """
 
     publish: list[tuple[int, Outgoing]] = field(default_factory=list)
@@ -39,31 +40,31 @@ class Effects:
     urgent: bool = False  # whether there is more than messages to publish, which may be gathered for a moment
 
     def ask_for_more(self, lane: int) -> None:
-        """A lane has room again."""
+        """Adds a lane to `resume`, because it has room again."""
         self.resume.append(lane)
         self.urgent = True
 
     def read_anew(self, lane: int, partition: str) -> None:
-        """A partition of a lane is to reconnect."""
+        """Adds a partition to `anew`: it is to reconnect."""
         self.anew.append((lane, partition))
         self.urgent = True
 
     def leave(self, lane: int) -> None:
-        """A lane is to be left until it is joined again."""
+        """Notes in `presence` that the lane is to be left until it is joined again."""
         self.presence[lane] = False
         self.urgent = True
 
     def join(self, lane: int) -> None:
-        """A lane that was left is to be read again."""
+        """Notes in `presence` that a lane that was left is to be read again."""
         self.presence[lane] = True
         self.urgent = True
 
     def give_up(self, message: Message) -> None:
-        """A handler took too long."""
+        """Adds a message to `overdue`, because its handler took too long."""
         self.overdue.append(message)
         self.urgent = True
 
     def alarm(self, kind: str, text: str, *, severe: bool = True, good: bool = False) -> None:
-        """Notifies a person."""
+        """Adds an alarm: see Alarm."""
         self.alarms.append(Alarm(kind, text, severe, good))
         self.urgent = True

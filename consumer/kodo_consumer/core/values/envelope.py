@@ -34,12 +34,12 @@ _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
 class Delivery(NamedTuple):
     """A message copied out of the client (a kept client object would pin its whole batch).
 
-    `entry` names what the broker stores as one, mostly a batch, and `batch_index` the place in it, -1 for a message
-    alone: together they are equal for two deliveries of the same stored message. A tuple is (ledger, entry,
-    partition). `token` is what the adapter acknowledges by; it prints as `(ledger,entry,partition,batch index)`.
+    `entry` names the unit that the broker stores, mostly a batch, and `batch_index` the place in it, -1 for a message
+    alone: together they are equal for two deliveries of the same stored message. If `entry` is a tuple, it is (ledger,
+    entry, partition). The adapter acknowledges by `token`, which prints as `(ledger,entry,partition,batch index)`.
     Times are ms since the epoch, 0 = none. `payload` None: a tombstone. `broken`: why key and properties could not be
-    read. `schema`: the version of the schema that the payload was written with, such as `L1:3`, where that is asked
-    for.
+    read, empty if they could. `schema`: version of the payload's schema, such as `L1:3`, if the lane was opened with
+    `LaneRequest.schemas`.
     """
 
     entry: Hashable
@@ -56,7 +56,7 @@ class Delivery(NamedTuple):
 
     @property
     def position(self) -> str:
-        """`ledger:entry:partition:batch index`."""
+        """Position as `ledger:entry:partition:batch index`."""
         if isinstance(self.entry, tuple):  # far cheaper than asking the client's object
             ledger, entry, partition = self.entry
             return f"{ledger}:{entry}:{partition}:{self.batch_index}"
@@ -64,20 +64,20 @@ class Delivery(NamedTuple):
 
     @property
     def partition(self) -> str:
-        """Number of the partition the message came from, as a text."""
+        """Number of the partition the message came from, as a text; empty if its position has none."""
         parts = self.position.split(":")
         return parts[2] if len(parts) > 2 else ""
 
 
 def position(token: object) -> str:
-    """Position of a message as `ledger:entry:partition:batch index`. `token`: the token of a delivery or of a receipt."""
+    """Position as `ledger:entry:partition:batch index` of a message with this token, of a delivery or a receipt."""
     return str(token).strip("()").replace(",", ":")
 
 
 @dataclass(slots=True)
 class Headers:
-    """Headers as values. Counters never reset by moving; `due` and `reserved` are ms since the epoch. Nobody writes to one
-    but who has just made it by `copy`, as every move does.
+    """Headers as values. Moves never reset counters; `due` and `reserved` are ms since the epoch. Instances are shared:
+    only the code that has just made one by `copy` may write to it, as every move does.
     """
 
     retrying: int = 0
@@ -101,7 +101,7 @@ class Headers:
     routes: int = 0
 
     def attempts(self, state: State) -> int:
-        """Attempts of a waiting state so far."""
+        """Attempts of a waiting state so far. Any other state is a defect (AssertionError)."""
         match state:
             case State.RETRYING:
                 return self.retrying
@@ -113,7 +113,8 @@ class Headers:
                 raise AssertionError(state)
 
     def copy(self) -> Headers:
-        """An equal one, to be changed: field by field, which costs a third of what `dataclasses.replace` does."""
+        """An equal instance that may be changed: copied field by field, which costs a third of `dataclasses.replace`.
+        """
         new = Headers.__new__(Headers)
         new.retrying, new.pending, new.blocking = self.retrying, self.pending, self.blocking
         new.backup, new.hop, new.routes = self.backup, self.hop, self.routes
@@ -147,13 +148,13 @@ class Headers:
 
     @property
     def first_receipt(self) -> bool:
-        """Never moved by a worker nor sent again by a recall: only then the routes of dispatch are evaluated."""
+        """True if no worker has moved the message and no recall has sent it: only then dispatch routes count."""
         return self.hop == 0 and self.recall is None
 
     @property
     def unmoved_part(self) -> Headers:
-        """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
-        it wait, it has not failed, no route has moved it, and no limit has counted it or set a moment aside.
+        """Headers that may be believed on a ready topic: all if a worker has moved the message; else none that delays
+        it, says that it failed or was routed, or that limits have counted it or set a moment aside.
         """
         moved = self.due is not None or self.reserved is not None or self.quota_taken or self.routes or self.backup
         if self.hop or not (moved or self.error or self.error_stack):
@@ -249,7 +250,7 @@ def read_headers(properties: Mapping[str, str]) -> Headers:
 
 
 def meant_for(properties: Mapping[str, str]) -> str | None:
-    """The one subscription a message is meant for; None: all. Readable however broken the rest is."""
+    """The one subscription a message is meant for; None: all. Needs no other header to be readable."""
     return properties.get(names.FOR)
 
 
@@ -271,9 +272,10 @@ def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
 
 @dataclass(slots=True, init=False)
 class Envelope:
-    """Input of a decision: where the message was received, its headers, and what happened to it in memory.
+    """Input of a decision: the lane where the message was received, its headers, and its waits in memory.
 
-    `may_wait`: there is room in memory for an in-place wait. `ordered`: the lane keeps order within a key.
+    `local_retries`: in-place waits so far; `undeliverable_retries`: waits as no target takes it; `unavailable`: waits
+    for a dependency. `may_wait`: memory has room for an in-place wait. `ordered`: the lane keeps order within a key.
     """
 
     level: Level
@@ -294,7 +296,7 @@ class Envelope:
         self.unavailable, self.may_wait, self.ordered = unavailable, may_wait, ordered
 
     def with_headers(self, headers: Headers) -> Envelope:
-        """The same with other headers."""
+        """Copy of the envelope with other headers."""
         return Envelope(
             self.level, self.state, headers, self.local_retries, self.undeliverable_retries, self.unavailable,
             self.may_wait, self.ordered,
@@ -317,10 +319,10 @@ class Outgoing(NamedTuple):
 def reroute_message(
     delivery: Delivery, headers: Headers, received_from: str, to: str, due: int | None, *, lane_waits: bool = False
 ) -> Outgoing:
-    """The message as it goes on to the topic `to`: everything unchanged but the headers.
+    """Makes the message to publish to the topic `to`: everything unchanged but the headers.
 
-    The first hop stamps where the message came from; it is delivered when it is `due`, whatever `headers` says of
-    that: by the broker, or where the `lane_waits` by whoever reads it.
+    The first move adds where the message came from. `due` (ms since the epoch, None: at once) replaces that of
+    `headers`; the broker waits until then, or with `lane_waits` the worker that reads the target.
     """
     properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
     headers.write_to(properties)
@@ -353,9 +355,9 @@ def transfer_message(  # what it is made of
     changes: Mapping[str, str],
     key: str | None,
 ) -> Outgoing:
-    """A new message for another ground: the user's properties with `changes`, of the platform's own where it comes
-    from and an identity, the same whenever this subscription (named in full) transfers this message there: after a
-    crash between receipt and acknowledgement it does so once more.
+    """Makes a new message for another ground: with the user's properties, changed by `changes`, and of the platform's
+    own its origin and an identity. That depends only on the message, `subscription` (named in full) and `to`, because a
+    transfer is repeated after a crash between receipt and acknowledgement. `key` None: keys stay.
     """
     before, stored_at = delivery.properties, delivery.position
     identity = names.identity(before.get(names.ID), headers.origin_id, stored_at)
@@ -375,8 +377,8 @@ def message_identity(delivery: Delivery, headers: Headers) -> str:
 
 
 def effect_key(delivery: Delivery, headers: Headers) -> str:
-    """Idempotency key of a handling, which repeats of it share: the identity, and where a recall sent the message
-    again though it may be done, the id of that recall as well.
+    """Idempotency key, equal for all deliveries of one message: its identity, and the id of the recall that sent it
+    again if it may have been done before that.
     """
     named = message_identity(delivery, headers)
     return f"{named} again:{headers.recall}" if headers.again and headers.recall else named
@@ -395,5 +397,5 @@ def sign_message(message: Outgoing, signer: Signer) -> Outgoing:
 
 
 def wire_size(message: Outgoing) -> int:
-    """See kodoctl.protocol.wire_size."""
+    """Bytes of the message as the broker counts them, at most: see kodoctl.protocol.wire_size."""
     return on_the_way(message.payload, message.properties, message.key, message.ordering_key)

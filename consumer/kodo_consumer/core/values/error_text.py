@@ -1,7 +1,8 @@
-"""Error texts: what an exception says, and where it was raised, redacted and cut so that it can travel with a message.
+"""Error texts: text of an exception, and the place where it was raised, redacted and cut so that both can travel with a
+message.
 
-Nothing of an exception is kept unless everything that redacts it has run on the whole of it. Pure, but for the hooks of
-the user that it calls.
+Nothing of an exception is kept unless everything that redacts it has run on the whole of it. Pure, but for the user's
+hooks.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Hook = Callable[[str], str]
 class ErrorTextReader:
     """Reads error texts of exceptions. Any thread may call it.
 
-    `beneath`: it runs in a process whose worker redacts further, and cuts, what it reads. Without its hooks, which stay
-    in the worker, it can be sent to such a process.
+    `beneath`: it runs in a process of handlers, whose worker redacts and cuts its results further. Hooks stay in the
+    worker: without them it can be pickled for such a process.
     """
 
     def __init__(self, policy: ErrorTextPolicy, hooks: Sequence[Hook] = (), *, beneath: bool = False) -> None:
@@ -46,23 +47,23 @@ class ErrorTextReader:
         return bool(self._policy.redact or self._hooks or self._beneath)
 
     def for_process(self) -> ErrorTextReader:
-        """The reader for a process whose results this one reads again."""
+        """The reader for a process of handlers: without hooks, and with wide limits, because its worker reads again."""
         most = 4 * WINDOW  # bytes of as many characters
         return ErrorTextReader(replace(self._policy, keep=most, stack=most), beneath=bool(self._hooks))
 
     def in_words(self, error: ErrorDetails) -> str:
-        """Error text for a log entry: `: text (at stack)`. Empty if the worker redacts this text further (`beneath`)."""
+        """Error for a log entry as `: text (at stack)`; empty if the worker redacts this text further (`beneath`)."""
         if self._beneath:
             return ""
         return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
 
     def redact(self, text: str) -> str:
-        """A text that is about an error, and of no exception."""
+        """Returns a text about an error that comes from no exception, redacted and cut."""
         return self._details(text, "").text
 
     def read(self, problem: BaseException) -> ErrorDetails:
-        """Details of an exception, and of those that led to it. Of a request of a handler, such as Retry, only what led
-        to it: what it says itself is the reason. Never raises.
+        """Returns text and stack of an exception, and of those that led to it, redacted and cut. Of a handler's
+        request, such as Retry, only those that led to it count: its own text is the reason. Never raises.
         """
         chain = list(_chain(problem))
         brought = [error for one in chain if isinstance(one, HandlerFailedError) and (error := error_of(one.outcome))]
@@ -78,7 +79,7 @@ class ErrorTextReader:
         )
 
     def _redact_line(self, text: str) -> str:
-        """The text on one line with everything redacted, or why it is not kept."""
+        """The text on one line with everything redacted, or a note why nothing of it is kept."""
         if not (text and self.redacts):
             return harmless(text[:WINDOW])
         if len(text) > WINDOW:  # the rest of a secret that a cut parts would be no secret any more
@@ -95,7 +96,7 @@ class ErrorTextReader:
 
 
 def harmless(text: str) -> str:
-    """The text on one line, without characters that print nothing of their own."""
+    """The text on one line, with U+FFFD in place of characters that print nothing."""
     text = " ".join(text.split())
     return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
 

@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Exception groups, as asyncio.TaskGroup and anyio raise them: what a handler asks for in one of its tasks counts as
-raised by the handler.
+"""Exception groups, as asyncio.TaskGroup and anyio raise them: a request that a handler raises in one of its tasks
+counts as raised by the handler.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from kodo_consumer.core.values.outcomes import DependencyUnavailable
 
 
 def spokesman(problem: BaseException) -> BaseException:
-    """Exception that speaks for a group: the first in it, where all of them mean the same; else the group, which is a
+    """Exception that speaks for a group: the first in it, if all of them mean the same; else the group, which is a
     failure. An exception that is no group speaks for itself.
 
-    The same is one outcome that all ask for, a wait for what is unavailable, or one class of exceptions. Where they
+    They mean the same if they request one outcome, report an unavailable dependency, or are of one class. Where they
     disagree, none may end the message: the work of the others has failed.
     """
     if not isinstance(problem, BaseExceptionGroup):

@@ -35,13 +35,14 @@ class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a ha
 
     @property
     def outcome(self) -> Outcome:
-        """The value that is decided on."""
+        """The outcome that the exception requests."""
         raise NotImplementedError
 
 
 def outcome_of(verdict: HandlerSignal) -> Outcome:
-    """Outcome that a verdict asks for.
-    Raises whatever a verdict from the user raises; TypeError where it is no outcome.
+    """Outcome that a verdict requests.
+
+    Raises whatever the `outcome` of a user's class raises; TypeError if it is no outcome.
     """
     found: Any = verdict.outcome
     if type(found) in _KINDS or isinstance(found, Outcome):
@@ -51,7 +52,8 @@ def outcome_of(verdict: HandlerSignal) -> Outcome:
 
 
 class HandlerFailedError(HandlerSignal):
-    """Failure in a pool's process, as hooks see it: its text is the class of the exception."""
+    """Failure of a handler in another process, as code around handlers sees it: its text is the class of the exception.
+    """
 
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
         super().__init__(reason)
@@ -59,14 +61,15 @@ class HandlerFailedError(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """Failed."""
+        """The outcome that was passed in, or Failed."""
         return self._outcome
 
 
 class Retry(HandlerSignal):
-    """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
+    """Requests another try `after` a timedelta or a text such as "30s" (None: as declared), never in memory; the run
+    failed.
 
-    `code`: why in a word for which the topology has delays of its own (`retrying.by_code`).
+    `code`: reason as a word for which the topology has delays of its own (`retrying.by_code`).
     """
 
     def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
@@ -79,45 +82,45 @@ class Retry(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """Failed, without in-place waits."""
+        """RetryAsked: failed, without in-place waits."""
         return _retry_asked(self.after, self.why or "asked to retry", self.code)
 
 
 class Pending(HandlerSignal):
-    """To PENDING of its level; counts one attempt of that state."""
+    """Requests a wait in PENDING of the message's level; counts one attempt of that state."""
 
     @property
     def outcome(self) -> Outcome:
-        """PENDING asked for."""
+        """StateAsked with PENDING."""
         return StateAsked(State.PENDING, reason_text(self) or "asked for pending")
 
 
 class Blocking(HandlerSignal):
-    """To BLOCKING of its level; counts one attempt of that state."""
+    """Requests a wait in BLOCKING of the message's level; counts one attempt of that state."""
 
     @property
     def outcome(self) -> Outcome:
-        """BLOCKING asked for."""
+        """StateAsked with BLOCKING."""
         return StateAsked(State.BLOCKING, reason_text(self) or "asked for blocking")
 
 
 class Dead(HandlerSignal):
-    """To the dead letters; `why` travels with the message: short, no secrets."""
+    """Requests that the message becomes a dead letter; the text travels with it: short, no secrets."""
 
     @property
     def outcome(self) -> Outcome:
-        """Died."""
+        """DeadLettered with the text."""
         return DeadLettered(reason_text(self) or "dead")
 
 
 class Repeat(HandlerSignal):
-    """Was done before: acknowledged, and counted as a repeat.
-    Let it pass through the transaction, which must roll back.
+    """Reports that the message was done before: it is acknowledged, and counted as a repeat. Let it pass through the
+    transaction, which must roll back.
     """
 
     @property
     def outcome(self) -> Outcome:
-        """Repeated."""
+        """Outcome `Repeated`."""
         return Repeated()
 
 
@@ -128,16 +131,17 @@ class InvalidPayloadError(Dead):
 
 
 class Discard(HandlerSignal):
-    """Acknowledged without being handled."""
+    """Requests that the message is acknowledged without being handled."""
 
     @property
     def outcome(self) -> Outcome:
-        """Discarded."""
+        """Discarded with the text."""
         return Discarded(reason_text(self) or "discarded")
 
 
 class MoveTo(HandlerSignal):
-    """To the ready lane of another level, such as "L2"; failed where that level is not declared."""
+    """Requests a move to the ready lane of another level, such as "L2"; the run failed if that level is not declared.
+    """
 
     def __init__(self, level: Level | str) -> None:
         if not isinstance(level, str):
@@ -147,17 +151,17 @@ class MoveTo(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """A move, or failed when there is no such level at all."""
+        """MoveAsked, or Failed when there is no such level at all."""
         if self.level not in list(Level):
             return Failed(f"MoveTo: no level {reason_text(self.level)}")
         return MoveAsked(Level(self.level))
 
 
 class Transfer(HandlerSignal):
-    """A new message on another ground, which must be in the subscription's `produces`; then this one is done.
+    """Requests a new message on another ground, which must be in the subscription's `produces`; then this one is done.
 
-    Payload, key and properties are the old ones unless given; `properties` go over the old ones, as texts (true, false
-    and numbers as JSON writes them).
+    Payload, key and properties are the old ones unless given; `properties` replace old ones of their names, as texts
+    (true, false and numbers as JSON writes them). Wrong arguments raise TypeError at once.
     """
 
     def __init__(
@@ -175,12 +179,12 @@ class Transfer(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """The transfer."""
+        """Outcome `TransferAsked`, as made by the constructor."""
         return self.asked
 
 
 def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) -> None:
-    """Raises TypeError where the handler made it: later nobody knows whose it was."""
+    """Raises TypeError at the handler's call: later nobody knows which handler made it."""
     if why_no_text(topic) or (key is not None and why_no_text(key)):
         raise TypeError(f"topic and key are text, not {topic!r} and {key!r}")
     if not (payload is None or isinstance(payload, bytes)):
@@ -190,7 +194,7 @@ def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) ->
 
 
 class Unavailable(HandlerSignal):
-    """A dependency is down: the message waits in memory with a growing backoff and counts nothing."""
+    """Reports that a dependency is down: the message waits in memory with a growing backoff, and no attempt counts."""
 
     def __init__(self, dependency: str) -> None:
         super().__init__(dependency)
@@ -198,12 +202,14 @@ class Unavailable(HandlerSignal):
 
     @property
     def outcome(self) -> Outcome:
-        """Dependency down."""
+        """DependencyUnavailable with its name."""
         return DependencyUnavailable(self.dependency)
 
 
 def exception_for(outcome: Outcome) -> HandlerSignal:
-    """Exception of the handler, for the code around it: its verdict as it was, any other exception by its name."""
+    """Exception that stands for the outcome of a handler in another process, for the code around it: the handler's
+    request, or HandlerFailedError with the class of any other exception.
+    """
     match outcome:
         case RetryAsked(after, reason, code):
             return Retry(None if after is None else timedelta(milliseconds=after), reason, code=code)
@@ -230,15 +236,13 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
 
 
 def error_behind(outcome: Outcome) -> HandlerFailedError | None:
-    """Cause of the exception that is raised for a handler in another process, with the details of its error; None
-    without details.
-    """
+    """Cause (`raise … from`) for the exception of a handler in another process; None without details of its error."""
     return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
 
 
 @lru_cache(maxsize=256)
 def _retry_asked(after: int | None, why: str, code: str) -> RetryAsked:
-    """One for all that ask for the same: to make a frozen value costs more than to find it."""
+    """RetryAsked of these values, shared by equal requests: to make a frozen value costs more than to find it."""
     return RetryAsked(after, why, code)
 
 

@@ -1,7 +1,7 @@
-"""Exclusive levels: a level that the file keeps for named tenants admits nobody else, and is where these belong.
+"""Exclusive levels: a level that the file keeps for named tenants admits nobody else, and their messages belong there.
 
-Backup levels are everybody's: they are the last stop of all levels. By what a message claims of its way nothing is
-decided here, only by the tenant and the level that it is on.
+Backup levels are everybody's: they are the last stop of all levels. Only the tenant and the present level of a message
+decide here, not its headers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExclusiveLevels:
-    """`tenants`: the only ones that a level admits; a level that is not named admits all."""
+    """`tenants`: the only ones that each exclusive level admits; other levels admit all."""
 
     tenants: Mapping[Level, AbstractSet[str]] = field(default_factory=dict)
 
@@ -28,11 +28,13 @@ class ExclusiveLevels:
         return {tenant: level for level, tenants in self.tenants.items() for tenant in tenants}
 
     def own_level(self, tenant: str) -> Level | None:
-        """The exclusive level that names the tenant."""
+        """The exclusive level that names the tenant; None: no level does."""
         return self._level_of.get(tenant)
 
     def level_of(self, tenant: str, level: Level) -> Level:
-        """Level where a message of the tenant belongs that is on `level`, or is sent there."""
+        """Level where a message of the tenant belongs that is on `level`, or is sent there: its own exclusive level, L1
+        in place of another's, else `level`.
+        """
         if level.is_backup:
             return level
         own = self.own_level(tenant)
@@ -41,7 +43,7 @@ class ExclusiveLevels:
         return Level.L1 if level in self.tenants else level
 
     def rule_for(self, tenant: str, level: Level) -> str:
-        """Reason of `level_of`, for people, where it is another level."""
+        """Reason, for people, why `level_of` names another level than `level`."""
         own = self.own_level(tenant)
         return f"exclusive level: {own} is this tenant's" if own else f"exclusive level: {level} is of other tenants"
 
@@ -51,7 +53,7 @@ class ExclusiveLevels:
         return f"{level} admits only {', '.join(sorted(only))}" if only is not None and tenant not in only else ""
 
     def routes_to(self, tenant: str, level: Level) -> bool:
-        """True if a route of the file counts for messages of the tenant: exclusive levels are no route's to give or take."""
+        """True if a route to `level` counts for the tenant: none leads to or from exclusive levels, but to a backup."""
         return level.is_backup or (level not in self.tenants and tenant not in self._level_of)
 
 

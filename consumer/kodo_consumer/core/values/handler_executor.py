@@ -18,26 +18,30 @@ class WorkSource(Protocol):
         """Changes whenever there may be more to take: read it before `next`, compare before going to sleep."""
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Hands back a message with its outcome and takes the next; None when there is none now. Never blocks for long."""
+        """Hands `finished` back with its outcome (None: none ended), and takes the next message, None: none now. Never
+        blocks for long.
+        """
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """The same for many at once: hands back what ended and takes up to `most`."""
+        """The same for many at once: hands back messages that ended with their outcomes, and takes up to `most` new
+        ones.
+        """
 
     def fail(self, problem: BaseException) -> None:
-        """The worker itself has failed."""
+        """Reports that the worker itself has failed, with `problem`: it ends."""
 
 
 class HandlerExecutor(Protocol):
     """Runs handlers: at most as many at once as it has slots."""
 
     def start(self, source: WorkSource) -> None:
-        """Begins to take turns."""
+        """Begins to fetch messages from `source` and to run their handlers, on threads of its own."""
 
     def wake(self) -> None:
-        """There may be something to take. Called often, from any thread; returns at once."""
+        """Reports that `source` may have a message. Called often, from any thread; returns at once."""
 
     def time_out(self, message: Message) -> None:
-        """This message's handler took too long: its slot is needed, its outcome is not."""
+        """Frees the slot of a message whose handler took too long; its later outcome does not count."""
 
     def stop(self) -> None:
-        """Takes no more turns; handlers still running are left alone."""
+        """Fetches no more messages; handlers still running are left alone."""

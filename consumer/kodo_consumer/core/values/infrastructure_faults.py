@@ -1,6 +1,6 @@
-"""Faults of the infrastructure: errors that no message causes and no retry of it mends, such as a missing table, a missing
-right, a full disk or a database that is gone. This module alone says which errors those are: for handlers, for what
-works in their transactions, and for the outbox. Any other error is the message's own, or the program's.
+"""Faults of the infrastructure: errors that no message causes and that no retry mends, such as a missing table, a
+missing right, a full disk or a database that is gone. This module alone says which errors those are: for handlers, for
+code in their transactions, and for the outbox. Any other error is the message's own, or the program's.
 
 Databases are understood by the numbers of their drivers (SQLSTATE, result codes of SQLite): no driver is imported.
 """
@@ -17,8 +17,8 @@ from kodoctl.text.escaping import one_line
 
 
 class FaultKind(StrEnum):
-    """Kind of a fault. LACKING: somebody has to make it, such as a table or a right. AWAY: unreachable, full, read-only.
-    BUSY: it waited too long for others, and may succeed in a moment.
+    """Kind of a fault. LACKING: somebody has to make it, such as a table or a right. AWAY: unreachable, full,
+    read-only. BUSY: it waited too long for others, and may succeed in a moment.
     """
 
     LACKING = "lacking"
@@ -27,7 +27,7 @@ class FaultKind(StrEnum):
 
 
 class Fault(NamedTuple):
-    """A fault of the infrastructure. `what`: the part that fails; `text`: the words of who reported it, on one line."""
+    """A fault of the infrastructure. `what`: the part that fails; `text`: the reporter's words, on one line."""
 
     kind: FaultKind
     what: str
@@ -62,8 +62,8 @@ _SQLITE_NO_TABLE: Final = "no such table"
 _SQLITE_LACKS: Final = (_SQLITE_NO_TABLE, "no such column", "has no column named")
 _MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
 _AWAY_BY_NAME: Final = (".OperationalError", ".InterfaceError", "sqlalchemy.exc.TimeoutError")
-"""Ends of names of classes of errors that come without a number: a connection that cannot be made, is closed, or that a pool
-does not give.
+"""Ends of names of classes of errors that come without a number: a connection that cannot be made, is closed, or that a
+pool does not give.
 """
 
 
@@ -96,7 +96,7 @@ def lacks_table(problem: BaseException) -> bool:
 
 
 def words(problem: BaseException) -> str:
-    """Complaint of a database on one line, without the statement and its values."""
+    """First line of a database's error text, without the statement and its values."""
     origin = _origin(problem)
     lines = str(origin).strip().splitlines()
     return one_line(lines[0], _MAX_TEXT) if lines else type(origin).__name__

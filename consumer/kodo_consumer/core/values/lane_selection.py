@@ -21,8 +21,8 @@ _FORM: Final = "write names with commas between them, such as L2, retrying,pendi
 
 @dataclass(frozen=True, slots=True)
 class LaneSelection:
-    """Names of levels, states and lanes. `included`: their lanes are read, or every lane where none is named.
-    `excluded`: their lanes are not read, whatever else names them.
+    """Lanes chosen by names of levels, states and lanes. The worker reads the lanes that `included` names (every lane
+    if it is empty), except those that `excluded` names.
     """
 
     included: tuple[str, ...]
@@ -53,7 +53,7 @@ class LaneSelection:
 
 
 def given_selection(text: str | None) -> LaneSelection | None:
-    """The selection that a caller names; None: no selection. Raises UsageError."""
+    """The selection in a caller's text; None: no selection. Raises UsageError."""
     if text is None:
         return None
     try:
@@ -63,9 +63,9 @@ def given_selection(text: str | None) -> LaneSelection | None:
 
 
 def select_lanes(policy: Policy, selection: LaneSelection | None) -> Policy:
-    """The policy of a worker that reads the selected lanes of a policy with all of them, None: all. Those it reads
-    share its handler starts by their weights; it routes and moves messages to all. Raises UsageError with every name
-    that no lane has, and where no lane is left.
+    """The policy of a worker that reads the selected lanes (None: all) of a policy with all of them. They share its
+    handler starts by their weights; the others are in `unread`, and messages may be moved to all. Raises UsageError
+    with every name that no lane has, and if no lane is left.
     """
     if selection is None:
         return policy
@@ -84,7 +84,7 @@ def select_lanes(policy: Policy, selection: LaneSelection | None) -> Policy:
 
 
 def limit_warnings(policy: Policy) -> Iterator[Diagnostic]:
-    """Warnings of limits that hold less than a reader of the file may expect where other workers read some of the lanes."""
+    """Warnings about limits that do less than the file seems to say, because other workers read some of the lanes."""
     if not policy.unread:
         return
     if policy.expected_workers < _FEWEST and any(limit.shared for limit in policy.limits):
@@ -117,7 +117,8 @@ def _findings(policy: Policy, selection: LaneSelection) -> Iterator[Diagnostic]:
 
 
 def lane_lines(policy: Policy) -> list[str]:
-    """The topics of the lanes, one line each: share of slot time and slots they may take, or left to other workers."""
+    """One line for people for each lane: topic, share of slot time and bulkheads, or that this worker does not read it.
+    """
     width = max(len(lane.topic) for lane in policy.every_lane)
     read = [
         "  ".join(

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaneSet:
-    """Lanes of any of these states and any of these levels; none named: of all of them. In the order of the types, so that
-    equal selections are equal.
+    """Lanes in any of these states and on any of these levels; empty: all of them. Both are in the order of their
+    types, so that equal selections are equal.
     """
 
     states: tuple[State, ...] = ()
     levels: tuple[Level, ...] = ()
 
     def has(self, level: Level, state: State) -> bool:
-        """True if the lane is one of them."""
+        """True if the lane of this level and state is one of them."""
         return (not self.states or state in self.states) and (not self.levels or level in self.levels)
 
     def __bool__(self) -> bool:
-        """True if it leaves any lane out, of all there could be."""
+        """True if it names states or levels; False: it means all lanes."""
         return bool(self.states or self.levels)
 
     def __str__(self) -> str:
@@ -39,8 +39,8 @@ ALL_LANES: Final = LaneSet()
 
 @dataclass(frozen=True, slots=True)
 class Bulkhead:
-    """Handlers of some lanes in one worker: at most `most` run at once (None: as many as there are slots), and `least` slots
-    are kept for them.
+    """Bounds of the handlers of some lanes in one worker: at most `most` run at once (None: any number), and `least`
+    slots are kept for them.
     """
 
     lanes: LaneSet
@@ -48,13 +48,13 @@ class Bulkhead:
     least: int = 0
 
     def __str__(self) -> str:
-        """`retrying max 8`."""
+        """Text for people, such as `retrying max 8`."""
         bounds = [*([f"max {self.most}"] if self.most else []), *([f"min {self.least}"] if self.least else [])]
         return f"{self.lanes} {' '.join(bounds)}"
 
 
 def in_proportion(bulkheads: Sequence[Bulkhead], slots: int, declared: int) -> tuple[Bulkhead, ...]:
-    """The bulkheads of a worker with so many slots in place of those declared: rounded down, but a maximum is at least 1."""
+    """Bulkheads for a worker with `slots` in place of `declared` ones: rounded down, but a maximum is at least 1."""
     return tuple(
         replace(
             one,

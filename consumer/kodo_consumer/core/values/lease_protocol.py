@@ -43,9 +43,9 @@ Terms = RateSpec | QuotaSpec | ConcurrencySpec
 class LeaseRequest:
     """Request of a worker to one limit, for one value of its property.
 
-    Rate and quota: `wanted` more tokens, `in_use` at hand; `back` are the marks of those it gives back, `spent` counts
-    starts without a token, made while the store could not be asked. Concurrency: `wanted` permits in all, of which it
-    keeps `in_use`.
+    Rate and quota: `wanted` more tokens, `in_use` at hand; `back` are the marks of tokens that it gives back, `spent`
+    counts starts without a token while the store could not be reached. Concurrency: `wanted` permits in all, `in_use`
+    of them kept.
     """
 
     name: str
@@ -58,8 +58,8 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenRange:
-    """`count` tokens, each to be used between `after` and `until` seconds from the store's now, the next ones `step`
-    later. `mark` names the first for giving it back, the next ones `step` more.
+    """`count` tokens. The first may be used between `after` and `until` seconds from the store's now, each next one
+    `step` seconds later. `mark` names the first for giving it back, each next one has `step` more.
     """
 
     mark: float
@@ -71,10 +71,11 @@ class TokenRange:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """Lease that the store grants. `sharers`: workers that want of it now, this one among them.
+    """Lease that the store grants. `runs`: tokens of a rate or quota. `sharers`: workers that want some of it now, this
+    one among them.
 
-    `leaving`: of a quota that is full, when (seconds from now) how many starts leave its window. `permits` may run
-    from now on, `fair` of them in the long run.
+    `leaving`: pairs for a full quota: in how many seconds how many starts leave its window. `permits`: handlers that
+    may run from now on; `fair`: this worker's fair part of the limit.
     """
 
     name: str

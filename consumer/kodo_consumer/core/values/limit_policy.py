@@ -14,7 +14,7 @@ NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`amount` per `period` ms, `burst` at once after a pause."""
+    """Pace of a rate: `amount` starts per `period` ms, up to `burst` at once after a pause."""
 
     amount: int
     period: int
@@ -23,8 +23,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A limit on handler starts. `shared`: of all workers together, else of each. `by` None: one limit for all. `within`:
-    lanes whose messages it is about.
+    """A limit on handler starts. `by`: property with one limit for each value, None: one limit for all; `overrides`:
+    paces of single values. `shared`: of all workers together, else of each. `within`: lanes whose messages it is about.
     """
 
     by: str | None
@@ -36,7 +36,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """Concurrency limit: at most `limit` handlers at once."""
+    """Concurrency limit: at most `limit` handlers at once. Other fields as in Rate."""
 
     by: str | None
     limit: int
@@ -47,7 +47,7 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Quota: at most `amount` messages in any window of `period` ms."""
+    """Quota: at most `amount` messages in any window of `period` ms. Other fields as in Rate."""
 
     by: str | None
     amount: int
@@ -67,17 +67,17 @@ WAITS_OF: Final[Mapping[type[Limit], Sequence[State]]] = {
 
 
 def kind_of(limit: Limit) -> str:
-    """`rate`, `concurrency` or `quota`."""
+    """Kind of a limit: `rate`, `concurrency` or `quota`."""
     return type(limit).__name__.lower()
 
 
 def title_of(limit: Limit) -> str:
-    """`rate by uid in L2/retrying`."""
+    """Title for people, such as `rate by uid in L2/retrying`."""
     return f"{kind_of(limit)} by {limit.by or 'none'}{f' in {limit.within}' if limit.within else ''}"
 
 
 def value_of(by: str, properties: Mapping[str, str], key: str) -> str:
-    """The value of a property, or of the message key when `by` is `key`; NOBODY where it is missing."""
+    """The value of the property `by`, or of the message key when `by` is `key`; NOBODY where it is missing or empty."""
     if by == "key":
         return key or NOBODY
     return properties.get(by) or NOBODY

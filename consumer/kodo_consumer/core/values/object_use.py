@@ -1,8 +1,9 @@
 # pure: every branch is tested
-"""Use of an object where it cannot work: one rule for all that applications hold, told at once, before anything is done.
+"""Use of an object where it cannot work: one rule for all objects of applications, reported at once, before anything is
+done.
 
-Threads and connections do not survive a fork, an object that was closed has none any more, and whoever waits on the
-thread that brings the answer waits for ever.
+Threads and connections do not survive a fork, an object that was closed has none any more, and a caller that waits for
+their answer would wait for ever.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ObjectUse:
         return self.is_closed or self.is_elsewhere
 
     def check(self, call: str) -> bool:
-        """True; raises UsageError where `call` cannot work."""
+        """Returns True, or raises UsageError about `call`: the object is closed, or was made in another process."""
         if self.is_elsewhere:
             raise misuse_error(f"{call}: this {self._name} was made in another process; make one after the fork")
         if self.is_closed:
@@ -50,7 +51,7 @@ class ObjectUse:
         return True
 
     def end(self) -> bool:
-        """Closes the object; False where there is nothing to close."""
+        """Marks the object as closed. Returns False if it is closed already or was made in another process."""
         if self.is_over:
             return False
         self.is_closed = True

@@ -1,6 +1,6 @@
 """Outcomes of a message: frozen values, a closed union.
 
-A handler asks for them by exceptions (kodo_consumer.core.values.exceptions).
+Handlers request some of them by exceptions (kodo_consumer.core.values.exceptions).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """Failed: tried again after `after` ms (None: as declared, for this `code` if the topology names it), not in memory."""
+    """The run failed, and the message is tried again after `after` ms, not in memory. None: as declared, for this
+    `code` if the topology names it.
+    """
 
     after: int | None
     reason: str
@@ -53,7 +55,7 @@ class StateAsked:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """No later try can help."""
+    """The message becomes a dead letter, because no later try can help."""
 
     reason: str
     error: ErrorDetails | None = None
@@ -61,7 +63,7 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Not worth handling."""
+    """The message is acknowledged unhandled, because it is not worth handling."""
 
     reason: str
 
@@ -75,8 +77,8 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class TransferAsked:
-    """The handler asks for a new message on another ground.
-    `payload` None: the same; `changes` go over the properties.
+    """The handler asks for a new message on another ground. `payload` and `key` None: the old ones; `changes` replace
+    properties of their names.
     """
 
     topic: str
@@ -87,38 +89,40 @@ class TransferAsked:
 
 @dataclass(frozen=True, slots=True)
 class DependencyUnavailable:
-    """Something the handler needs is not there."""
+    """A dependency of the handler, by this name, is unavailable: the message waits in memory."""
 
     dependency: str
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Was done before: its effects are there, another run would repeat them."""
+    """The message was done before: another run would repeat its effects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Taken, and not started after all: another worker runs it, or its mark cannot be stored now."""
+    """The message is not started now, and is tried again soon: another worker runs it, its mark cannot be stored, or it
+    was moved too often.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class OtherSubscription:
-    """Another subscription's escalation on a topic both read."""
+    """The message is meant for another subscription that reads the same topic: it is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """Delivered before it was due (`due`: ms since the epoch)."""
+    """The message was delivered before it was due (`due`: ms since the epoch)."""
 
     due: int
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOverFromSoften:
-    """Left here by the Go library, which waits by itself until a message is `due` (ms since the epoch)."""
+    """The Go library left the message here, and would have waited by itself until it is `due` (ms since the epoch)."""
 
     due: int
 
@@ -133,29 +137,29 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class OverRate:
-    """A rate has no room before `slot` (ms since the epoch), which it has set aside for this message."""
+    """A rate has no room before `slot` (ms since the epoch), set aside for this message unless it is far away."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """A quota's window has no room before `slot` (ms since the epoch)."""
+    """A quota has no room before `slot` (ms since the epoch), set aside for this message unless it is far away."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """Its tenant fills the look-ahead; by the tenant's pace its turn comes at `due` (ms since the epoch)."""
+    """The message's tenant fills the look-ahead; at the tenant's pace its turn comes at `due` (ms since the epoch)."""
 
     due: int
 
 
 @dataclass(frozen=True, slots=True)
 class LaneFull:
-    """Moved aside without a due time of the broker's, `due` (ms since the epoch) in a while, and one more than its lane may
-    wait for in memory.
+    """An isolated message that came before it is `due` (ms since the epoch) is one more than may wait in memory: the
+    broker is to keep it.
     """
 
     due: int
@@ -163,14 +167,14 @@ class LaneFull:
 
 @dataclass(frozen=True, slots=True)
 class CorruptHeaders:
-    """Headers on a state topic that no worker wrote."""
+    """The message has headers that no worker wrote, on a topic where only workers write."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedByTarget:
-    """The target's broker will never take this message: too big, its schema, not authorised."""
+    """The broker will never take this message at its target: too big, its schema, not authorised."""
 
     reason: str
 
@@ -186,7 +190,7 @@ TOOK_TOO_LONG = Failed("handler took too long")
 def failure_reason(outcome: Outcome) -> str | None:
     """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: no failure.
 
-    Of a reason with details (`MoveTo: no level L9`) it is what stands before them: details may be anything.
+    Of a reason with details (`MoveTo: no level L9`) it is the part before the colon, because details may be anything.
     """
     match outcome:
         case Failed(reason):
@@ -203,17 +207,17 @@ _WITH_ERROR = Failed | RetryAsked | StateAsked | DeadLettered
 
 
 def error_of(outcome: Outcome) -> ErrorDetails | None:
-    """Details of the error that a run ended with; None where none are kept."""
+    """Details of the error that a run ended with; None if there are none."""
     return outcome.error if isinstance(outcome, _WITH_ERROR) else None
 
 
 def ended_run(outcome: Outcome) -> bool:
-    """True if the outcome ends a run of a handler without success: what was known of an earlier error is of no use any more."""
+    """True if the outcome ends a run of a handler without success: its error replaces that of an earlier run."""
     return isinstance(outcome, _WITH_ERROR)
 
 
 def with_error(outcome: Outcome, error: ErrorDetails | None) -> Outcome:
-    """The outcome with details of the error that led to it; as it is where it is no failure."""
+    """The outcome with details of the error that led to it; unchanged without details, or if it is no failure."""
     return outcome if error is None or not isinstance(outcome, _WITH_ERROR) else replace(outcome, error=error)
 
 

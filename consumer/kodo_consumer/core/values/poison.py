@@ -1,8 +1,8 @@
 """Poison message detection: finds the message that ends its worker, by the marks that starts leave behind.
 
-Pure: a port keeps the marks. A mark is written before a handler starts and removed when it ends. One that outlives
-its worker makes a suspect, which runs alone from then on: nothing else can then be blamed for its crashes, and it
-cannot take a neighbour with it. Only crashes while alone count.
+Pure: a port keeps the marks. A mark is written before a handler starts and removed when it ends. A mark that outlives
+its worker makes the message a suspect, which runs alone from then on: nothing else can then be blamed for its crashes,
+and no neighbour dies with it. Only crashes while alone count.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MAX_COUNTED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CrashMark:
-    """A handler started and, as far as anybody knows, has not ended.
-    `run`: the worker; `crashes`: earlier ones while alone.
+    """A handler started and has not ended, as far as the store shows. `run`: the worker's; `alone`: no other message
+    ran beside it; `crashes`: earlier crashes while alone.
     """
 
     run: str
@@ -43,14 +43,14 @@ class PoisonState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A standing, and the crashes while alone that led to it."""
+    """Standing of a message, and the crashes while alone that led to it."""
 
     standing: PoisonState
     crashes: int = 0
 
 
 def judge(mark: CrashMark | None, lives: Callable[[str], bool]) -> Judgement:
-    """Judgement on a message by the mark that was found. `lives`: whether a run still gives signs of life."""
+    """Judges a message by its mark in the store, None: there is none. `lives`: True for a run with signs of life."""
     if mark is None:
         return Judgement(PoisonState.CLEAR)
     if lives(mark.run):
@@ -65,7 +65,8 @@ def reason_of(crashes: int) -> str:
 
 
 class Crashes:
-    """Crashes while alone by identity, counted in memory: for pools, where the counting process outlives the crash.
+    """Crashes while alone, by identity of the message, counted in memory: for pools, whose counting process outlives
+    the crash.
 
     A process that runs one message at a time runs it alone. Of more than 10,000 identities the oldest are forgotten.
     """
@@ -77,7 +78,7 @@ class Crashes:
         return bool(self._counts)
 
     def on_crash(self, identity: str) -> Judgement:
-        """A process ended while it ran this message, which it ran alone."""
+        """Counts that a process ended while it ran this message, alone: a SUSPECT, and POISON after MAX_CRASHES."""
         crashes = self._counts.pop(identity, 0) + 1
         self._counts[identity] = crashes
         if len(self._counts) > _MAX_COUNTED:
@@ -89,15 +90,16 @@ class Crashes:
         return PoisonState.SUSPECT if identity in self._counts else PoisonState.CLEAR
 
     def on_end(self, identity: str) -> None:
-        """Its handler came to an end of its own: nothing is held against it any more."""
+        """Forgets the crashes of a message, because its handler ended by itself."""
         self._counts.pop(identity, None)
 
 
 class SoloRun:
-    """Limit on messages that are out at once: as many as there are slots, one as long as suspects are expected.
+    """Limit on messages that are out (handed to handlers) at once: as many as there are slots, one as long as suspects
+    are expected.
 
-    A suspect that is met beside others is put off; from then on messages are taken one by one, so that it is alone
-    when it comes again. Times are seconds on a monotonic clock.
+    A suspect that comes beside others is put off; from then on messages are taken one by one, so that it is alone when
+    it comes again. Times are seconds on a monotonic clock.
     """
 
     def __init__(self, slots: int) -> None:
@@ -111,12 +113,12 @@ class SoloRun:
         return max(0, (1 if self._suspects else self._slots) - out)
 
     def on_suspect(self, identity: str, now: float) -> None:
-        """A suspect is here, or was and will come again."""
+        """Notes a suspect that is here, or was and will come again."""
         self._suspects.pop(identity, None)
         self._suspects[identity] = now
 
     def on_end(self, identity: str) -> None:
-        """It came to an end, one way or another."""
+        """Expects the message no longer, because it came to an end."""
         self._suspects.pop(identity, None)
 
 
@@ -130,8 +132,8 @@ class Heartbeats:
         self._last = float("-inf")
 
     def observe(self, beats: Mapping[str, int], now: float) -> None:
-        """The counts of all runs that have not left.
-        After a pause in observing, everybody counts as seen just now.
+        """Takes the number of beats by run, of all runs that have not left, at `now` (monotonic seconds). After a pause
+        between observations, every run counts as seen just now.
         """
         watching = now - self._last <= _WATCHING
         self._last = now
@@ -142,6 +144,7 @@ class Heartbeats:
         }
 
     def lives(self, run: str) -> bool:
-        """True if it gave a sign lately. One that was never observed, or has left, does not live."""
+        """True if the run gave a sign of life within DEAD_AFTER; False for a run that was never observed, or has left.
+        """
         seen = self._seen.get(run)
         return seen is not None and self._last - seen[1] < DEAD_AFTER

@@ -48,8 +48,8 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
-    whole number among the lanes. A draining lane is read and never written. `subscription`: named in full, as stores
-    know it: `kodo/trade/orders:billing`.
+    whole number among the lanes. A draining lane is read and never written. `ordered`: order within a key is kept.
+    `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -65,7 +65,7 @@ class Lane:
 
     @property
     def name(self) -> str:
-        """`L1/retrying`."""
+        """Name of the lane, such as `L1/retrying`."""
         return f"{self.level}/{self.state}"
 
     @property
@@ -84,8 +84,8 @@ class AuditTo:
 
 @dataclass(frozen=True)
 class ErrorTextPolicy:
-    """Error texts that travel: bytes that are kept of text and stack, patterns of what is redacted, and whether audit
-    records have the text, too.
+    """Error texts that travel with messages. `keep`, `stack`: bytes kept of text and stack; `redact`: regular
+    expressions of parts to redact; `audit`: audit records have the text, too.
     """
 
     keep: int
@@ -101,8 +101,8 @@ class ErrorTextPolicy:
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages,
-    is moved aside.
+    """Condition and target of isolation: a tenant with more than `share` (0 to 1) of the look-ahead, and at least
+    `least` messages, is moved aside to `to`: the backup level or the waiting state.
     """
 
     share: float
@@ -112,8 +112,9 @@ class IsolationPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Everything the decisions of one subscription go by. `waits[None]` are those of backup levels. `lanes`: those that
-    this worker reads, by their index. `unread`: those that other workers read; their indexes go on from there.
+    """Settings by which one subscription's worker decides. `waits[None]` are those of backup levels. `lanes`: those
+    that this worker reads, by their index. `unread`: those that other workers read; their indices follow. `in_place`:
+    waits (ms) in memory after failures. `horizon`: longest wait (ms).
     """
 
     ground: str
@@ -174,7 +175,7 @@ class Policy:
 
     @cached_property
     def max_hops(self) -> int:
-        """Hops after which a message is running in circles."""
+        """Number of moves after which a message is running in circles, and becomes a dead letter."""
         return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + self._route_hops
 
     @property
@@ -182,9 +183,7 @@ class Policy:
         return MAX_ROUTES if self.routes or self.exclusive_levels or self.moves else 0
 
     def target(self, level: Level, state: State) -> Target | None:
-        """Topic to which a message of `level` goes for `state`; None: nowhere.
-        A draining level uses the waiting states of L1.
-        """
+        """Topic for messages of `level` that go to `state`; None: there is none. A draining level uses those of L1."""
         found = self.targets.get((level, state))
         if found is None and state is not State.READY and self.is_draining(level):
             return self.targets.get((Level.L1, state))
@@ -197,7 +196,9 @@ class Policy:
 
     @cached_property
     def is_plain(self) -> bool:
-        """True if nothing can stand between a message without headers and the queue of its tenant."""
+        """True if a message without headers can be queued without checks: no routes, limits, signatures, moves or
+        order.
+        """
         special = self.routes or self.limits or self.signer or self.compat or self.moves or self.exclusive.tenants
         return not (special or self.keeps_order)
 
@@ -209,43 +210,41 @@ class Policy:
 
     @cached_property
     def exclusive(self) -> ExclusiveLevels:
-        """The exclusive levels; none where a lane keeps an order, as of routes."""
+        """The exclusive levels; none where a lane keeps an order, as with routes."""
         return EVERYBODY if self.keeps_order else ExclusiveLevels(self.exclusive_levels)
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
-        """Due time of a message that claims `due`: never later than any wait that is declared, and at once on a ready
-        lane above B1, where no worker ever makes one wait. The publish time is from the sender as well, `received`
-        from this worker.
+        """Due time (ms since the epoch) of a message that claims `due`: never later than the longest wait that is
+        declared; 0, at once, on a ready lane above B1, where no worker ever makes one wait. The publish time is from
+        the sender as well, `received` from this worker.
         """
         if lane.state is State.READY and not lane.level.is_backup:
             return 0
         return min(due, self.latest(publish_time, received))
 
     def latest(self, publish_time: int, received: int) -> int:
-        """Time when the longest wait that is declared has ended for a message."""
+        """Time (ms since the epoch) when the longest declared wait has ended, with jitter and clock differences."""
         return min(publish_time, received) + self.horizon + JITTER + _SKEW
 
     @property
     def written_topics(self) -> list[str]:
-        """Every topic its worker publishes to."""
+        """Every topic that the worker publishes to, each once."""
         dead = [self.dead_letter.topic] if self.dead_letter else []
         audit = [self.audit.topic] if self.audit else []
         topics = [*(target.topic for target in self.targets.values()), *self.produces.values(), *dead, *audit]
         return list(dict.fromkeys(topics))
 
     def delay_of(self, code: str, attempt: int) -> int | None:
-        """Delay (ms) before attempt number `attempt`, from 1, of a failure with this code; None: as without one."""
+        """Delay (ms) before attempt number `attempt`, from 1, after a failure with this code; None: it has none."""
         delays = self.delays_by_code.get(code)
         return delays[min(attempt, len(delays)) - 1] if delays else None
 
     def holds_back(self, lane: Lane) -> bool:
-        """True if the broker keeps the messages of a lane until they are due.
-        Where one reader gets all in order it does not.
-        """
+        """True if the broker keeps messages of a lane until they are due: not where one reader gets all in order."""
         return lane.state is not State.READY or self.subscription_type in ("shared", "key_shared")
 
     def is_draining(self, level: Level) -> bool:
-        """True if a level is read but no longer written."""
+        """True if no messages may be sent to a level: the file drains it, or does not have it."""
         return (level, State.READY) not in self.targets
 
     def limit_targets(self, level: Level, state: State, kind: type[Limit]) -> Sequence[Target]:
@@ -283,42 +282,40 @@ class Policy:
         return self.targets.get((Level.B1, State.READY)) if level.rank < Level.B1.rank else None
 
     def tenant(self, properties: Mapping[str, str], key: str) -> str:
-        """The party fairness is about."""
+        """Tenant of a message: the value of the property `fair_by`, NOBODY without one."""
         return value_of(self.fair_by, properties, key) if self.fair_by else NOBODY
 
     @property
     def queue(self) -> int:
-        """Messages one lane's receiver queues may hold, over all partitions."""
+        """Messages that one lane's receiver queues may contain, over all partitions."""
         share = self.lookahead_messages // _QUEUE_SHARE // max(1, len(self.lanes))
         return max(1, min(_MAX_QUEUE, share))
 
     @property
     def batch(self) -> int:
-        """Messages taken from a lane at once."""
+        """Messages taken from a lane at once, at most."""
         return max(1, min(500, self.queue // 2))
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes taken from a lane at once; a single message may be larger."""
+        """Bytes taken from a lane at once, at most; a single message may be larger."""
         return max(1, self.lookahead_bytes // (4 * max(1, len(self.lanes))))
 
     @property
     def max_held(self) -> int:
-        """Messages the worker itself may hold: the look-ahead without the receiver queues, and without a batch that
-        each lane may hand over when there is room for one more message.
+        """Messages that the worker may have in memory: the look-ahead without the receiver queues, and without a batch
+        that each lane may deliver when there is room for one more message.
         """
         return max(1, self.lookahead_messages - (self.queue + self.batch) * len(self.lanes))
 
     @property
     def max_held_bytes(self) -> int:
-        """Bytes of payload the worker itself may hold: the look-ahead without a batch that each lane
-        may hand over.
-        """
+        """Bytes of payload that the worker may have in memory: the look-ahead without a batch of each lane."""
         return max(1, self.lookahead_bytes - self.batch_bytes * len(self.lanes))
 
     @property
     def lane_most(self) -> int:
-        """Messages of one lane that may be unacknowledged: held, being handed over, and in its receiver queues."""
+        """Messages of one lane that may be unacknowledged: in memory, in a batch, and in its receiver queues."""
         return self.max_held + self.batch + self.queue
 
     @property
@@ -330,10 +327,10 @@ class Policy:
 
     @property
     def max_early_bytes(self) -> int:
-        """Bytes of payload that may, but for the last message."""
+        """Bytes of payload that may wait in memory as they came early: 20 % of the look-ahead, and one message more."""
         return max(1, self.lookahead_bytes // 5)
 
     @property
     def max_in_place(self) -> int:
-        """Messages that may sit out an in-place wait at a time: 20 % of the look-ahead."""
+        """Failed messages that may wait in place at a time: 20 % of the look-ahead."""
         return max(1, self.lookahead_messages // 5)

@@ -27,8 +27,9 @@ _DISPATCH: Final = frozenset({RouteMoment.DISPATCH})
 
 @dataclass(frozen=True, slots=True)
 class RouteRule:
-    """A route. `holds`: whether its condition does; None, which is no: it cannot be evaluated. It takes a `share`
-    (0 to 1) of these messages, chosen by `salt`. `name`: for people, and what tells it from others.
+    """A route to the level `to`. `holds`: True if its condition does; None: it cannot be evaluated, and the route does
+    not count. It takes a `share` (0 to 1) of these messages, chosen by `salt`. `name`: for people, unlike that of any
+    other.
     """
 
     holds: Callable[[RouteFacts], bool | None] = field(compare=False)
@@ -40,8 +41,8 @@ class RouteRule:
 
 
 class RouteChoice(NamedTuple):
-    """`to` None: the message stays. `route`: name of the first route that took it. `unknown`: names of those that could
-    not be evaluated. `circular`: the routes lead in a circle.
+    """Choice of the routes. `to`: level, None: the message stays. `route`: name of the first route that took it.
+    `unknown`: names of those that could not be evaluated. `circular`: the routes lead in a circle.
     """
 
     to: Level | None = None
@@ -67,7 +68,7 @@ class RouteTable:
         return frozenset(moment for rule in self.rules for moment in rule.at)
 
     def on_dispatch(self, facts: RouteFacts) -> RouteChoice:
-        """Choice for a message that is sent to a level, or received there for the first time."""
+        """Choice for a message that is sent to `facts.level`, or received there for the first time."""
         unknown: list[str] = []
         sent_to = facts.level
         belongs, route = self._place(facts)
@@ -98,8 +99,8 @@ class RouteTable:
         return belongs, "" if belongs is facts.level else self.exclusive.rule_for(facts.tenant, facts.level)
 
     def _first(self, facts: RouteFacts, moment: RouteMoment, unknown: list[str]) -> RouteRule | None:
-        """The first route that takes the message; None where it is to stay, as there is none, or as it leads there. Names
-        of routes that cannot be evaluated are added to `unknown`.
+        """The first route that takes the message; None where it is to stay, as there is none, or as it leads there.
+        Names of routes that cannot be evaluated are added to `unknown`.
         """
         for rule in self.rules:
             if moment not in rule.at or not self.exclusive.routes_to(facts.tenant, rule.to):
@@ -116,14 +117,14 @@ class RouteTable:
 class DispatchTable:
     """The tables of all subscriptions of a ground topic, as its senders evaluate them for the level they send to.
 
-    Every subscription reads what is sent: only where all tables choose one level, it is sent there. Else it goes where
-    it was sent to, and each subscription's workers route it.
+    Every subscription reads each message: only if all tables choose one level, it is sent there. Else it stays on its
+    level, or goes where exclusive levels send its tenant, and each subscription's workers route it.
     """
 
     tables: tuple[RouteTable, ...]
 
     def choose(self, facts: RouteFacts) -> Level:
-        """Level that the message is sent to."""
+        """Level where the sender publishes the message."""
         chosen = {table.on_dispatch(facts).to for table in self.tables}
         if len(chosen) == 1:
             return chosen.pop() or facts.level

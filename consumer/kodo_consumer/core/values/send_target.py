@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SendTarget:
-    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers
-    share it by key, so that batches must not mix keys.
+    """A ready topic as its producers see it. `properties`: "required" or "optional" by name. `ordered`: a reader keeps
+    order within a key; `by_key`: and readers share it by key, so that batches must not mix keys.
     """
 
     topic: str

@@ -1,8 +1,8 @@
 """Bulkheads as live orders change them: bounds of a state, a level or a lane, in place of those of the file.
 
-An order counts slots as the file does; a worker with other slots (processes, batches) takes it in proportion. What
-orders together cannot hold, `kodo-consumer concurrency` refuses; should the file change below them, minimums shrink as
-they do where there are fewer slots, and to a maximum of the same lanes.
+An order counts slots as the file does; a worker with other slots (processes, batches) takes it in proportion. The
+command `kodo-consumer concurrency` refuses orders that contradict each other. If the file changes later, minimums
+shrink as with fewer slots, and to the maximum of the same lanes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def bulkheads_with(policy: Policy, orders: Iterable[Override]) -> tuple[Bulkhead, ...]:
-    """The bulkheads of a worker, with those that orders change, and those that only orders have at the end."""
+    """The bulkheads of a worker's policy, as orders change them; those that only orders have come last. Orders about
+    lanes that do not exist are left out.
+    """
     found = {str(one.lanes): one for one in policy.bulkheads}
     for order in orders:
         bounds = SlotBounds.parse(order.to) if order.what is OverrideKind.SLOTS else None
@@ -36,7 +38,7 @@ def bulkheads_with(policy: Policy, orders: Iterable[Override]) -> tuple[Bulkhead
 
 
 def why_no_slots(order: Override, policy: Policy) -> str:
-    """Reason why there are no lanes of the name in the subscription; "": there are."""
+    """Reason, in words, why the subscription has no lanes of the order's name; "" if it has."""
     lanes = policy.every_lane
     names = [*(lane.state for lane in lanes), *(lane.level for lane in lanes), *(lane.name for lane in lanes)]
     there = ", ".join(dict.fromkeys(map(str, names)))

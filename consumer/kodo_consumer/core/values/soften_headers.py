@@ -1,9 +1,8 @@
 """Headers of the Go library soften, read where `compat: soften` is declared. Pure.
 
-Its topics are named as ours, so that workers may take over what it left in them. Level and state are those of the
-topic, as ever; what is read here is what has happened so far: attempts, when the message is due, why it was moved,
-where it came from. A message that a kodo worker has moved once carries control properties, and its old headers,
-untouched, count no more.
+Its topics have the names of ours, so that workers may take over messages that it left in them. Level and state are
+those of the topic, as ever; the headers say what has happened so far: attempts, due time, reason and origin. A message
+that a kodo worker has moved once carries control properties, and its old headers, untouched, count no more.
 """
 
 from __future__ import annotations
@@ -43,22 +42,23 @@ NAMES: Final = frozenset({
     PREVIOUS_ERROR, CONSUME_TIME, REENTRANT_TIME, "X-Message-Counter", "X-Ready-Message-Counter",
     "X-Dead-Message-Counter", *_COUNTERS.values(),
 })  # fmt: skip
-"""Every header it writes."""
+"""Names of all headers that the library writes."""
 _TIME: Final = re.compile(r"(\d{14})(?:\.(\d{1,3}))?", re.ASCII)
 _COUNTS: Final = re.compile(r"(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _MOST: Final = 1_000_000
 
 
 def speaks(properties: Mapping[str, str]) -> bool:
-    """True if these headers count: neither a kodo worker nor a recall has written any."""
+    """True if the library's headers count: the message has some, and none that a kodo worker or a recall writes."""
     return HEADER_NAMES.isdisjoint(properties) and not NAMES.isdisjoint(properties)
 
 
 def read(delivery: Delivery, lane: Lane) -> Headers:
-    """The headers as control properties. Raises BrokenHeadersError for values that the library would not have written.
+    """Returns the library's headers as control headers. Raises BrokenHeadersError for values that it would not have
+    written.
 
-    Its origin id names a whole batch, so here the message is named by where it was found. Of a message in a waiting
-    state the move there is counted, which soften counts when the message is taken out again.
+    Its origin id names a whole batch, so the message's present position is the origin id here. In a waiting state the
+    move there is counted, which soften counts when the message is taken out again.
     """
     properties = delivery.properties
     if NAMES.isdisjoint(properties):
@@ -81,13 +81,13 @@ def read(delivery: Delivery, lane: Lane) -> Headers:
 
 
 def without(delivery: Delivery) -> Delivery:
-    """The message without them: what is transferred to another ground begins anew there."""
+    """The message without the library's headers: a transfer to another ground begins anew there."""
     kept = {name: value for name, value in delivery.properties.items() if name not in NAMES}
     return delivery._replace(properties=kept)
 
 
 def _counter_part(properties: Mapping[str, str], name: str) -> int:
-    """The part of a counter that is held against a maximum: `publish:consume:reckon`."""
+    """The part of a counter (`publish:consume:reckon`) that is compared with a maximum: the last one, 0 if absent."""
     text = properties.get(name)
     if text is None:
         return 0

@@ -1,5 +1,5 @@
-"""Port of stores. One store serves one worker of one subscription; what others wrote for that subscription it
-sees, too.
+"""Port of stores. One store serves one worker of one subscription, and sees records of the subscription's other
+workers.
 
 Identities are names as `name_of` makes them. Every implementation passes the same contract tests.
 """
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.poison import CrashMark
 
 KEEP_S: Final = 3600.0
-"""Seconds that ids of done messages are remembered where nobody says otherwise."""
+"""Seconds that ids of done messages are remembered unless settings say otherwise."""
 _LONGEST: Final = 200  # bytes of an identity that are kept as they are
 _HASHED: Final = "sha256:"
 
 
 class StoreDownError(Exception):
-    """The store cannot be asked now: locked, slow beyond patience, broken, gone. The text is for people, without secrets."""
+    """Error: the store cannot answer now: locked, slow, broken, gone. The text is for people, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request of a worker: its news and its questions.
+    """One request of a worker, with identities of messages.
 
     `done`: handlers that returned, to be remembered. `ended`: handlers that came to any other end. `starting`: messages
     about to be handled.
@@ -40,9 +40,8 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswer:
-    """Messages that are known to the store. All others are marked as started by this worker from now on.
-
-    `done`: were done before. `marks`: another start of them has not ended.
+    """Answer about the `starting` messages of an Exchange. `done`: done before. `marks`: another start of them has not
+    ended. All others are marked as started by this worker from now on.
     """
 
     done: frozenset[str] = frozenset()
@@ -50,16 +49,16 @@ class StoreAnswer:
 
 
 class Store(Protocol):
-    """Port of a store. Every call may raise StoreDownError; calls from several threads are fine."""
+    """Port of a store. Every call blocks and may raise StoreDownError; calls from several threads are fine."""
 
     run: str
-    """Names this worker in marks and signs of life."""
+    """Name of this worker's run, in marks and signs of life."""
 
     def create(self) -> None:
         """Creates the missing parts of the store, such as tables."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """All of it in one transaction, or nothing."""
+        """Records done and ended messages, and marks the starting ones, in one transaction."""
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """Replaces the mark `found` of a message with `mark`, which is this worker's. Returns False if another worker
@@ -67,7 +66,7 @@ class Store(Protocol):
         """
 
     def beat(self) -> Mapping[str, int]:
-        """A sign of life. Answers the count of every run that has not left, this one's included."""
+        """Adds one sign of life of this run. Returns the number of them by run, for all runs that have not left."""
 
     def prune(self, keep: int, seconds: float) -> int:
         """Deletes records of messages that were done more than `seconds` ago, except the last `keep`, and data of runs
@@ -75,7 +74,7 @@ class Store(Protocol):
         """
 
     def leave(self) -> None:
-        """This worker ends: takes its marks and its signs of life away."""
+        """Deletes the marks and signs of life of this run, because the worker ends."""
 
     def interrupt(self) -> None:
         """Ends calls that hang, if the implementation can hang: they raise StoreDownError."""
@@ -86,10 +85,10 @@ class Store(Protocol):
 
 @runtime_checkable
 class LeaseStore(Store, Protocol):
-    """A store that several workers have in common: it grants them leases of what they share of limits."""
+    """Store that several workers have in common: it grants them leases of shared limits."""
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """Answers every request, all of them in one transaction."""
+        """Answers every request in one transaction; grants come in any order, and have the names of the requests."""
 
 
 def name_of(identity: str) -> str:

@@ -1,4 +1,4 @@
-"""Move of a tenant by hand: its messages have another level for a while, in place of what the file's routes say."""
+"""Move of a tenant by hand: its messages have another level for a while, whatever the file's routes say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TenantMove:
-    """`since`: ms since the epoch when it was ordered. `waiting`: what waits already moves as well. `name`: for people."""
+    """Move of one tenant to the level `to`. `since`: ms since the epoch when it was ordered. `waiting`: messages that
+    wait already move as well. `name`: for people.
+    """
 
     to: Level
     since: int
@@ -21,9 +23,10 @@ class TenantMove:
     name: str = ""
 
     def takes(self, level: Level, state: State, headers: Headers, published: int) -> bool:
-        """True if a message of the tenant goes from this lane to the level. From a ready lane: one that came there as
-        it was sent, or by routes; what its handler, an isolation or failures brought there stays. From a waiting state:
-        what comes out of it, where what waits moves. `published`: when it was sent to this lane, ms since the epoch.
+        """True if a message of the tenant moves from the lane of `level` and `state` to the level `to`. From a ready
+        lane: a message that came there as it was sent, or by routes; not one that its handler, an isolation or a
+        failure brought there. From a waiting state: each one, with `waiting`. `published`: when it was sent to this
+        lane, ms since the epoch.
         """
         if level is self.to:
             return False

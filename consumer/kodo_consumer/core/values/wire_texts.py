@@ -1,6 +1,6 @@
-"""Texts as messages carry them: what counts as text, and the one rule by which values become texts of properties.
+"""Texts as messages carry them: rules for a text, and the one rule by which values become texts of properties.
 
-Everything that sends keeps it: producers, the outbox and its relay, handlers that transfer, the harness.
+Producers, the outbox and its relay, handlers that transfer, and the test harness follow it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def kind_of(value: object) -> str:
 
 
 def property_texts(properties: Any) -> tuple[dict[str, str], list[str]]:
-    """Properties as a message carries them, and the problems of the others: one text each, which names the property.
-    Texts stay as they are; true, false and numbers are written as JSON writes them; nothing else becomes text.
+    """Returns the properties as a message carries them, and a list of problems with the others, one text each. Texts
+    stay as they are; true, false and numbers are written as JSON writes them; nothing else becomes text.
     """
     if not isinstance(properties, Mapping):
         return {}, [f"{kind_of(properties)}, not a mapping of names to texts"]
@@ -60,7 +60,7 @@ def property_texts(properties: Any) -> tuple[dict[str, str], list[str]]:
 
 
 def _text_of(value: Any) -> tuple[str, str]:
-    """Text of a property's value, and why there is none."""
+    """Text of a property's value, and the reason why there is none ("" if there is one)."""
     if isinstance(value, str):
         return str.__str__(value), why_no_text(value)  # of an enumeration that is text: its value, not its name
     if isinstance(value, bool | int) or (isinstance(value, float) and isfinite(value)):

@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: for work that needs a core, or that may take its process down with it.
+"""Handlers in processes of their own: for work that needs a core, or that may crash its process.
 
-The parts that processes import know nothing of workers: they are there sooner.
+Modules that the processes import do not import the worker, so that processes start sooner.
 """

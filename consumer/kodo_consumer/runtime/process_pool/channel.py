@@ -1,4 +1,6 @@
-"""The worker's end of one process: messages sent there, their results, and those left when the process dies."""
+"""Channel to one process, on the worker's side: sends messages, reads results, and finds the messages that a dead
+process leaves.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _READ: Final = 1 << 18
 
 
 class Spans(Protocol):
-    """Listener to messages that are at work in processes, where there are traces:
+    """Listener to messages in processes, if there are traces;
     kodo_consumer.adapters.tracing.handler_spans.HandlerSpans, mostly.
     """
 
@@ -49,16 +51,16 @@ class Spans(Protocol):
         """
 
     def on_outcome(self, message: Message, outcome: Outcome) -> None:
-        """The message has this outcome."""
+        """Called when the run of a message ended with this outcome."""
 
     def vain(self, message: Message, why: str) -> None:
-        """This run came to nothing: the message is handled anew."""
+        """Called when a run had no result (`why`), and the message is handled again."""
 
 
 @dataclass(slots=True)
 class ChannelResults:
-    """Results of a process: outcomes of messages; for the log tracebacks, each with its message and outcome unless that was
-    taken from the process, and warnings.
+    """Results of a process. `outcomes`: messages with their outcomes. `traces`: tracebacks for the log, each with its
+    message and outcome, or None if the message was taken back. `warnings`: texts for the log.
     """
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
@@ -68,7 +70,7 @@ class ChannelResults:
 
 @dataclass(slots=True, eq=False)
 class CrashRemainder:
-    """Messages of a process that died: the one that was at work, if any was, and those that had not started."""
+    """Messages that a dead process leaves. `culprit`: the one at work, None if none was; `unstarted`: all others."""
 
     culprit: Message | None
     unstarted: list[Message]
@@ -76,14 +78,18 @@ class CrashRemainder:
 
 @dataclass(slots=True)
 class HandlerPace:
-    """Seconds that a message takes its handler, by the last bundles, the newest counting half; 0: nobody knows."""
+    """Seconds that the handler takes for a message, averaged over the last bundles, of which the newest counts half; 0:
+    unknown.
+    """
 
     seconds: float = 0.0
     _finished: int = 0  # messages, and ns that were spent on them, when it was measured
     _spent: int = 0
 
     def measure(self, finished: int, spent: int) -> bool:
-        """So many messages are finished, for which handlers took so many ns. False: none has been since the last time."""
+        """Updates the pace from the totals of the process: messages finished, and ns `spent` in the handler. Returns
+        false if no message has finished since the last call.
+        """
         count = finished - self._finished
         if count <= 0:
             return False
@@ -93,19 +99,23 @@ class HandlerPace:
         return True
 
     def forget(self) -> None:
-        """It has become another one."""
+        """Makes the pace unknown, because the handler has become slower."""
         self.seconds = 0.0
 
 
 class SchemaNews:
-    """Schema versions that a process needs: it cannot ask for them."""
+    """Schema versions that a process needs and has not got yet. The worker reads them, because a process has no access
+    to the cluster.
+    """
 
     def __init__(self, check: Check | None) -> None:
         self._check = check
         self._sent: set[str] = set()
 
     def of(self, messages: list[Message]) -> dict[str, Any]:
-        """Definitions that it needs for these messages and does not have yet, by version; None: there is no such one."""
+        """Definitions by version, for versions of these messages that the process does not have; None: there is no such
+        version. If the cluster does not answer, a version is left out, and its message has to wait.
+        """
         news: dict[str, Any] = {}
         if isinstance(self._check, Payloads) and self._check.kind == "avro":
             versions = {parts_of(message)[0].schema for message in messages} - self._sent
@@ -117,7 +127,9 @@ class SchemaNews:
 
 
 class ProcessChannel:
-    """One process. Not thread-safe: one thread writes and reads."""
+    """One process with its pipe and shared counters; the constructor starts the process. Not thread-safe: one thread
+    calls it.
+    """
 
     def __init__(self, job: ProcessTask, traces: Spans | None = None) -> None:
         self._traces = traces
@@ -147,7 +159,7 @@ class ProcessChannel:
 
     @property
     def busy(self) -> int:
-        """Messages sent and not answered."""
+        """Number of messages that were sent and have no result yet."""
         return len(self._in_flight)
 
     @property
@@ -161,7 +173,9 @@ class ProcessChannel:
 
     @property
     def _depth(self) -> int:
-        """Messages that may be there at a time: a few milliseconds' work."""
+        """Number of messages that the process may have at a time, at most 4 ms of work; 1 for slow handlers, an unknown
+        pace or traces.
+        """
         pace = self._pace.seconds
         if not pace or pace > _SLOW or self._traces is not None:
             return 1
@@ -175,7 +189,7 @@ class ProcessChannel:
     # ---- out
 
     def send(self, messages: list[Message]) -> None:
-        """A bundle: handled one after the other."""
+        """Sends messages in one bundle, which the process handles one after the other. Never blocks: see `flush`."""
         self._bundle += 1
         carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
         values = [pack_message(message) for message in messages]
@@ -190,7 +204,9 @@ class ProcessChannel:
         self._pipe.flush()
 
     def take_back(self) -> list[Message]:
-        """Takes back messages that have not started. Both ends agree, by the lock, on which these are."""
+        """Takes back and returns the messages that have not started, in order. A shared lock makes both ends agree on
+        them. None are returned if the lock is not free within 0.2 s.
+        """
         if len(self._in_flight) < 2 or self._pipe.unsent:
             return []
         if not self._lock.acquire(timeout=_LOCK_WAIT):
@@ -210,7 +226,9 @@ class ProcessChannel:
     # ---- back
 
     def read(self, ended: ChannelResults) -> None:
-        """Reads results since the last time. The count of finished messages comes first: what it covers has arrived."""
+        """Adds all results since the last call to `ended`, without waiting. The counter of finished messages is read
+        before the pipe, so that other outcomes of these messages have arrived.
+        """
         finished = self._cells[FINISHED]
         for frame in self._pipe.read_values():
             match frame:
@@ -245,7 +263,7 @@ class ProcessChannel:
 
     @property
     def at_work_since(self) -> float | None:
-        """Start (monotonic seconds) of the message at work; None: there is none."""
+        """Time (monotonic seconds) at which the message at work began; None: none is at work."""
         if self._cells[STARTED] > self._cells[FINISHED]:
             began: int = self._cells[BEGAN]
             return began / 1e9
@@ -253,7 +271,7 @@ class ProcessChannel:
 
     @property
     def at_work(self) -> Message | None:
-        """The message at work."""
+        """The message that the process handles now; None: none."""
         started = self._cells[STARTED]
         if started <= self._cells[FINISHED]:
             return None
@@ -266,7 +284,9 @@ class ProcessChannel:
                 os.kill(self.process.pid, signal.SIGKILL)
 
     def bury(self, ended: ChannelResults) -> CrashRemainder:
-        """Takes the last results of a process that died, and the messages that it leaves."""
+        """Waits for the end of a killed or dead process, adds its last results to `ended`, closes the pipe, and returns
+        the messages that it leaves.
+        """
         self.process.join()
         self.read(ended)
         culprit = self.at_work
@@ -277,20 +297,22 @@ class ProcessChannel:
 
     @property
     def end(self) -> str:
-        """End of the process, for people: a signal's name or an exit code."""
+        """How the process ended, for people: the name of a signal or an exit code."""
         code = self.process.exitcode
         if code is not None and code < 0:
             return signal.Signals(-code).name
         return f"exit {code}"
 
     def close(self) -> None:
-        """Closes the pipe for writing: the process ends when its messages are done."""
+        """Closes the pipe in both directions: the process ends at the latest when it reports its next result, which is
+        lost.
+        """
         self._pipe.shut_down()
 
 
 class FramePipe:
-    """The worker's end of the socket to one process of a pool. It never blocks: values go out as far as the socket takes
-    their bytes, and the others wait for `flush`.
+    """Worker's end of the socket to one process of a pool. It never blocks: bytes that the socket does not take now
+    wait for `flush`.
     """
 
     def __init__(self, line: socket.socket) -> None:
@@ -305,16 +327,16 @@ class FramePipe:
 
     @property
     def unsent(self) -> bool:
-        """True if bytes wait."""
+        """True if bytes wait for `flush`."""
         return bool(self._out)
 
     def send(self, value: tuple[Any, ...]) -> None:
-        """One more value."""
+        """Sends a value of plain types, or as many of its bytes as the socket takes now."""
         self._out += pack_frame(value)
         self.flush()
 
     def flush(self) -> None:
-        """Writes as many bytes as the socket takes now."""
+        """Writes as many bytes as the socket takes now; drops all if the process has died."""
         try:
             while self._out:
                 del self._out[: self._line.send(self._out)]
@@ -324,7 +346,7 @@ class FramePipe:
             self._out.clear()
 
     def read_values(self) -> Iterator[Any]:
-        """Values that came since the last time."""
+        """Yields the values that have arrived, without waiting."""
         while True:
             try:
                 data = self._line.recv(_READ)
@@ -335,7 +357,7 @@ class FramePipe:
             yield from self._frames.feed(data)
 
     def shut_down(self) -> None:
-        """The other end reads that nothing more comes."""
+        """Shuts the socket down in both directions and closes it: the process reads its end."""
         with suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
         self._line.close()

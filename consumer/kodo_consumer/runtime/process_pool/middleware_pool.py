@@ -1,6 +1,6 @@
-"""Process pool with middleware: the hooks of the user stay in the worker, the handlers run in processes.
+"""Process pool with middleware: the user's hooks run in the worker, the handlers run in processes.
 
-Each message has a thread of the worker, in which the hooks run. Where a hook calls the handler, the thread waits for a
+Each message has a thread of the worker, which runs the hooks. If a hook calls the handler, the thread waits for a
 process.
 """
 
@@ -28,7 +28,7 @@ _WORKER_LEFT: Final = Failed("the worker has left")
 
 
 class _Call:
-    """One call of the handler, waited for by the thread that made it. `carrier`: the context of its span."""
+    """One call of the handler, for which a thread waits. `carrier`: properties with the context of its span."""
 
     __slots__ = ("answered", "carrier", "outcome")
 
@@ -39,7 +39,7 @@ class _Call:
 
 
 class HandlerCalls:
-    """Handler of the threads, and work source of the pool: messages are taken from it and handed back."""
+    """Handler as the threads call it, and the work source from which the pool takes these calls."""
 
     def __init__(self, carry: Callable[[], dict[str, str]]) -> None:
         self.version = 0
@@ -52,7 +52,9 @@ class HandlerCalls:
         self._open: dict[Message, _Call] = {}
 
     def __call__(self, message: Message) -> None:
-        """The handler, run by a process. Raises what it asked for, or HandlerFailedError."""
+        """Lets a process handle the message, and blocks until it has. Raises the verdict of the handler, or
+        HandlerFailedError.
+        """
         if not isinstance(message, Message):
             raise TypeError(f"a handler is called with its message, not with {message!r}")
         call = _Call(self._carry())
@@ -71,11 +73,13 @@ class HandlerCalls:
             raise exception_for(call.outcome) from error_behind(call.outcome)
 
     def start(self, ring: Callable[[], object], on_broken: Callable[[BaseException], object]) -> None:
-        """Calls go to a pool: `ring` says that there is one, `on_broken` is called with what ends the pool."""
+        """Connects the calls to a pool: `ring` is called for each new call, `on_broken` with the exception that ends
+        the pool.
+        """
         self._ring, self._on_broken = ring, on_broken
 
     def release(self) -> None:
-        """Wakes all threads that wait for a handler, because no process is left."""
+        """Ends all calls that wait, as failed, and all later ones, because no process is left."""
         with self._lock:
             self.over = True
             for call in self._open.values():
@@ -84,7 +88,7 @@ class HandlerCalls:
     # ---- WorkSource, of the pool
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """See WorkSource."""
+        """Answers the calls of ended messages, and returns at most `most` messages to handle. See WorkSource."""
         with self._lock:
             for message, outcome in ended:
                 call = self._open.pop(message)
@@ -93,52 +97,54 @@ class HandlerCalls:
             return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """See WorkSource."""
+        """Answers the call of a finished message, and returns the next one; None: there is none. See WorkSource."""
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
         return next(iter(self.next_batch(ended, 1)), None)
 
     def fail(self, problem: BaseException) -> None:
-        """See WorkSource."""
+        """Reports the exception that ended the pool."""
         self._on_broken(problem)
 
     # ---- Spans, of the pool: the thread has one around it all
 
     def began(self, message: Message) -> dict[str, str]:
-        """See Spans."""
+        """Returns the properties with the context of the call's span, which the thread has begun."""
         return self._open[message].carrier
 
     def on_outcome(self, message: Message, outcome: Outcome) -> None:
-        """See Spans."""
+        """Does nothing: the thread ends its span by itself."""
 
     def vain(self, message: Message, why: str) -> None:
-        """See Spans. The thread still waits: the span goes on."""
+        """Does nothing: the thread still waits for the result, within the same span."""
 
 
 class MiddlewareExecutor:
-    """kodo_consumer.core.values.handler_executor.HandlerExecutor: as many threads as there are processes.
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor, with as many threads as processes.
 
-    Time-outs of handlers are kept by the pool. Hooks that hang are given up by the worker, as threads are.
+    The pool enforces the time-outs of handlers. The worker gives up hooks that hang, as it does with threads.
     """
 
     def __init__(self, pool: ProcessRunner, calls: HandlerCalls, threads: ThreadExecutor) -> None:
         self._pool, self._calls, self._threads = pool, calls, threads
 
     def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor."""
+        """Starts the pool's thread and the threads for hooks, which take messages from `source`."""
         self._calls.start(self._pool.wake, source.fail)
         self._pool.start(self._calls)
         self._threads.start(_UntilOver(source, self._calls))
 
     def wake(self) -> None:
-        """See HandlerExecutor."""
+        """Wakes a thread because there may be a message to take. Thread-safe; returns at once."""
         self._threads.wake()
 
     def time_out(self, message: Message) -> None:
-        """See HandlerExecutor."""
+        """Replaces the thread of a message whose hooks took too long."""
         self._threads.time_out(message)
 
     def stop(self) -> None:
-        """See HandlerExecutor. As of a pool without hooks, the worker takes no results from here on."""
+        """Stops the pool and the threads. The worker gets no more results from the call on, as with a pool without
+        hooks.
+        """
         self._calls.over = True
         self._pool.stop()
         self._calls.release()
@@ -146,7 +152,7 @@ class MiddlewareExecutor:
 
 
 class _UntilOver:
-    """Work source of the worker, which takes no more results of messages that were released."""
+    """The worker's source until the pool is stopped; then it has no messages and drops results."""
 
     def __init__(self, source: WorkSource, calls: HandlerCalls) -> None:
         self._source, self._calls = source, calls
@@ -174,9 +180,9 @@ def make_middleware_pool(
     texts: ErrorTextReader | None = None,
     forecast: Forecast | None = None,
 ) -> MiddlewareExecutor:
-    """A pool with `around` around its handler, ready to start. `carry`: answers what carries the caller's span, where there
-    are traces. `texts` reads what processes bring of errors. Raises KodoctlError when processes cannot import the
-    handler.
+    """Executor whose handler runs in `size` started processes, with `around` (hooks, spans) around it. `timeout`:
+    seconds. `carry`: returns properties with the context of the current span; None: no traces. `texts`: reader of error
+    texts from processes. Raises KodoctlError if processes cannot import the handler.
     """
     calls = HandlerCalls(carry or dict)
     pool = ProcessRunner(job, size, timeout, None if carry is None else calls, forecast)

@@ -1,4 +1,5 @@
-"""The pool: one thread that fetches messages, spreads them over processes, and looks after those that hang or die."""
+"""Process pool: one thread that fetches messages, spreads them over processes, and replaces processes that hang or die.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +38,16 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
 @dataclass(slots=True)
 class RestartPause:
-    """Pause before the next process where some died before they were ready, so many in a row: longer each time."""
+    """Pause before a new process after some died before they were ready. `deaths`: how many in sequence; the pause
+    doubles with each.
+    """
 
     deaths: int = 0
     not_before: float = 0.0
 
     def on_death(self, now: float) -> bool:
-        """One more. False: there is no use in another one."""
+        """Counts a death at `now` (monotonic seconds). Returns false after five in sequence: the pool should give up.
+        """
         self.deaths += 1
         self.not_before = now + _FIRST_PAUSE * 2 ** (self.deaths - 1)
         return self.deaths < _PATIENCE
@@ -68,10 +72,11 @@ class ResultLog:
 
 
 class ProcessRunner:
-    """kodo_consumer.core.values.handler_executor.HandlerExecutor over `size` processes, each with one message at work.
+    """Implementation of kodo_consumer.core.values.handler_executor.HandlerExecutor by `size` processes, each with one
+    message at work.
 
-    Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a
-    process gets its next message when the last one is done: spans begin when handlers do.
+    The pool enforces `timeout` (seconds), not the worker, because it counts from the real begin of a message. With
+    `traces` a process gets its next message only after the last one is done, so that spans begin when handlers do.
     """
 
     def __init__(
@@ -97,8 +102,8 @@ class ProcessRunner:
         self._restarts = RestartPause()
 
     def launch(self) -> None:
-        """Starts the processes; returns when the first one is ready. Raises KodoctlError when the handler cannot be
-        imported there.
+        """Starts the processes, and blocks until the first one is ready, 60 s at most. Raises KodoctlError (K751) if
+        the handler cannot be imported there.
         """
         try:
             for _ in range(self._size):
@@ -118,14 +123,16 @@ class ProcessRunner:
         self._thread = begin(partial(self._work, source), "kodo-pool", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See HandlerExecutor."""
+        """Wakes the pool's thread because there may be a message to take. Thread-safe; returns at once."""
         self._waker.wake()
 
     def time_out(self, message: Message) -> None:
-        """See HandlerExecutor. Never needed: time-outs are kept here."""
+        """Does nothing: the pool enforces time-outs by itself."""
 
     def stop(self) -> None:
-        """See HandlerExecutor. Processes that still work after two seconds are killed: nothing would take their outcome."""
+        """Ends the thread and the processes; kills processes that still work after two seconds, because nobody takes
+        their results.
+        """
         self._stopping = True
         self._waker.asleep = True
         self._waker.wake()
@@ -154,8 +161,8 @@ class ProcessRunner:
             self._sleep(source, seen, more=more)
 
     def _exchange(self, source: WorkSource) -> bool:
-        """Hands back the outcomes of ended messages, and takes as many messages as there is room for. True if there may
-        be more room than messages.
+        """Hands ended messages back to `source`, and takes as many as the processes have room for. Returns true if
+        `source` had fewer than that.
         """
         ended, self._ended = self._ended, ChannelResults()
         self._log.write(ended)
@@ -216,7 +223,7 @@ class ProcessRunner:
             self._add()
 
     def _next_check(self) -> float | None:
-        """Seconds until something is to be looked at; None: when something comes."""
+        """Seconds until the processes have to be checked; None: not before an event."""
         now = time.monotonic()
         nearest = self._restarts.not_before - now if len(self._lines) < self._size else float("inf")
         for line in self._lines:
@@ -227,7 +234,9 @@ class ProcessRunner:
         return None if nearest == float("inf") else max(0.0, nearest)
 
     def _check_time(self, line: ProcessChannel) -> None:
-        """A message that hangs costs its process; one that takes its time gives up those that wait behind it."""
+        """Kills the process of a message that exceeds the time-out. If a message takes more than 0.02 s, takes back
+        those that wait in its process.
+        """
         began = line.at_work_since
         if began is None or not line.busy or line.timed_out:
             return
@@ -240,7 +249,9 @@ class ProcessRunner:
             self._backlog.extendleft(reversed(line.take_back()))
 
     def _on_exit(self, line: ProcessChannel) -> None:
-        """A process died: only the message that was at work is affected."""
+        """Clears up after a dead process: its unstarted messages go to others, and only the one at work counts a crash
+        or a time-out. Raises KodoctlError if processes keep dying before they are ready.
+        """
         self._lines.remove(line)
         self._selector.unregister(line)
         self._selector.unregister(line.process.sentinel)
@@ -276,7 +287,7 @@ class ProcessRunner:
         self._backlog.appendleft(message)
 
     def _is_suspect(self, message: Message) -> bool:
-        """True if nothing may be sent to a process behind it."""
+        """True if the message has crashed a process, so that no other message may share a process with it."""
         return bool(self._crashes) and self._crashes.standing(message.effect) is PoisonState.SUSPECT
 
     def _on_early_death(self, line: ProcessChannel) -> None:
@@ -290,7 +301,7 @@ class ProcessRunner:
         self._selector.register(line.process.sentinel, selectors.EVENT_READ, line)
 
     def _watch(self, line: ProcessChannel) -> None:
-        """Bytes that the pipe did not take go when it can."""
+        """Makes the selector wait for the pipe to be writable if bytes are left to send."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.unsent else 0)
         if self._selector.get_key(line).events != wanted:
             self._selector.modify(line, wanted, line)
@@ -318,14 +329,14 @@ def _cannot_start(job: ProcessTask, line: ProcessChannel) -> KodoctlError:
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Number of cores that this process may use."""
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class WakePipe:
-    """Pipe that wakes one thread from the selector that it sleeps in. `asleep`: whether the thread has to be woken, as it
-    says itself. `wake` is for any thread.
+    """Pipe that wakes one thread from its selector. `asleep`: set by this thread while it has to be woken. Any thread
+    may call `wake`.
     """
 
     def __init__(self) -> None:
@@ -339,7 +350,7 @@ class WakePipe:
         return self._bell.fileno()
 
     def wake(self) -> None:
-        """Wakes it, if it sleeps and nobody has."""
+        """Wakes the thread if it sleeps and no other call has woken it."""
         if self.asleep:
             self.asleep = False
             try:
@@ -348,13 +359,13 @@ class WakePipe:
                 return
 
     def drain(self) -> None:
-        """It is awake."""
+        """Empties the pipe, after the thread has woken."""
         try:
             self._bell.recv(4096)
         except BlockingIOError:
             return
 
     def close(self) -> None:
-        """Nobody sleeps any more."""
+        """Closes the pipe, after the thread has ended."""
         self._bell.close()
         self._ring.close()

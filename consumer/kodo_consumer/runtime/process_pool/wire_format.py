@@ -1,7 +1,7 @@
 """Wire format of the pipe between a worker and its processes: bytes of plain values, never pickled objects.
 
-Both ends are the same interpreter and the same version of this package: `marshal` is fast, and reads data only. What
-users sent is bytes and text inside, and is never read as anything else.
+Both ends are the same interpreter and the same version of this package, so `marshal` can be used: it is fast, and reads
+data only. Data of users are bytes and text inside, and are never interpreted.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def _error(values: tuple[str, str] | None) -> ErrorDetails | None:
 
 
 def pack_frame(value: Any) -> bytes:
-    """A value with its length before it."""
+    """Bytes of a plain value, after their length (4 bytes). Raises ValueError for other values."""
     data = marshal.dumps(value)
     return _LENGTH.pack(len(data)) + data
 
 
 def read_frame(read: Callable[[int], bytes]) -> Any | None:
-    """The next value of a blocking stream; None at its end."""
+    """The next value of a blocking stream; None at its end. `read` returns that many bytes, fewer at the end."""
     head = read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -72,13 +72,13 @@ def read_frame(read: Callable[[int], bytes]) -> Any | None:
 
 
 class Frames:
-    """Values out of bytes that come in pieces."""
+    """Decoder of frames that arrive in pieces."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Every value that is complete with these bytes."""
+        """Yields every value that is complete with these bytes; keeps the rest for the next call."""
         pending = self._pending
         pending += data
         begin = 0
@@ -93,7 +93,7 @@ class Frames:
 
 
 def pack_message(message: Message) -> tuple[Any, ...]:
-    """A message as plain values. `position` is what names it when no producer did."""
+    """A message as plain values. They contain its position only if the producer gave it no identity."""
     delivery, lane, headers = parts_of(message)
     position = "" if headers.origin_id else delivery.position
     return (
@@ -112,7 +112,7 @@ def pack_message(message: Message) -> tuple[Any, ...]:
 
 
 def unpack_message(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | None) -> Message:
-    """The message again, as a handler sees it; it has no place in any worker."""
+    """The message from values of `pack_message`, for a handler; it is not in flight in this process."""
     index, payload, properties, key, ordering_key, event_time, publish_time, position, tenant, headers, schema = values
     times = event_time, publish_time
     delivery = Delivery(position, position, payload, properties, key, ordering_key, *times, schema=schema)
@@ -120,7 +120,7 @@ def unpack_message(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Chec
 
 
 def pack_outcome(outcome: Outcome) -> tuple[Any, ...]:
-    """Outcome that a handler asked for, as plain values. Only outcomes of handlers: others never come from there."""
+    """Outcome of a handler as plain values. Raises AssertionError for outcomes that handlers cannot have."""
     match outcome:
         case Failed(reason, error):
             return "failed", reason, _pack_error(error)
@@ -145,5 +145,5 @@ def pack_outcome(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def unpack_outcome(values: tuple[Any, ...]) -> Outcome:
-    """The outcome again."""
+    """The outcome from values of `pack_outcome`."""
     return _KINDS[values[0]](*values[1:])

@@ -1,7 +1,7 @@
-"""A process of the pool: imports the handler, runs one message after the other, and reports each result.
+"""Process of the pool: imports the handler, handles one message after the other, and reports each result.
 
-What was finished and what is at work stands in memory shared with the worker, written at each step: when the process
-dies, however suddenly, the worker knows the one message that was at work, and no other is handled again.
+Memory that is shared with the worker has the numbers of started and finished messages, written at each step. If the
+process dies, however suddenly, the worker finds the one message that was at work, and no other is handled twice.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from kodo_consumer.message import Check, Message
 
 BEGAN, STARTED, FINISHED, RECALLED, SPENT = range(5)
-"""Cells: monotonic ns at which the message at work began; how many were started; how many finished; the last bundle whose
-unstarted messages were taken back; ns spent in the handler so far.
+"""Cells: monotonic ns at which the message at work began; number of started messages; number of finished messages;
+number of the last bundle whose unstarted messages were taken back; ns spent in the handler so far.
 """
 CELLS: Final = 5
 _REPORT_EVERY: Final = 2_000_000  # ns between two reports of a bundle that is done fast
@@ -57,8 +57,8 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
-    """Task of a process: a function by its place, the lanes of its messages, the check of payloads, and what reads
-    texts of errors.
+    """Task of a process: `module` and qualified name of the handler (`function`), the lanes of its messages, the check
+    of payloads, and the reader of error texts.
     """
 
     module: str
@@ -69,7 +69,9 @@ class ProcessTask:
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
-    """Runs until the worker closes its end of the line, or is gone."""
+    """Body of the process: runs until the worker closes its end of `line`, or dies. Reports if the handler cannot be
+    imported.
+    """
     imports_as_before()
     redact_stray_errors(job.texts, sys.modules[__name__])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # both reach the whole group; the worker drains, then closes the line
@@ -97,8 +99,8 @@ def _find_handler(job: ProcessTask) -> Callable[[Message], object]:
 
 
 def _definition(known: Mapping[str, Any], version: str) -> Any:
-    """Definition of a schema version that the worker has sent. Raises Unavailable for one that it could not ask for: to
-    read a message by another one may kill it.
+    """Definition of a schema version that the worker has sent. Raises Unavailable for one that the worker could not
+    read: with another definition the message might become a dead letter.
     """
     try:
         return known[version]
@@ -107,7 +109,7 @@ def _definition(known: Mapping[str, Any], version: str) -> Any:
 
 
 def _end_with_parent() -> None:
-    """A worker that was killed leaves no processes behind that go on with messages of others."""
+    """Ends this process when the worker dies, because the broker then gives its messages to other workers."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

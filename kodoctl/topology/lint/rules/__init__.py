@@ -1,4 +1,5 @@
-"""Lint rules: one small function each, found through the registry.
+"""Lint rules: one small function each, which `@rule` registers.
 
-A rule looks at every expansion of one environment and yields findings. It never does I/O.
+A rule reads every expansion of one environment and yields a match for each violation. Its docstring states the rule or
+its violations. It does no I/O.
 """

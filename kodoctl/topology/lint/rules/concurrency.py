@@ -1,5 +1,5 @@
-"""K103, K217, K218: limits of some lanes and slots of states and levels that name nothing, contradict each other, or
-change nothing.
+"""K103, K217, K218: limits, and slots of states and levels, that name no lane, contradict each other, or change
+nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AT = "concurrency"
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def lanes_of_limits(scope: LintScope) -> Iterator[RuleMatch]:
-    """A limit names states and levels that workers read, and at least one lane of them."""
+    """Finds limits whose `in` names a state or a level that workers do not read, or no lane at all."""
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         levels, states = defaults.read_levels(ground), (State.READY, *defaults.read_states(subscription))
@@ -57,7 +57,7 @@ def lanes_of_limits(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def lanes_of_slots(scope: LintScope) -> Iterator[RuleMatch]:
-    """Slots are those of states, levels and lanes that workers read."""
+    """Finds slots of a state, a level or a lane that workers do not read."""
     for expansion, path, ground, subscription in scope.subscriptions():
         there = {
             "states": (State.READY, *defaults.read_states(subscription)),
@@ -77,7 +77,7 @@ def _there(names: tuple[str, ...]) -> str:
 
 @rule("K217", Severity.ERROR, TOGETHER)
 def slots_together(scope: LintScope) -> Iterator[RuleMatch]:
-    """Slots that are kept fit into the total, into every maximum around them, and leave one to lanes that keep none."""
+    """Finds kept slots (`min`) that exceed the total or a maximum around them, or leave none to lanes without any."""
     for expansion, path, ground, subscription in scope.subscriptions():
         groups = [one for one in declared_slots(ground, subscription) if one.lanes]
         found = conflicts(groups, total_slots(subscription) or ADAPTIVE_SLOTS, lanes_of(ground, subscription))
@@ -92,8 +92,8 @@ def _match(expansion: Expansion, path: Path, found: SlotConflict) -> RuleMatch:
 
 @rule("K217", Severity.ERROR, TOGETHER)
 def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
-    """A limit must not be lower than the slots that are kept for its lanes, and all quotas must hold in the
-    same lanes: a message counts once for all quotas.
+    """Finds concurrency limits lower than the slots that are kept for their lanes, and quotas that apply in other lanes
+    than the first one: a message that one quota has counted passes all of them.
     """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
@@ -124,7 +124,7 @@ def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K218", Severity.WARNING, NOTHING)
 def idle_slots(scope: LintScope) -> Iterator[RuleMatch]:
-    """A range has a number, and a maximum is below the total and below every maximum around it."""
+    """Finds slot ranges without a number, and maximums that the total or a maximum around them reaches first."""
     for expansion, path, ground, subscription in scope.subscriptions():
         groups = [one for one in declared_slots(ground, subscription) if one.lanes]
         found = idle(groups, total_slots(subscription) or ADAPTIVE_SLOTS)
@@ -133,7 +133,9 @@ def idle_slots(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K218", Severity.WARNING, NOTHING)
 def idle_limits(scope: LintScope) -> Iterator[RuleMatch]:
-    """`in` names something, and of two limits of a kind and property for the same messages the wider is not the stricter."""
+    """Finds an `in` without states and levels, and a limit that never counts, because another one of its kind and
+    property is as strict or stricter for all of its messages.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
         for index, limit in enumerate(subscription.limits):
@@ -152,7 +154,7 @@ def idle_limits(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _is_stricter(one: Limit, other: Limit) -> bool:
-    """True if whatever passes the limit `one` passes `other` as well, for each value of the same property."""
+    """True if every message that passes the limit `one` passes `other` too, for each value of the same property."""
     if one.by != other.by or one.scope != other.scope:
         return False
     values = (None, *one.overrides, *other.overrides)

@@ -1,4 +1,5 @@
-"""K109: exclusive levels that cannot be: no such level, no tenants, a tenant of two levels, a route into one, an order."""
+"""K109: exclusive levels that cannot work: no such level, no tenants, a tenant of two levels, a route into one, order.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ TITLE = "exclusive levels that cannot be"
 
 @rule("K109", Severity.ERROR, TITLE)
 def exclusive_levels(scope: LintScope) -> Iterator[RuleMatch]:
-    """An exclusive level takes messages, is neither the ground topic nor a backup, and its tenants are of no other one."""
+    """Finds exclusive levels that take no messages, are L1 or a backup, lack `fair_by`, or share a tenant."""
     for expansion, path, ground in scope.grounds():
         at, where_key = (*path, "exclusive_levels"), expansion.topology.where_key
         if ground.exclusive_levels and ground.fair_by is None:
@@ -37,7 +38,8 @@ def exclusive_levels(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K109", Severity.ERROR, TITLE)
 def exclusive_readers(scope: LintScope) -> Iterator[RuleMatch]:
-    """No subscription of a topic with exclusive levels keeps an order, and none of its routes leads into one."""
+    """Finds subscriptions of a topic with exclusive levels that keep an order, and routes that lead into such a level.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         if ground.exclusive_levels and subscription.type != "shared":
             detail = (

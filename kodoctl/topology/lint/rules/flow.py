@@ -1,4 +1,5 @@
-"""K209, K301 to K303, K305, K003, K019: properties, flows between topics, lists that name nothing."""
+"""K209, K301 to K303, K305, K003, K019: message properties, flows between topics, and lists whose entries name nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from kodoctl.topology.route_conditions import condition_of, properties_of
 
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
 def properties(scope: LintScope) -> Iterator[RuleMatch]:
-    """Fairness and limits go by properties that every message has; routes by properties that are at least known. A name
-    that is almost a declared one is an error: no message would ever have that property.
+    """Finds properties that fairness or a limit uses and that are not required, and properties that a route uses and
+    that are not declared. A name that is almost a declared one is an error: no message would ever have that property.
     """
     for expansion, path, ground in scope.grounds():
         if ground.fair_by and not _is_required(ground.fair_by, ground.message_properties):
@@ -59,7 +60,7 @@ def _not_required(place: Where, what: str, name: str, declared: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """A flow of messages from one ground topic to another by the handler of a subscription; `file`: number of its expansion."""
+    """Flow of messages between ground topics by the handler of a subscription; `file`: index of its expansion."""
 
     source: TopicName
     target: TopicName
@@ -68,7 +69,7 @@ class _Flow:
 
 
 def _flows(scope: LintScope) -> list[_Flow]:
-    """Every flow once, in the order of the files."""
+    """All flows without duplicates, in the order of the files."""
     found = [
         _Flow(
             TopicName(expansion.namespace, name),
@@ -102,7 +103,7 @@ def _is_acyclic(flows: list[_Flow]) -> bool:
 
 @rule("K301", Severity.ERROR, "cycle in the message flow")
 def rings(scope: LintScope) -> Iterator[RuleMatch]:
-    """Messages that come back to where they were handled go round for ever."""
+    """Finds flows that lead back to a topic where they began: such messages would circulate for ever."""
     flows = _flows(scope)
     if _is_acyclic(flows):
         return
@@ -119,7 +120,7 @@ def rings(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K305", Severity.WARNING, "a topic that messages reach by two ways")
 def joins(scope: LintScope) -> Iterator[RuleMatch]:
-    """Two ways between two topics bring everything that follows from one message to the second topic twice."""
+    """Finds topics that two ways lead to from one topic: the results of one message arrive there twice."""
     flows = _flows(scope)
     if not _is_acyclic(flows):
         return  # which K301 says
@@ -138,9 +139,10 @@ def joins(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _two_ways(last: list[_Flow], into: Mapping[TopicName, list[_Flow]]) -> tuple[list[_Flow], list[_Flow]] | None:
-    """Two ways that begin at one topic and end with two of these flows, each from its begin on; None where none do.
+    """Two ways that begin at the same topic and end with two different flows of `last`, each a list of flows in their
+    order; None if there are none. `into`: topic -> flows that end there.
 
-    Upwards from each flow in turn; nothing is walked over twice.
+    It goes upwards from each flow in turn, and never twice through a topic.
     """
     ways: dict[TopicName, list[_Flow]] = {}
     for flow in last:
@@ -161,15 +163,15 @@ def _in_words(way: list[_Flow]) -> str:
 
 
 def _ground_of(scope: LintScope, name: TopicName) -> TopicName:
-    """The ground topic whose family `name` belongs to: sending to orders-L2 is sending to orders."""
+    """Ground topic of the family of the topic `name` (orders-L2: orders); `name` itself if no file declares it."""
     topic = scope.topics.get(name)
     return TopicName(name.namespace, topic.ground) if topic else name
 
 
 @rule("K302", Severity.WARNING, "produces to a topic that no file declares")
 def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
-    """A worker may produce only to declared ground topics: without automatic topic creation a send to another
-    topic would fail.
+    """Finds entries of `produces` that are no declared ready topic: without automatic topic creation a send to them
+    would fail.
     """
     for expansion, path, _, subscription in scope.subscriptions():
         for index, target in enumerate(subscription.produces):
@@ -184,7 +186,7 @@ def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K303", Severity.WARNING, "more consumers than can work")
 def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
-    """An ordered subscription gives each partition to one consumer; an exclusive one has one in all."""
+    """Finds more expected workers than can work: one for each partition (failover), or one in all (exclusive)."""
     for expansion, path, ground, subscription in scope.subscriptions():
         parts = defaults.partitions(expansion.topology.spec, ground)
         most = {"failover": parts, "exclusive": 1}.get(subscription.type)
@@ -195,7 +197,7 @@ def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K003", Severity.ERROR, "unknown key")
 def unknown_policies(scope: LintScope) -> Iterator[RuleMatch]:
-    """Every name in a list `ignore` is a policy that topics have."""
+    """Finds names in a list `ignore` that are no topic policies."""
     for expansion, path, ground in scope.grounds():
         for index, name in enumerate(ground.ignore):
             if name not in TOPIC_POLICY_NAMES:
@@ -205,7 +207,7 @@ def unknown_policies(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K019", Severity.WARNING, "an allowance that allows nothing")
 def stale_lists(scope: LintScope) -> Iterator[RuleMatch]:
-    """An object that the file declares can be neither destroyed nor forgotten."""
+    """Finds addresses in `allow_destroy` or `forget` of objects that the same file declares."""
     for expansion in scope.expansions:
         spec = expansion.topology.spec
         for key, addresses in (("allow_destroy", spec.allow_destroy), ("forget", spec.forget)):

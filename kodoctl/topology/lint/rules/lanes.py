@@ -1,4 +1,4 @@
-"""K103, K104, K204, K208, K214, K215, K219, K220, K221: lanes, weights, waits, limits, error texts that contradict
+"""K103, K104, K204, K208, K214, K215, K219, K220, K221: lanes, weights, waits, limits and error texts that contradict
 each other.
 """
 
@@ -24,7 +24,8 @@ ORDERED = ("key_shared", "failover", "exclusive")
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def levels(scope: LintScope) -> Iterator[RuleMatch]:
-    """A list without L1, a level twice, a backup with nothing above, a lane both active and draining."""
+    """Finds lists of levels without L1, duplicates, backups without a level above, and lanes both active and draining.
+    """
     for expansion, path, ground in scope.grounds():
         where = expansion.topology.where
         active = defaults.active_levels(ground)
@@ -69,7 +70,7 @@ def _adding(level: Level) -> str:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def targets(scope: LintScope) -> Iterator[RuleMatch]:
-    """Routes, weights and isolation name lanes that exist and are written to."""
+    """Finds routes, weights and isolation to levels that do not exist, or, except weights, take no messages."""
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         active, there = defaults.active_levels(ground), defaults.read_levels(ground)
@@ -92,7 +93,7 @@ def targets(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
-    """A route condition has exactly one operator."""
+    """Finds conditions of one property (maps) that do not have exactly one operator."""
     for expansion, path, _, subscription in scope.subscriptions():
         for index, route in enumerate(subscription.routes):
             if isinstance(route.when, str):
@@ -109,7 +110,7 @@ def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def weights(scope: LintScope) -> Iterator[RuleMatch]:
-    """Weights are 0 to 200, and not all zero where lanes exist."""
+    """Finds weights that are not from 0 to 200, and levels or states all of which have weight 0."""
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         for state, weight in subscription.weights:
@@ -128,7 +129,7 @@ def weights(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
-    """Delays rise, attempts reach them all, waits in memory are short."""
+    """Finds delays that do not rise, fewer attempts than delays, and waits in memory not between 0 and 5 s."""
     for expansion, path, _, subscription in scope.subscriptions():
         where = expansion.topology.where
         for index, wait in enumerate(subscription.in_place):
@@ -155,7 +156,9 @@ def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K204", Severity.ERROR, "a wait or reaction that this subscription type cannot have")
 def ordered_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
-    """Pulsar delays only for shared and key_shared; on_failure is about keys in order."""
+    """Finds `on_failure` without an order to keep, routes on ordered subscriptions, and long backup delays on failover
+    or exclusive ones, for which Pulsar delays no message.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
         if subscription.on_failure is not None and subscription.type not in ORDERED:
@@ -180,7 +183,9 @@ def ordered_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K208", Severity.WARNING, "look-ahead starved by an unacknowledged limit")
 def starved_lookahead(scope: LintScope) -> Iterator[RuleMatch]:
-    """The broker silently turns a look-ahead beyond these limits back into first in, first out."""
+    """Finds limits of unacknowledged messages below the look-ahead: beyond them the broker delivers no more, so that
+    workers handle messages first in, first out.
+    """
     for expansion in scope.expansions:
         for topic in expansion.distinct:
             if topic.state in (State.DEAD, None):
@@ -203,7 +208,9 @@ def starved_lookahead(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K219", Severity.WARNING, "a limit below what workers and producers need")
 def crowded_out(scope: LintScope) -> Iterator[RuleMatch]:
-    """Each worker subscribes to every topic it reads, and has a producer on each topic that it moves messages to."""
+    """Finds limits of consumers, producers and subscriptions below the number that the expected workers need: each
+    subscribes to every topic that it reads, and has a producer on each topic that it moves messages to.
+    """
     for expansion in scope.expansions:
         for topic in expansion.distinct:
             readers = expansion.readers(topic)
@@ -215,7 +222,7 @@ def crowded_out(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _seats(topic: FamilyTopic, workers: list[int]) -> Iterator[tuple[str, int, str]]:
-    """Limits of a topic, each with the number of clients that it must allow, and their description."""
+    """Yields (policy that limits clients, least value that the topic needs, description of the clients)."""
     total = sum(workers)
     if topic.state is None:
         yield "max_producers", total, "the workers"
@@ -230,7 +237,9 @@ def _seats(topic: FamilyTopic, workers: list[int]) -> Iterator[tuple[str, int, s
 
 @rule("K220", Severity.ERROR, "more topics than the namespace may have")
 def too_many_topics(scope: LintScope) -> Iterator[RuleMatch]:
-    """An apply would create some of them, fail at the others, and fail again at each resume."""
+    """Finds namespaces whose `max_topics` is below the number of declared topics, each partition counted: an apply
+    would create some of them, and fail at the others again and again.
+    """
     for name, (expansion, namespace) in scope.namespaces.items():
         limit = namespace.policies.get("max_topics")
         if limit is None or limit == UNLIMITED:
@@ -243,7 +252,7 @@ def too_many_topics(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K214", Severity.WARNING, "isolation that never looks at its least number")
 def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
-    """A tenant cannot hold more than the look-ahead does: consumers then go by the share alone."""
+    """Finds isolation whose `min` exceeds the tenant's share of the look-ahead, so that the share alone decides."""
     for expansion, path, ground, subscription in scope.subscriptions():
         isolate = defaults.isolation(ground, subscription)
         if isolate is None or "min" not in isolate.model_fields_set:
@@ -259,7 +268,7 @@ def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K221", Severity.WARNING, "error texts that nobody would get")
 def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
-    """Error texts need messages that leave their lane, or audit records: without both, they are lost."""
+    """Finds error texts that are lost: no message leaves its lane, or there are no audit records to have them."""
     for expansion, path, ground, subscription in scope.subscriptions():
         texts = defaults.error_text(subscription)
         if texts is None:
@@ -278,8 +287,8 @@ def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K215", Severity.WARNING, "a limit too small to be shared out")
 def indivisible_limits(scope: LintScope) -> Iterator[RuleMatch]:
-    """A limit of a subscription must be at least its number of workers: without a store the workers divide the
-    limit, and each takes at least one.
+    """Finds limits of a subscription below its number of workers: without a store the workers divide the limit, and
+    each takes at least one.
     """
     for expansion, path, _, subscription in scope.subscriptions():
         workers = subscription.expected_workers
@@ -294,7 +303,7 @@ def indivisible_limits(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _least(limit: Limit) -> tuple[str, int]:
-    """The number that workers divide, by its name and smallest value: of a rate the burst, because rates divide exactly."""
+    """(text, number): smallest value of a limit that workers divide. Of a rate the burst: the rate divides exactly."""
     if isinstance(limit, RateLimit):
         rates = (limit.limit, *limit.overrides.values())
         return "a burst of", limit.burst or min(max(1, int(rate.per_second)) for rate in rates)

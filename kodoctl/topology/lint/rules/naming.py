@@ -1,4 +1,4 @@
-"""K101, K102, K105: names that Pulsar refuses or that would be ambiguous, objects declared twice, names misspelt."""
+"""K101, K102, K105: names that Pulsar refuses or that would be ambiguous, objects declared twice, misspelt names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _TAKEN = ((RESERVED_PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 
 @rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
 def refused_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no reserved suffix."""
+    """Finds names of topologies, tenants, namespaces, ground topics and subscriptions that Pulsar refuses, that are
+    reserved, or that end in the suffix of a level or state.
+    """
     for expansion in scope.expansions:
         yield from _head(expansion)
         where = expansion.topology.where_key
@@ -56,7 +58,9 @@ def _problems(name: str, what: str) -> Iterator[str]:
 
 @rule("K102", Severity.ERROR, "declared twice")
 def declared_twice(scope: LintScope) -> Iterator[RuleMatch]:
-    """The same topic, namespace object, tenant or owner's name in two places."""
+    """Finds a topic, a namespace object, a tenant or a topology's name that is declared in two places. A tenant may be
+    declared twice with the same values.
+    """
     owners: dict[str, Expansion] = {}
     for expansion in scope.expansions:
         first = owners.setdefault(expansion.name, expansion)
@@ -67,7 +71,8 @@ def declared_twice(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _same_name(expansion: Expansion, first: Expansion) -> RuleMatch:
-    """One finding for a topology that is given twice: its objects follow from its name."""
+    """The match for a second topology of the same name; its other duplicates follow from the name and are not reported.
+    """
     both = len(expansion.resources.keys() & first.resources.keys())
     detail = f"name {expansion.name!r} is {first.topology.where('name')}'s already"
     if both:
@@ -90,7 +95,7 @@ def _owner(topic: FamilyTopic) -> str:
 
 
 def _across(scope: LintScope) -> Iterator[RuleMatch]:
-    """One finding for each entry of a file, whatever family of objects it declares a second time."""
+    """Yields one match for each entry of a file that declares objects of another topology, however many they are."""
     seen: dict[Address, tuple[Expansion, object]] = {}
     found: dict[tuple[Where, Where], list[str]] = {}
     for expansion in scope.expansions:
@@ -108,7 +113,9 @@ def _across(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K105", Severity.WARNING, "an overlay adds what is spelled almost like something that is there")
 def misspelt_in_overlays(scope: LintScope) -> Iterator[RuleMatch]:
-    """A slip in an overlay's name is no unknown key: it quietly makes a new topic, and changes nothing of the old one."""
+    """Finds topics and subscriptions that an overlay adds and whose names resemble one of the base: a slip there makes
+    a new topic, and leaves the old one unchanged.
+    """
     for expansion in scope.expansions:
         topology = expansion.topology
         before = topology.source.root.members("topics") if topology.source.root else {}

@@ -1,5 +1,5 @@
-"""K304: payload schemas that are missing, invalid, or break those who still speak the one before. K306: policies of landed
-payloads that do something else than they say.
+"""K304: payload schemas that are missing, invalid, or incompatible with the version before. K306: policies of landed
+payloads that contradict themselves.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NOTHING_LANDS = "with `keep: never` no payload lands, so nothing is masked: lea
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
 def payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """A payload schema must exist, be valid JSON Schema or Avro, and be compatible with its earlier version (if
-    a revision is given).
+    """Finds payload schemas that are missing, no valid JSON Schema or Avro, or not compatible with the earlier version,
+    if a revision is given.
     """
     judged: dict[int, str] = {}
     for expansion, path, _ in scope.grounds():
@@ -45,7 +45,9 @@ def payloads(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K306", Severity.WARNING, "a payload policy that does something else than it says")
 def landed_payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """A mask needs payloads that land and are JSON: a payload that is no JSON does not land if there is a mask."""
+    """Finds masks that mask nothing: with `keep: never` no payload lands, and with a mask a payload that is not JSON
+    (Avro) does not land.
+    """
     for expansion in scope.expansions:
         if _masks_nothing(expansion.topology.spec.payloads):
             yield RuleMatch(expansion.topology.where("payloads", "mask"), _NOTHING_LANDS)
@@ -71,7 +73,7 @@ def _compatibility(scope: LintScope, expansion: Expansion, ground: str) -> str:
 
 
 def _changes(before: PayloadFile, now: PayloadFile, mode: str) -> Iterator[str]:
-    """Each way in which `now` breaks the promise of `mode`; an earlier file that was no schema promised nothing."""
+    """Yields each reason why `now` is not compatible with `before` by `mode`; none if `before` was no valid schema."""
     if before.problem or not is_schema(before.type, before.definition):
         return
     if before.type != now.type:

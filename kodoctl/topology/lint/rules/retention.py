@@ -1,6 +1,7 @@
-"""K201 to K207, K212, K213, K216, K222: policies under which messages would be lost, refused or not kept long enough.
+"""K006, K201 to K203, K205 to K207, K212, K213, K216, K222: policies that lose or refuse messages, or keep them too
+short.
 
-"Effective" is the topic's own value, else the namespace's as far as the files say (the live half is plan's).
+"Effective" is the topic's own value, else its namespace's if a file has one. Plan checks live values.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CONTROL_ROOM = Size(4 << 10)  # what our properties may add to a message on its 
 
 
 def distinct_topics(scope: LintScope) -> Iterator[tuple[Expansion, FamilyTopic]]:
-    """One topic for each group that shares its policies."""
+    """Yields (expansion, topic) for one topic of each group that shares its policies."""
     for expansion in scope.expansions:
         for topic in expansion.distinct:
             yield expansion, topic
@@ -38,7 +39,7 @@ def distinct_topics(scope: LintScope) -> Iterator[tuple[Expansion, FamilyTopic]]
 
 @rule("K006", Severity.ERROR, "missing field")
 def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
-    """A policy that is still incomplete when everything is merged."""
+    """Finds policies that lack a member when all layers are merged."""
     for expansion, topic in distinct_topics(scope):
         for policy, value in topic.resource.policies.items():
             if reason := what_is_missing(value):
@@ -53,7 +54,9 @@ def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K201", Severity.ERROR, "dead letters that would not be kept")
 def dead_letters(scope: LintScope) -> Iterator[RuleMatch]:
-    """People come back for dead letters: at least a week, and neither subscription nor topic may go by itself."""
+    """Finds dead letter topics whose messages, subscription or topic may expire: people need at least a week, so
+    nothing may be deleted by itself before.
+    """
     for expansion, topic in distinct_topics(scope):
         if topic.state is not State.DEAD:
             continue
@@ -73,7 +76,7 @@ def dead_letters(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K202", Severity.ERROR, "messages would expire before they are due")
 def horizons(scope: LintScope) -> Iterator[RuleMatch]:
-    """A waiting message must outlive the longest wait its subscription can give it (the horizon)."""
+    """Finds waiting topics whose messages, subscription or topic may expire before the longest wait (horizon) ends."""
     for expansion, topic in distinct_topics(scope):
         bounds = list(_bounds(scope, topic))
         ground = expansion.topology.spec.topics[topic.ground]
@@ -89,7 +92,7 @@ def horizons(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _holds_waiting(topic: FamilyTopic, ground: GroundTopic) -> bool:
-    """State topics do; so do backup levels, which share their policies with the other ready topics."""
+    """True for waiting topics, and for ready topics if there is a backup level, whose policies all of them share."""
     if topic.state is State.READY:
         return any(level.is_backup for level in defaults.read_levels(ground))
     return topic.state in WAITING_STATES
@@ -107,7 +110,7 @@ def _bounds(scope: LintScope, topic: FamilyTopic) -> Iterator[tuple[str, str, Du
 
 @rule("K203", Severity.ERROR, "evict on a topic that must not lose messages")
 def evictions(scope: LintScope) -> Iterator[RuleMatch]:
-    """`evict` drops the oldest unacknowledged messages."""
+    """Finds backlog quotas with `evict`, which drops the oldest unacknowledged messages."""
     for expansion, topic in distinct_topics(scope):
         quota = scope.effective(topic, "backlog_quota")
         if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _is_bounded(quota):
@@ -121,7 +124,7 @@ def _is_bounded(quota: BacklogQuota) -> bool:
 
 @rule("K205", Severity.ERROR, "durability below what is promised")
 def durability(scope: LintScope) -> Iterator[RuleMatch]:
-    """Production keeps three copies and confirms two; quorums fit into each other everywhere."""
+    """Finds production topics with fewer than 3 copies or 2 confirmed ones, and quorums that Pulsar refuses."""
     for expansion, topic in distinct_topics(scope):
         persistence = scope.effective(topic, "persistence")
         production = expansion.topology.production
@@ -149,8 +152,8 @@ def durability(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K216", Severity.WARNING, "topics that come by themselves in production")
 def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
-    """Production must turn automatic topics off: with them a misspelt name loses messages, and a deleted topic
-    comes back.
+    """Finds production namespaces in which no file turns automatic topic creation off: a misspelt name would lose
+    messages, and a deleted topic would come back.
     """
     reported = set()
     for expansion in scope.expansions:
@@ -169,7 +172,7 @@ def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K206", Severity.ERROR, "backlog quota not below retention")
 def quotas(scope: LintScope) -> Iterator[RuleMatch]:
-    """The broker would refuse the write, or refuse to write the same value again."""
+    """Finds backlog quotas that are not below the retention: the broker refuses such a pair."""
     for expansion, topic in distinct_topics(scope):
         quota, retention = scope.effective(topic, "backlog_quota"), scope.effective(topic, "retention")
         own = {"backlog_quota", "retention"} & topic.resource.policies.keys()
@@ -186,7 +189,9 @@ def quotas(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K207", Severity.WARNING, "a value Pulsar accepts but cannot handle well")
 def regrets(scope: LintScope) -> Iterator[RuleMatch]:
-    """Too many partitions stop clients from connecting; tiny message sizes make them reconnect for ever."""
+    """Finds values that Pulsar accepts and cannot handle: too many partitions (clients cannot connect), tiny message
+    sizes (clients reconnect for ever), backlog quotas that one message fills.
+    """
     for expansion, topic in distinct_topics(scope):
         if topic.resource.partitions > MAX_PARTITIONS:
             detail = f"{topic.resource.partitions} partitions: above {MAX_PARTITIONS} clients fail to connect"
@@ -211,8 +216,8 @@ def regrets(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K222", Severity.WARNING, "encryption that workers do not have")
 def encryption(scope: LintScope) -> Iterator[RuleMatch]:
-    """`encryption_required` must be off: the consumer, recalls and moves of waiting messages have no keys, and
-    the broker refuses messages that are not encrypted.
+    """Finds namespaces with `encryption_required`: the broker refuses messages that are not encrypted, and the
+    consumer, recalls and moves of waiting messages have no keys.
     """
     for expansion, namespace in scope.namespaces.values():
         if namespace.policies.get("encryption_required") is True:
@@ -225,7 +230,9 @@ def encryption(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K212", Severity.ERROR, "audit records would go before the message's life ends")
 def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
-    """The pipeline can judge a message only while all its records are there."""
+    """Finds audit topics whose retention is shorter than the longest life of a message and a day: the pipeline needs
+    all of a message's records.
+    """
     for expansion, topic in distinct_topics(scope):
         if topic.state is not None or topic.subscription is None:
             continue
@@ -240,7 +247,8 @@ def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K213", Severity.ERROR, "a reroute would not fit")
 def message_sizes(scope: LintScope) -> Iterator[RuleMatch]:
-    """Moving a message adds properties: where it goes must take at least 4 KiB more."""
+    """Finds state and dead letter topics that accept less than 4 KiB more than the ready topic: moves add properties.
+    """
     for expansion in scope.expansions:
         ready = {
             topic.ground: topic.resource.policies.get("max_message_size")

@@ -1,4 +1,4 @@
-"""K103, K106 to K108: routes that cannot be read, that never take a message, that overlap or lead in a circle."""
+"""K103, K106 to K108: routes that cannot be parsed, that never match, that overlap, or that lead in a circle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @rule("K106", Severity.ERROR, "a route condition that cannot be read")
 def unreadable(scope: LintScope) -> Iterator[RuleMatch]:
-    """A condition in text is of the condition language, and short."""
+    """Finds route conditions in text that are not of the condition language, or too long."""
     for expansion, path, _, subscription in scope.subscriptions():
         for index, route in enumerate(subscription.routes):
             try:
@@ -31,7 +31,7 @@ def unreadable(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def dead_routes(scope: LintScope) -> Iterator[RuleMatch]:
-    """A route is evaluated somewhere, can hold there, and comes before one that takes all of it."""
+    """Finds routes that are evaluated nowhere, cannot match there, or follow a route that takes all their messages."""
     for expansion, path, ground, subscription in scope.subscriptions():
         where, lanes = expansion.topology.where, points(ground, subscription)
         readable = _readable(subscription.routes)
@@ -55,7 +55,7 @@ def dead_routes(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K108", Severity.WARNING, "routes that overlap")
 def overlapping(scope: LintScope) -> Iterator[RuleMatch]:
-    """A value that an earlier route takes in full means nothing in the list of a later one."""
+    """Finds values in the list of a route that never matter, because an earlier route takes all messages with them."""
     for expansion, path, _, subscription in scope.subscriptions():
         readable = _readable(subscription.routes)
         for index, route in readable.items():
@@ -68,7 +68,7 @@ def overlapping(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K107", Severity.ERROR, "routes that lead in a circle")
 def circles(scope: LintScope) -> Iterator[RuleMatch]:
-    """A message comes to rest: no level sends it on to one where it was."""
+    """Finds routes that send a message from level to level back to one where it was."""
     for expansion, path, ground, subscription in scope.subscriptions():
         readable = _readable(subscription.routes)
         if len(readable) < len(subscription.routes):
@@ -81,7 +81,7 @@ def circles(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _readable(routes: tuple[Route, ...]) -> dict[int, Route]:
-    """Routes whose condition can be read, by index."""
+    """Index -> route, of the routes whose condition can be parsed."""
     found = {}
     for index, route in enumerate(routes):
         try:
