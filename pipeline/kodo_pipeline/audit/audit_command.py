@@ -1,5 +1,7 @@
 # adapter: a command line
-"""pipeline audit: was any message lost or doubled? Judges landed tables; reads no message from the cluster."""
+"""Command `pipeline audit`: reports whether a message was lost or handled twice. It judges landed tables, and reads
+statistics but no messages from the cluster.
+"""
 
 from __future__ import annotations
 

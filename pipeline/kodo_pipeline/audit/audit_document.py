@@ -6,7 +6,9 @@ from typing import NotRequired, TypedDict
 
 
 class AuditReason(TypedDict):
-    """One reason of the verdict. `proves`: the verdict that this reason alone would give."""
+    """One reason of the verdict: `kind` is for programs, `text` for people. `proves`: the verdict that this reason
+    alone would give.
+    """
 
     kind: str
     proves: str
@@ -14,8 +16,10 @@ class AuditReason(TypedDict):
 
 
 class AuditedMessages(TypedDict):
-    """Messages of a subscription by status; a status without messages is left out. `audit`: the mode that is declared;
-    `sent_again`: lost messages that `pipeline recall plan --lost` sent again.
+    """Counts of one subscription. `topic`: ground topic by its name in the file; `audit`: the declared mode (`wait`,
+    `best_effort`, `none`); `messages`: number of messages by status, without statuses that no message has;
+    `missing_records`: audit records that workers numbered and that did not land; `sent_again`: lost messages that
+    `pipeline recall plan --lost` sent again.
     """
 
     topic: str
@@ -27,7 +31,10 @@ class AuditedMessages(TypedDict):
 
 
 class AuditCoverage(TypedDict):
-    """The range read of a partition. `from_creation`: nothing was deleted before it was read."""
+    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: entries that ingests planned
+    to read, and read. `from_creation`: no message was deleted before the first reading; always true for topics that no
+    producer writes to. `problems`: texts for people.
+    """
 
     topic: str
     partition: int
@@ -38,7 +45,10 @@ class AuditCoverage(TypedDict):
 
 
 class AuditFinding(TypedDict):
-    """A message that needs attention: `id` on `msg_topic`. `cause`: empty if there is none."""
+    """A place with a message that is lost, unproved, unknown or overdue (`fate`) for a subscription. `topic`: ground
+    topic; `msg_topic`, `id`: full name of the topic and `ledger:entry:partition:batch index`. `cause`: empty if there
+    is none.
+    """
 
     fate: str
     cause: str
@@ -49,9 +59,10 @@ class AuditFinding(TypedDict):
 
 
 class AuditBasis(TypedDict):
-    """The rows that the audit judged. `all_rows`: everything that landed, and `why` gives the reason; otherwise
-    only new and open messages. Earlier audits settled `settled_before` messages, of which `reopened` are judged
-    again. `unsaved`: why the next audit cannot build on this one.
+    """Rows that the audit judged. `all_rows`: true if these are all landed rows, for the reason `why`; otherwise only
+    rows that are new or that earlier audits left open, and `why` is empty. `settled_before`: number of messages that
+    earlier audits settled; `reopened`: how many of them were judged again. `unsaved`: the reason why the next audit
+    cannot build on this one; empty if there is none.
     """
 
     all_rows: bool
@@ -62,7 +73,9 @@ class AuditBasis(TypedDict):
 
 
 class LostLaneRow(TypedDict):
-    """Number of messages that one lane of a subscription lost. `lane`: such as `L1/ready`, or `dead`."""
+    """Number of messages that one lane of a subscription lost. `topic`: ground topic; `lane`: such as `L1/ready`, or
+    `dead`.
+    """
 
     topic: str
     subscription: str
@@ -72,7 +85,8 @@ class LostLaneRow(TypedDict):
 
 class AuditDocument(TypedDict):
     """An audit as JSON. `pipeline audit` and `pipeline run` write every key. The audit inside a report lacks `run`,
-    `read_at` and `commands` (commands to copy).
+    `read_at` (start of the last complete ingest, ms since the epoch) and `commands` (commands to copy). `sql`: queries
+    that show the rows behind the findings.
     """
 
     format_version: int

@@ -1,6 +1,6 @@
 # adapter: reads the landing
-"""Inputs of an audit: the tables of the landing with cursors up to the last finished run, the entries of the recall
-ledger, and the ledgers of the cluster. Raises KodoctlError if files of the landing are missing.
+"""Readers of the inputs of an audit: the landed tables, with cursors up to the last finished run; the entries of the
+recall ledger; and the ledgers of the cluster's partitions. They raise KodoctlError if files of the landing are missing.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
-    """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls, where
-    `letters` were looked for; empty: in none. `bookings`: what books say
-    beside the tables; `delays`: asks the cluster which of its topics hold nothing but what senders delayed
-    (Bookings.delayed).
+    """Inputs of an audit as of one commit of the landing. `tables`: all landed rows; `ground`: subscriptions,
+    partitions and lanes to judge; `letters`: entries of the recall ledger at `ledger` (empty: no recall ledger was
+    read); `keys`: keys with which producers sign, None: none; `bookings`: facts that no table has. `delays`: function
+    that asks the broker in which lanes of the given topics only messages wait that their senders delayed (see
+    `delayed_lanes`).
     """
 
     snapshot: LandingSnapshot
@@ -69,8 +70,8 @@ class AuditInputs:
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why. `ledger`: empty where
-    none was to be looked for.
+    """Returns `found`, after adding a note to it if dead letters were acknowledged and no recall ledger exists at
+    `ledger`. `ledger` empty: no recall ledger was read, so no note.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = (
@@ -84,7 +85,9 @@ def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
 def load_inputs(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AuditInputs:
-    """Everything that an audit goes by. Raises KodoctlError (K589) where the cluster is not the one that was read."""
+    """Reads all inputs of an audit from the landing, the recall ledger at `ledger` and the cluster. Raises KodoctlError
+    (K589) if the landing was read from another cluster.
+    """
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     letters = tuple(_letters(expansion, ledger))
     inputs = landed_inputs(spark, landing, expansion, letters, stored_from, keys)
@@ -109,8 +112,8 @@ def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str,
 
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
-    """Recalls whose messages landed and of which the ledger has no entry: it is not the one that they were sent by. None
-    where there is no such recall.
+    """Returns the recalls whose messages landed and of which the recall ledger at `ledger` has no entry, because they
+    used another ledger. None if there is no such recall.
     """
     landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
     known = DeltaLedger(ledger).recall_ids() if landed else frozenset()
@@ -129,7 +132,9 @@ def landed_inputs(
     stored_from: Mapping[Key, int],
     keys: Secret | None,
 ) -> AuditInputs:
-    """`stored_from`: see kodo_pipeline.audit.last_audit.landed_scope."""
+    """Reads the inputs that the landing has, as of its newest commit; `ledger` and `delays` get their defaults.
+    `stored_from`: see kodo_pipeline.audit.last_audit.landed_scope. Raises KodoctlError (K573) if files are missing.
+    """
     snapshot = landing.snapshot(*TABLES, *REMOVALS, WRITE_OFFS)
     _check_whole(landing, snapshot)
     removed = _load_removed_rows(spark, landing, snapshot)
@@ -163,13 +168,16 @@ def _load_removed_rows(spark: SparkSession, landing: Landing, snapshot: LandingS
 
 
 def _small(spark: SparkSession, landing: Landing, table: Table, snapshot: LandingSnapshot) -> DataFrame:
-    """A table that is read as a whole, as part of the plan: no job of Spark opens its files."""
+    """Reads a small table into memory and returns it as part of the query plan, so that no job of Spark opens its
+    files.
+    """
     return spark.createDataFrame(small_rows(landing.table(table), snapshot.files[table.name]), table.spark())
 
 
 def _check_whole(landing: Landing, snapshot: LandingSnapshot) -> None:
-    """Raises KodoctlError if files of the landing are missing: no later check would notice their rows, and what is settled
-    is not read. How many rows there have to be its log says (kodo_pipeline.landing.landing_commits.unlike_commits).
+    """Raises KodoctlError (K573) if files of the landing are missing or have another size. No later check would notice
+    their rows, because an audit does not read settled messages again; the numbers of rows are compared elsewhere
+    (kodo_pipeline.landing.landing_commits.unlike_commits).
     """
     wrong = [one for table in TABLES for one in landing.table(table).damage(snapshot.files[table.name])]
     if wrong:
@@ -214,7 +222,7 @@ def _settled_letters(entries: Iterable[RecallEntry], topic: str, holder: str) ->
 
 
 def _losers(expansion: Expansion) -> Iterator[tuple[str, str]]:
-    """(topic, subscription) of all that can lose a message."""
+    """Yields (full name of a topic, subscription) for every pair for which a message can be lost."""
     for topic in expansion.topics:
         if topic.state is not None:
             names = (

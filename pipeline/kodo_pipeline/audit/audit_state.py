@@ -1,7 +1,6 @@
-"""State of the audits of a landing: what the last one settled, and whether the next one may begin with it. Pure.
+"""State that an audit leaves in a landing, and the check whether the next audit may begin with it. Pure.
 
-The rows of the state are tables (kodo_pipeline.landing.state_tables); this is what the commit of an audit says of
-them.
+The rows of the state are tables (kodo_pipeline.landing.state_tables); this module has the facts in the audit's commit.
 """
 
 from __future__ import annotations
@@ -33,11 +32,13 @@ _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever prod
 
 @dataclass(frozen=True, slots=True)
 class SettledTotals:
-    """Counts over all rows that were judged before. `fates`: settled messages by (number of the subscription, rank);
-    `contradictions`: by number of the subscription; `newest`: publish time of the newest message in ms; `meant`: first
-    hops that are meant for one subscription, by (topic, subscription); `since`: settled messages that were published
-    before that (ms) are not counted, because their rows were gone when the counts began; None: all are; `removal`: run
-    of the last removal then, "" where there was none: rows that a later one removed are counted.
+    """Counts over all rows that earlier audits judged. `fates`: settled messages by (number of the subscription, rank
+    of the status in RANKS); `contradictions`: record numbers with two different records, by number of the subscription;
+    `newest`: publish time of the newest message, ms since the epoch; `unnumbered`: first hops without a producer's
+    number; `meant`: first hops that are addressed to one subscription, by (topic, subscription). `since`: messages
+    published before this time (ms) are not counted, because their rows had been removed when the counts began; None:
+    all are counted. `removal`: run of the last removal at that time, empty if there was none; rows that a later removal
+    took out are counted.
     """
 
     fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -66,15 +67,16 @@ class SettledTotals:
 
     @property
     def messages(self) -> int:
-        """Settled messages of all subscriptions."""
+        """Number of settled messages of all subscriptions."""
         return sum(self.fates.values())
 
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """`basis`: digest of everything but rows that a verdict rests on; `batch`: the last one that was judged, with all
-    before it; `rows`: of the landing's tables then; `ends`: last position of each partition that was read then; `kept`:
-    rows of the state's own tables; `number`: of its commit; `dead`: digests of the cursors of dead letter topics.
+    """State as an audit committed it. `basis`: result of `basis_of`; `batch`: the last landed batch that was judged,
+    with all before it; `rows`: rows of `events` and `transitions` then, by table name; `ends`: last position that was
+    read of each partition; `kept`: rows of each table of the state; `number`: number of the commit, -1 before it is
+    committed; `dead`: result of `dead_cursors`.
     """
 
     basis: str
@@ -123,17 +125,19 @@ class AuditState:
         }  # fmt: skip
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
-        """True if these are its tables, with all their rows: a table whose log was lost has those of its last commit."""
+        """True if `files`, by table name, have as many rows as the audit committed to each table of the state. A table
+        that lost its log has only the files of its last commit.
+        """
         return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())
 
     @property
     def is_small(self) -> bool:
-        """True if a commit can hold it."""
+        """True if one commit can store the state: at most `_MOST` subscriptions are in `totals.meant`."""
         return len(self.totals.meant) <= _MOST
 
 
 def is_of_other_rules(commits: Iterable[LandingCommit]) -> bool:
-    """True if the last audit was that of a kodoctl which judged, or kept its state, otherwise."""
+    """True if the last audit was made by a kodoctl with other rules of judgement or another form of the state."""
     found = _last_audit(commits)
     return found is not None and found.facts.get("rules") != _RULES
 
@@ -143,7 +147,9 @@ def _last_audit(commits: Iterable[LandingCommit]) -> LandingCommit | None:
 
 
 def basis_of(ground: AuditScope, keys: Secret | None) -> str:
-    """Digest of subscriptions, lanes, keys and program: whoever changes one of them changes what was settled."""
+    """Digest of the version of kodoctl, the subscriptions, the lanes and the signing keys. If it changes, all messages
+    must be judged again, settled ones as well.
+    """
     facts = [
         __version__,
         [[one.number, one.topic, one.subscription, one.mode] for one in ground.families],
@@ -161,7 +167,7 @@ def _digest(facts: object) -> str:
 
 
 def ends_of(ground: AuditScope) -> dict[Key, Place]:
-    """Last position of each partition that was read."""
+    """Last position that was read of each partition; partitions without one are left out."""
     return {
         (one["msg_topic"], one["msg_partition"]): (one["last_ledger"], one["last_entry"])
         for one in ground.lanes
@@ -170,8 +176,8 @@ def ends_of(ground: AuditScope) -> dict[Key, Place]:
 
 
 def dead_cursors(ground: AuditScope) -> dict[Key, str]:
-    """Digest of how far each dead letter topic is acknowledged: a letter that is settled is not, and no row of it says when
-    it is.
+    """Digest of the cursor on each partition of a dead letter topic. It shows that somebody acknowledged letters, which
+    no landed row shows, and which ends the settlement of these letters.
     """
     return {
         (one["msg_topic"], one["msg_partition"]): _digest([one[name] for name in _CURSOR])
@@ -181,20 +187,20 @@ def dead_cursors(ground: AuditScope) -> dict[Key, str]:
 
 
 def last_batch(commits: Iterable[LandingCommit]) -> int:
-    """The last one that counts, -1 where there is none."""
+    """Number of the last landed batch; -1 if there is none."""
     return max(batches(commits), default=-1)
 
 
 def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
-    """Rows of the tables whose rows are judged once."""
+    """Number of landed rows of `events` and `transitions`, by table name: of the tables whose rows are judged once."""
     return {table.name: rows_of(commits, table) for table in JUDGED}
 
 
 def fresh_files(
     state: AuditState, files: Mapping[str, Sequence[DataFile]], removed: Mapping[str, int] | None = None
 ) -> dict[Table, list[DataFile]] | None:
-    """Files of the batches behind the state's. None if the others have not the rows that were judged, less those that a
-    removal took out (`removed`, by table): something was put together, or deleted, since.
+    """Returns the files of batches after the last one of the state. None if all other files do not have as many rows as
+    were judged, less the `removed` ones (by table name): then files were merged with newer ones, or deleted, since.
     """
     found = {table: [one for one in files[table.name] if one.batch > state.batch] for table in JUDGED}
     for table, fresh in found.items():

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from kodo_pipeline.audit.audit_document import AuditBasis, AuditDocument, AuditFinding
 
 WHOLE: Final = ("sql: ", "  kodoctl ")
-"""Beginnings of lines that are copied as a whole: no view folds them."""
+"""Beginnings of lines that people copy: the output does not fold these lines."""
 _SHOWN: Final = 5  # messages named of each fate, cause and topic
 
 
 def lines(document: AuditDocument) -> Iterator[str]:
-    """The audit as text: the verdict, its reasons, then the counts."""
+    """Yields the audit as lines of text: the verdict, its reasons, the counts, samples of the findings, commands to
+    copy.
+    """
     yield document["verdict"].upper()
     for reason in document["reasons"]:
         yield f"  {reason['text']}"

@@ -33,12 +33,14 @@ _LANE: Final = (
 
 
 def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = None) -> DataFrame:
-    """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop, doubtful, stored, carried,
-    final) of every place. `*_next_hop` are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES +
-    cause`; `doubtful`: 1 where they differ, a number because Spark leaves out blocks of what was persisted by numbers.
-    `final`: no later row that a broker or a worker writes in the course of things changes that. `judged` reads the
-    result twice: persist it. Each step is a projection of its own, so that nothing is worked out twice, and no method
-    that Spark makes of it is too long for Java to compile.
+    """Returns the outcome of every place: (PLACE, family, identity, next, completions, published, without_next_hop,
+    with_next_hop, doubtful, stored, carried, final). `places`: result of kodo_pipeline.audit.positions.places.
+    `without_next_hop`, `with_next_hop`: the outcome (`outcome_of`) if no message is stored as the next hop, and if one
+    is; `doubtful`: 1 if they differ, else 0 (a number, because Spark skips blocks of cached rows by numbers only);
+    `final`: no row that a broker or a worker writes later changes the outcome.
+
+    Persist the result: `place_outcomes` reads it twice. Each step is a projection of its own, so that nothing is
+    computed twice, and no method that Spark generates is too long for Java to compile.
     """
     return (
         with_removed(places, lanes, removed)
@@ -65,32 +67,36 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
 
 
 def _final() -> Column:
-    """True if the place's record tells its fate, or if it is that of a dead letter which nobody has released."""
+    """Condition: nothing can change the outcome any more. True if a record proves it and the acknowledgement was read,
+    and for a dead letter that nobody has acknowledged.
+    """
     without = F.col("without_next_hop")
     certain = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
     return (_is_ended() & certain) | (_named_letter() & (without == RANKS[MessageStatus.DEAD] * _CAUSES))
 
 
 def _is_ended() -> Column:
-    """True if it has a record, and its acknowledgement was read, before which all records are: it is not received again.
-    What a recall is about has not ended.
+    """Condition: the place has a record, and the cursors show its acknowledgement, so no worker receives the message
+    again. False for dead letters and for places that a recall touched.
     """
     recorded = (F.col("weight") > 0) & (F.col("state") != "dead") & F.coalesce("is_acknowledged", F.lit(False))
     return F.col("stored") & ~F.col("recalled") & recorded
 
 
 def _named_letter() -> Column:
-    """True of a dead letter that a record names, and no recall. Of one with two names nobody could tell its cursor."""
+    """Condition: the place is a stored dead letter that a record names, and that no recall touched. False if records
+    name two identities for it.
+    """
     one_name = ~F.coalesce("identity_conflict", F.lit(False))
     return F.col("stored") & ~F.col("recalled") & (F.col("state") == "dead") & F.col("referenced") & one_name
 
 
 def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, rank, cause, completions, published, outcome, final) of every place. `rank` is of
-    kodo_pipeline.evidence.audit_evidence.RANKS, null of a place outside of what was read; `cause` of CAUSES, null
-    where there is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was
-    persisted.
-    `hops`: kodo_pipeline.audit.positions.hops.
+    """Decides between the two outcomes of each place. Returns (PLACE, family, identity, rank, cause, completions,
+    published, outcome, final). `outcomes`: result of that function; `hops`: result of
+    kodo_pipeline.audit.positions.hops, which has the next hops that are stored. `rank`: of
+    kodo_pipeline.evidence.audit_evidence.RANKS, null if nothing is known of the place; `cause`: of CAUSES, null if
+    there is none; `outcome`: both as one number (`outcome_of`), so that a condition on it skips blocks of cached rows.
     """
     decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))
     asked = (
@@ -121,7 +127,9 @@ def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
 def judged_anew(
     judged: DataFrame, places: DataFrame, fate: MessageStatus, cause: Cause | None, least: MessageStatus
 ) -> DataFrame:
-    """`judged`, with another fate and cause for these places (PLACE) where theirs is `least`, or worse."""
+    """Returns `judged` (result of `place_outcomes`) with `fate` and `cause` for those of the `places` (PLACE, few rows)
+    whose status is `least` or worse. All other rows stay as they are.
+    """
     is_chosen = F.col("is_chosen") & (F.col("outcome") >= outcome_of(least))
     changed = {
         "rank": F.lit(RANKS[fate]),
@@ -136,7 +144,9 @@ def judged_anew(
 
 
 def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataFrame:
-    """`judged`, without the losses and doubts at (msg_topic, subscription, id) of `places`, few."""
+    """Returns `judged` with the status WRITTEN_OFF for lost, unknown and unproved messages at `places`: few rows of
+    (msg_topic, subscription, id), where `id` is `ledger:entry:partition:batch index`.
+    """
     named = split_position(places, "id", "").withColumnRenamed("part", "msg_partition")
     here = named.join(
         lanes.select("lane", "msg_topic", "msg_partition", "subscription"),
@@ -146,7 +156,9 @@ def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataF
 
 
 def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[tuple[str, int, str]]) -> DataFrame:
-    """`judged`, with overdue messages of these ready lanes (kodo_pipeline.audit.write_offs.Bookings) as waiting."""
+    """Returns `judged` with the status WAITING for overdue messages in ready lanes of `delayed`: (full name of a topic,
+    partition, subscription), as in kodo_pipeline.audit.write_offs.Bookings.
+    """
     named = small_table(judged.sparkSession, delayed, "msg_topic string, msg_partition int, subscription string")
     here = lanes.where(F.col("state") == State.READY.value).join(named, ["msg_topic", "msg_partition", "subscription"])
     waits = F.col("waits") & (F.col("rank") == RANKS[MessageStatus.OVERDUE])
@@ -163,9 +175,10 @@ def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[t
 
 
 def messages(judged: DataFrame) -> DataFrame:
-    """(family, identity, rank, settled): of a message's places the worst one counts; `rank` null: nothing can be said of
-    any. Done at several places, or several times at one, is done twice. `settled`: every place that it is known at is
-    final (kodo_pipeline.audit.settlement).
+    """Returns (family, identity, rank, settled) of every message. `rank`: the worst of its places, null if nothing is
+    known of any; a message that was done at several places, or several times at one, is done twice. `settled`: all its
+    places are final and it did not only move, so that the next audit need not judge it
+    (kodo_pipeline.audit.settlement).
     """
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (
@@ -185,14 +198,17 @@ def messages(judged: DataFrame) -> DataFrame:
 
 
 def status_counts(messages: DataFrame) -> DataFrame:
-    """Number of messages by status: columns `family`, `rank`, `settled`, `messages`."""
+    """Number of messages by status: columns `family`, `rank`, `settled`, `messages`. Messages of which nothing is known
+    are left out.
+    """
     known = messages.where(F.col("rank").isNotNull())
     return known.groupBy("family", "rank", "settled").agg(F.count("*").alias("messages"))
 
 
 def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(fate, cause, topic, subscription, msg_topic, id, identity) of the places with a fate of FINDINGS. `id`:
-    `ledger:entry:partition:batch index`; `identity` is a hash.
+    """Returns (fate, cause, topic, subscription, msg_topic, id, identity) of the places with a status of FINDINGS.
+    `fate`, `cause`: texts, `cause` null if there is none; `id`: `ledger:entry:partition:batch index`; `identity`: a
+    hash.
     """
     named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
     return (
@@ -224,13 +240,15 @@ def _before(ledger: str, entry: str) -> Column:
 
 
 def _is_acknowledged() -> Column:
-    """Null where the subscription is not on the partition."""
+    """Condition: the subscription has acknowledged the entry. Null if the subscription is not on the partition."""
     inside = "exists(acknowledged, one -> one.ledger = ledger AND entry BETWEEN one.first AND one.last)"
     return _at_most("mark_ledger", "mark_entry") | F.expr(f"coalesce({inside}, false)")
 
 
 def _precedes_trail() -> Column:
-    """True if it cannot be judged, unless it was acknowledged while an audit trail was complete that has ended since."""
+    """Condition: the place is before the audit start, so that a missing record proves nothing. False for a place that
+    was acknowledged during an earlier complete audit trail.
+    """
     after, last = "struct(one.after_ledger, one.after_entry)", "struct(one.last_ledger, one.last_entry)"
     inside = f"struct(ledger, entry) > {after} AND struct(ledger, entry) <= {last}"
     started = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
@@ -264,7 +282,9 @@ def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
 
 
 def _next_hop_outcome() -> Column:
-    """The outcome if a next hop was stored: that of `_judgement`, but for the places that it explains."""
+    """Outcome of a place whose next hop is stored: that of `_judgement`, except for recorded moves and for
+    acknowledgements without a record, which the next hop explains.
+    """
     judged_by_record = F.col("removed") | (F.col("stored") & (F.col("state") != "dead") & F.col("addressed"))
     moved = judged_by_record & (F.col("weight") > 0) & (F.col("weight") < WEIGHTS[Event.SKIPPED])
     gone = ~F.col("removed") & F.col("acknowledged_unrecorded") & ~F.col("recall_unconfirmed")
@@ -277,7 +297,7 @@ def _next_hop_outcome() -> Column:
 
 
 def _judgement() -> Column:
-    """The outcome if no next hop was stored."""
+    """Outcome of a place whose next hop is not stored."""
     absent = F.col("mark_ledger").isNull()
     return (
         F.when(F.col("removed"), _of_removed(absent))

@@ -25,13 +25,13 @@ _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
 def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """`missing_of` all records."""
+    """Returns the rows of `missing_of` for all audit records."""
     return missing_of(record_ranges(transitions, lanes))
 
 
 def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(run, family, first, last, rows): numbers of records of each worker run, in ranges. `family` null: of a
-    subscription that the file does not have.
+    """Returns (run, family, first, last, rows): ranges of the record numbers of each worker run and subscription;
+    `rows`: records with a number of the range. `family`: number of the subscription, null if the file does not have it.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
@@ -40,8 +40,9 @@ def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def missing_of(ranges: DataFrame) -> DataFrame:
-    """(family, missing, repeats, runs) of subscriptions some of whose runs have holes, or numbers that came
-    repeatedly. `runs`: some that have holes. `ranges`: as `record_ranges` makes them.
+    """Returns (family, missing, repeats, runs) of each subscription with missing or repeated record numbers. `missing`:
+    numbers that no record has; `repeats`: records with the number of another one; `runs`: at most `_SOME` of the runs
+    with missing numbers. `ranges`: result of `record_ranges`.
     """
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
     holed = F.when(F.col("missing") > 0, F.col("run"))
@@ -80,8 +81,8 @@ def incomplete_runs(ranges: DataFrame) -> DataFrame:
 
 
 def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(family, contradictions): numbers of a run with two different records. A record that
-    was stored twice is none.
+    """Returns (family, contradictions): how many record numbers of worker runs have two different records, by
+    subscription. A record that was stored twice is no contradiction.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     return (
@@ -97,19 +98,22 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame:
-    """`gaps_of` all messages."""
+    """Returns the rows of `gaps_of` for all messages. `genuine`: see `producer_marks`; None: all marks are believed."""
     return gaps_of(producer_ranges(events), producer_marks(events, genuine), signed=genuine is not None)
 
 
 def producer_ranges(events: DataFrame) -> DataFrame:
-    """(msg_topic, seq_partition, seq_run, first, last, rows): numbers of each producer run, in ranges."""
+    """Returns (msg_topic, seq_partition, seq_run, first, last, rows): ranges of the numbers that each producer run gave
+    its messages. Moved and recalled messages are left out.
+    """
     first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
     return number_ranges(first.where(F.col("seq_number").isNotNull()), PRODUCER_KEY, "seq_number")
 
 
 def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFrame:
-    """Rows of kodo_pipeline.landing.state_tables.MARKS. `genuine`: condition on a row of `events`, true if its
-    signature is valid; None: without keys.
+    """Returns the marks of producers as rows of kodo_pipeline.landing.state_tables.MARKS. In a mark a producer states
+    the highest number that it has given, and numbers that it gave up. `genuine`: condition on a row of `events`, true
+    if its signature is valid; None: there are no keys.
     """
     marks = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull() & F.col("seq_high").isNotNull())
     valid = F.lit(None).cast("boolean") if genuine is None else genuine
@@ -118,7 +122,9 @@ def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFram
 
 
 def incomplete_producers(ranges: DataFrame, marks: DataFrame) -> DataFrame:
-    """(runs): number of producer runs of which `gaps_of` these ranges and marks may say something."""
+    """Returns (runs): in one row the number of producer runs for which `gaps_of` may return a row. If it is 0,
+    `gaps_of` returns none for these ranges and marks; this query is cheaper.
+    """
     seen = ranges.selectExpr(*PRODUCER_KEY, "last - first + 1 AS numbers", "`rows`", "last")
     marked = marks.selectExpr(*PRODUCER_KEY, "0L AS numbers", "0L AS rows", "seq_high AS last")
     known = "sum(numbers) AS numbers", "sum(`rows`) AS rows", "max(last) AS highest"
@@ -127,15 +133,16 @@ def incomplete_producers(ranges: DataFrame, marks: DataFrame) -> DataFrame:
 
 
 def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
-    """(msg_topic, seq_partition, seq_run, missing, overdue, claimed, repeats): of each producer run with missing or
-    repeated numbers. `ranges`: as `producer_ranges` makes them, none of which overlaps another of its run; `marks`: as
-    `producer_marks`.
+    """Returns (msg_topic, seq_partition, seq_run, missing, overdue, claimed, repeats) of each producer run with missing
+    or repeated numbers. `ranges`: result of `producer_ranges`, without overlaps within a run; `marks`: result of
+    `producer_marks`. `missing`: numbers that no message has and that were not given up; `repeats`: messages with the
+    number of another one.
 
-    `overdue`: missing numbers that the producer would have given up by now if it had not stored them: up to its last
-    mark if its run has ended, else up to the mark before that. Several marks of one moment count only if a later mark
-    shows that all of them were read. `signed`: a mark without a valid signature only shows that numbers may be missing:
-    `claimed` is `overdue` with all marks believed, as they are without `signed`. A mark that is stored again proves no
-    later moment.
+    `overdue`: missing numbers that the producer has had the time to give up: numbers up to its last mark if its run has
+    ended, else up to the mark before that. Several marks with one highest number count only if a later mark shows that
+    all of them were read. `signed`: believe only marks with a valid signature, and of equal marks the one stored first,
+    since a copy proves no later moment; `claimed` is `overdue` by all marks, whatever their signature. Without `signed`
+    the two are equal.
     """
     proved = marks
     if signed:
@@ -168,9 +175,10 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
 
 
 def overview(events: DataFrame) -> DataFrame:
-    """(msg_topic, subscription, messages, newest, unnumbered): messages by the subscription that a first hop is meant
-    for, null of all others; publish time of the newest one in ms since the epoch; first hops without a number. What
-    workers moved for one subscription is their business, which may be gone from the file since.
+    """Returns (msg_topic, subscription, messages, newest, unnumbered): counts of messages by the subscription that a
+    first hop is addressed to; both names are null for all other messages. `newest`: publish time of the newest, ms
+    since the epoch; `unnumbered`: first hops without a producer's number. Messages that workers moved for one
+    subscription are among the others, because the file may not have that subscription any more.
     """
     first = F.expr(_IS_FIRST)
     is_meant = first & (F.col("for_subscription") != NOBODY)
@@ -189,8 +197,8 @@ def overview(events: DataFrame) -> DataFrame:
 
 
 def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(msg_topic, subscription, messages): first hops that are meant for a subscription which the topic does
-    not have, by the file.
+    """Returns (msg_topic, subscription, messages): number of first hops addressed to a subscription that the topic, by
+    the file, does not have.
     """
     readers = lanes.select("msg_topic", "subscription").distinct()
     return (
@@ -202,13 +210,15 @@ def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def signing_topics(events: DataFrame, topics: Sequence[str]) -> DataFrame:
-    """(msg_topic): of these topics those with a producer's mark that carries a signature, whoever made it."""
+    """Returns (msg_topic) of those of `topics` on which a producer's mark with a signature landed. The signature is not
+    verified.
+    """
     marks = events.where(_IS_FIRST).where(F.col("msg_topic").isin(*topics) & F.col("seq_high").isNotNull())
     return marks.where(F.col("properties")[SIGNATURE].isNotNull()).select("msg_topic").distinct()
 
 
 def _distinct(marks: DataFrame) -> DataFrame:
-    """Each mark where it was stored first: whoever can read one can store it again."""
+    """Keeps of equal marks the one that was stored first, because whoever can read a mark can store it again."""
     same = Window.partitionBy(*PRODUCER_KEY, "seq_high", "seq_void", "seq_end").orderBy(
         "ledger", "entry", "batch_index"
     )
@@ -216,15 +226,15 @@ def _distinct(marks: DataFrame) -> DataFrame:
 
 
 def _up_to(until: str) -> Column:
-    """Numbers of a hole up to there."""
+    """How many numbers of the hole between `from` and `to` are not above the column `until`; 0 if that is null."""
     numbers = F.least("to", F.coalesce(until, F.lit(0))) - F.col("from") + 1
     return F.when(F.col("from").isNull(), 0).otherwise(F.greatest(F.lit(0), numbers))
 
 
 def _until_of(marks: DataFrame) -> DataFrame:
-    """(key, until): the highest number that the marks of a run decide. The next mark may still give up messages that
-    are in flight at a mark. Numbers given up that exceed one mark are spread over several with one `seq_high`, and the
-    last of them may be missing: only a single mark is complete.
+    """Returns (PRODUCER_KEY, until): the highest number that the marks of a run decide. Messages in flight at a mark
+    may be given up by the next one. Given-up numbers that exceed one mark are spread over several with one `seq_high`,
+    and the last of them may be missing: only a single mark is complete.
     """
     order = Window.partitionBy(*PRODUCER_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
     later = order.rowsBetween(Window.unboundedPreceding, -1)

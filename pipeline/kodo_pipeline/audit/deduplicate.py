@@ -1,5 +1,5 @@
-"""Audit records that are stored twice: a worker sends a bundle again whose receipt was lost. Whoever counts takes
-each once.
+"""Removal of audit records that are stored twice. A worker sends a bundle of records again if it gets no receipt, and
+each record must count once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _WORD: Final = ("worker_run", "word")
 
 @contextmanager
 def without_duplicates(transitions: DataFrame, *, few: bool = False) -> Iterator[DataFrame]:
-    """Audit records without duplicates: of the rows with one number of one run, the one that was stored first. Runs a
-    query over two columns, but where they are `few`.
+    """Context with audit records without duplicates: of the rows with one run and number, the one that was stored
+    first. Runs a query over two columns to find duplicates; with `few` it runs none and sorts all rows instead. Use the
+    frame inside the block.
 
     Duplicates carry the same event time, so both fall into the same day, whenever they landed. Duplicates are rare:
     only blocks of sequence numbers with more rows than distinct numbers are shuffled.
@@ -43,6 +44,8 @@ def _without(transitions: DataFrame, crowded: DataFrame) -> DataFrame:
 
 
 def _first(records: DataFrame) -> DataFrame:
-    """Records without a number that a worker gives are all kept."""
+    """Keeps the first stored of the records with one run and number, and all records whose number is null or below 1,
+    which no worker gives.
+    """
     order = Window.partitionBy(*_RECORD).orderBy("publish_ts", "audit_topic", "audit_id")
     return records.withColumn("nth", F.row_number().over(order)).where("nth = 1 OR coalesce(number, 0) < 1").drop("nth")

@@ -1,6 +1,6 @@
 # adapter: runs Spark
-"""Incremental audit: the verdict on all that landed, for the cost of what is new and what is open. What is settled is not
-judged again but where something more is said of it.
+"""Incremental audit: a verdict on everything that landed, in a time that depends on new and open messages only. A
+settled message is judged again only if a new row is about it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _TURNS: Final = 4  # messages that are judged again may speak of others
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """`run`: id of the audit's run. `full`: all rows are judged, whatever was settled; `few`: so many rows always are, and no
-    state is kept; `is_read_only`: none is kept either.
+    """Options of an audit. `run`: id of the audit's run; `full`: judge all rows, settled ones as well; `few`: a landing
+    with at most this number of rows is judged as a whole, and no state is stored; `is_read_only`: store no state.
     """
 
     run: str
@@ -68,7 +68,9 @@ class AuditOptions:
 
 
 class JudgedLanding(NamedTuple):
-    """`tables`: all rows that landed; `result`: those that were judged; `document`: the report on all."""
+    """Result of an audit. `tables`: all landed rows; `result`: the rows that were judged; `document`: the report, which
+    includes settled messages.
+    """
 
     tables: LandedTables
     result: AuditResult
@@ -84,12 +86,14 @@ def run_audit(
     keys: Secret | None,
     options: AuditOptions,
 ) -> AuditDocument:
-    """The report on all that landed. `keys`: see kodo_pipeline.audit.job.classify_landing."""
+    """Audits a landing and returns the report on everything that landed. Stores the state for the next audit in the
+    landing. `ledger`: address of the recall ledger; `keys`: see kodo_pipeline.audit.job.classify_landing.
+    """
     return judge_landing(spark, landing, load_inputs(spark, landing, expansion, admin, ledger, keys), options)
 
 
 def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions) -> AuditDocument:
-    """The report on inputs that were read."""
+    """Audits `inputs` and returns the report. Stores the state for the next audit unless `options` exclude that."""
     with judged_landing(spark, landing, inputs, options) as judged:
         return judged.document
 
@@ -98,7 +102,9 @@ def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, op
 def judged_landing(
     spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions
 ) -> Iterator[JudgedLanding]:
-    """The same, with the rows that were judged, which Spark keeps for further queries until the context ends."""
+    """Context with the result of `judge_landing`, whose judged rows Spark caches until the block ends. If messages are
+    overdue, the cluster is asked which of them their senders delayed, and the rows are judged once more.
+    """
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()
         overdue = {one["msg_topic"] for one in judged.document["findings"] if one["fate"] == MessageStatus.OVERDUE}
@@ -113,7 +119,7 @@ def judged_landing(
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Judges a landing. `kept`: until it is closed, Spark keeps what was judged."""
+    """Judge of one landing. `kept`: stack that ends the caching of judged rows in Spark when it is closed."""
 
     spark: SparkSession
     landing: Landing
@@ -122,8 +128,8 @@ class _Judge:
     kept: ExitStack
 
     def judged(self) -> JudgedLanding:
-        """Returns the judged rows: all rows of the landing if there are at most `options.few` rows, or if the state of
-        the last audit cannot be used; else only the rows that the last audit did not settle.
+        """Judges all rows of the landing if there are at most `options.few`, if `options.full` is set, or if the state
+        of the last audit cannot be used; else only the rows that the last audit did not settle.
         """
         inputs, options = self.inputs, self.options
         if sum(landed_rows(inputs.snapshot.commits).values()) <= options.few:
@@ -146,8 +152,8 @@ class _Judge:
             return self._all_rows(known, writer)
 
     def _few_rows(self) -> JudgedLanding:
-        """Spark keeps the rows, without payloads, and their fates: to plan each of twenty queries, and to open files, of
-        which each batch adds one, takes longer than to answer it.
+        """Judges all rows of a small landing. Spark caches the rows, without payloads, and their outcomes: planning
+        each of twenty queries, and opening files, of which each batch adds one, takes longer than answering the query.
         """
         tables = self.inputs.tables
         events, transitions = self._persist(tables.events.drop("payload")), self._persist(tables.transitions)
@@ -253,7 +259,9 @@ class _Judge:
 
 @contextmanager
 def _kept_messages(judged: AuditResult, writer: StateWriter | None) -> Iterator[None]:
-    """The report and the state both group all messages: once, where there is a state."""
+    """Caches the grouped messages during the block if there is a `writer`: then the report and the state both read
+    them.
+    """
     if writer is None:
         yield
         return

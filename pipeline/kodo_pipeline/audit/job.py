@@ -1,7 +1,5 @@
 # adapter: runs Spark
-"""Did anything get lost or doubled? Runs the transforms on the landing's tables and makes the verdict from their
-counts.
-"""
+"""Audit job: runs the transforms on the landing's tables, and makes the verdict from their counts."""
 
 from __future__ import annotations
 
@@ -69,11 +67,10 @@ _FATES: Final = tuple(MessageStatus)
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """Classified positions of an audit, kept for several queries. `outcomes`: of
-    kodo_pipeline.audit.classify.outcomes; `verdicts`: of `judged` there; `lanes`:
-    kodo_pipeline.audit.positions.LANES, the rows of `ground` as a table; `keys`: the keys that producers sign with;
-    `rows`: what was judged; `settled`: what earlier audits counted; `resent`: lost messages that were sent again, by
-    ground topic and subscription.
+    """Classified positions of an audit, which Spark caches for several queries. `lanes`: the rows of `ground` as a
+    table (kodo_pipeline.audit.positions.LANES); `outcomes`, `verdicts`: results of `outcomes` and `place_outcomes` of
+    kodo_pipeline.audit.classify; `rows`: the judged rows; `settled`: counts of earlier audits; `keys`: keys with which
+    producers sign; `resent`: number of lost messages that were sent again, by (ground topic, subscription).
     """
 
     tables: LandedTables
@@ -99,7 +96,9 @@ class AuditResult:
         return self.counted()[0]
 
     def counted(self) -> tuple[AuditDocument, SettledTotals]:
-        """The document; and the counts of all rows so far, with which the next audit begins."""
+        """Runs the queries of an audit. Returns (JSON document, counts of all rows so far, with which the next audit
+        begins).
+        """
         (fates, settled), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         ranks = {rank for (_, rank), count in fates.items() if count}
         (evidence, totals), sampled, lost = run_queries(
@@ -111,12 +110,16 @@ class AuditResult:
         return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
 
     def evidence(self) -> AuditEvidence:
-        """The counts that the verdict is made from, as if nothing but messages had been written off."""
+        """Computes the counts from which the verdict is made. Write-offs of messages are applied, all others are not.
+        """
         (fates, _), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         return _evidence(self, fates, numbers)[0]
 
     def places(self, topic: str | None, subscription: str | None, most: int) -> list[tuple[str, str, str]]:
-        """(full name of the topic, subscription, place) of messages that are lost, or not proved done; `most`, in order."""
+        """Returns (full name of the topic, subscription, `ledger:entry:partition:batch index`) of messages that are
+        lost, unknown or unproved: the first `most`, in this order. `topic`: ground topic; None: all, also for
+        `subscription`.
+        """
         from pyspark.sql import functions as F
 
         found = findings(self.verdicts, self.lanes).where(F.col("fate") != MessageStatus.OVERDUE.value)
@@ -126,13 +129,13 @@ class AuditResult:
         return [tuple(row) for row in found.select(*columns).distinct().orderBy(*columns).limit(most).collect()]
 
     def _sampled_findings(self, ranks: Collection[int]) -> list[SampledFinding]:
-        """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
+        """Samples of the findings. `ranks`: ranks of all messages; if none is as bad as a finding, no query runs."""
         if max(ranks, default=0) < RANKS[FINDINGS[0]]:
             return []
         return [SampledFinding(*row) for row in sample_findings(findings(self.verdicts, self.lanes)).collect()]
 
     def _lost_messages(self, ranks: Collection[int]) -> list[LostMessages]:
-        """Lost messages by the lane that lost them. `ranks`: as of `_sampled_findings`."""
+        """Number of lost messages by lane, sorted. `ranks`: as in `_sampled_findings`."""
         if RANKS[MessageStatus.LOST] not in ranks:
             return []
         names = {lane["msg_topic"]: lane["name"] for lane in self.ground.lanes}
@@ -159,10 +162,11 @@ def classify_landing(
     carried: CarriedRows | None = None,
     bookings: Bookings = NO_BOOKINGS,
 ) -> Iterator[AuditResult]:
-    """`ground`: result of kodo_pipeline.audit.last_audit.landed_scope. `bookings`: what books say beside the
-    rows. `keys`: signing keys of the platform; with them
-    only signed marks of producers are believed. `carried`: what earlier audits judged; `tables` then has the rows
-    behind that alone.
+    """Context with the classified rows of a landing, which Spark caches until the block ends. `tables`: all landed
+    rows, or, with `carried`, only those that landed after the last audit; `ground`: result of
+    kodo_pipeline.audit.last_audit.landed_scope; `letters`: entries of the recall ledger; `keys`: keys with which
+    producers sign: with them only marks with a valid signature are believed; `carried`: rows and counts of earlier
+    audits; `bookings`: facts that no landed row has.
     """
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
@@ -197,14 +201,15 @@ def classify_landing(
 
 
 def classify_inputs(spark: SparkSession, inputs: AuditInputs) -> AbstractContextManager[AuditResult]:
-    """All rows of inputs that were read."""
+    """Context with all landed rows of `inputs`, classified as `classify_landing` does."""
     return classify_landing(
         spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, bookings=inputs.bookings
     )
 
 
 def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
-    """Hops of all moved messages, settled ones included, that outcomes depend on."""
+    """Returns (family, next) of stored hops, those of settled messages included, on which a doubtful outcome depends.
+    """
     doubtful = known.where("doubtful = 1").select("family", "next").distinct()
     before = carried.settled.where("hop").withColumnRenamed("hash", "next").select("family", "next")
     return found.unionByName(before).join(doubtful, ["family", "next"], how="left_semi").distinct()
@@ -220,7 +225,9 @@ def audit(
     keys: Secret | None = None,
     bookings: Bookings = NO_BOOKINGS,
 ) -> AuditDocument:
-    """The report on all rows; parameters as those of `audit_ground` and `classify_landing`."""
+    """Audits all rows and returns the report; stores nothing. Parameters are those of `audit_ground` and
+    `classify_landing`.
+    """
     ground = audit_ground(tables, expansion, stored_from or {})
     with classify_landing(spark, tables, ground, letters=letters, keys=keys, bookings=bookings) as found:
         return found.document()
@@ -261,7 +268,9 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
 def _evidence(
     of: AuditResult, counts: Mapping[tuple[int, int], int], numbers: _Numbers
 ) -> tuple[AuditEvidence, SettledTotals]:
-    """`counts`: all messages, of `_fates`."""
+    """Returns (evidence for the verdict, counts of all rows so far). `counts`: number of all messages by (number of the
+    subscription, rank), from `_fates`.
+    """
     ground, rows = of.ground, of.rows
     holed, gaps, totals = numbers
     fates: dict[int, dict[MessageStatus, int]] = defaultdict(dict)
@@ -301,8 +310,8 @@ def _evidence(
 
 
 def _undated_messages(of: AuditResult, newest: int) -> tuple[UndatedMessages, ...]:
-    """Open messages that say they were published after they were read, by topic, with the workers that moved them there.
-    `newest`: publish time of the newest message in ms: with one that could be, none is looked for.
+    """Open messages whose publish time is later than their reading, by topic, with the workers that moved them there.
+    `newest`: publish time of the newest message in ms; if that time is possible, no query runs.
     """
     from pyspark.sql import functions as F
 
@@ -331,7 +340,9 @@ def _undated_messages(of: AuditResult, newest: int) -> tuple[UndatedMessages, ..
 
 
 def _fates(of: AuditResult) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
-    """Messages by (number of the subscription, rank): all, and those that are settled."""
+    """Number of messages by (number of the subscription, rank), once of all messages and once of the settled ones. Both
+    include earlier audits. Runs a query.
+    """
     every, settled = Counter(of.settled.fates), Counter(of.settled.fates)
     for row in status_counts(of.messages).collect():
         for found in (every, settled) if row["settled"] else (every,):
@@ -340,7 +351,9 @@ def _fates(of: AuditResult) -> tuple[Counter[tuple[int, int]], Counter[tuple[int
 
 
 class _Numbers(NamedTuple):
-    """Rows of `missing_of` records and of `gaps_of` producers, and counts of all rows so far, but for new contradictions."""
+    """Figures about numbers. `missing`: rows of `missing_of` for records; `gaps`: rows of `gaps_of` for producers;
+    `totals`: counts of all rows so far, without contradictions that are new.
+    """
 
     missing: list[Row]
     gaps: list[Row]
@@ -358,7 +371,7 @@ def _numbers(of: AuditResult) -> _Numbers:
 
 
 def _totals(before: SettledTotals, found: Sequence[Row]) -> SettledTotals:
-    """`found`: rows of `overview`."""
+    """Returns `before` with the counts of `found`, the rows of `overview`, added."""
     named = Counter(before.meant)
     for row in found:
         if row["subscription"] is not None:
@@ -369,7 +382,9 @@ def _totals(before: SettledTotals, found: Sequence[Row]) -> SettledTotals:
 
 
 def _with_contradictions(of: AuditResult, totals: SettledTotals) -> SettledTotals:
-    """The same with contradictions among records whose numbers came repeatedly. With a removed one any may be."""
+    """Returns `totals` with new contradictions added: numbers with two different records, and new records with the
+    number of a removed one, which cannot be compared any more. Runs queries.
+    """
     forged = Counter(totals.contradictions)
     if of.rows.reused is not None:
         forged.update({row["family"]: row["numbers"] for row in of.rows.reused.collect()})
@@ -379,14 +394,14 @@ def _with_contradictions(of: AuditResult, totals: SettledTotals) -> SettledTotal
 
 
 def _strays(named: Mapping[tuple[str, str], int], ground: AuditScope) -> tuple[Misaddressed, ...]:
-    """Messages that are meant for a subscription which their topic does not have, by the file."""
+    """Number of messages that are addressed to a subscription which their topic, by the file, does not have."""
     readers = {(lane["msg_topic"], lane["subscription"]) for lane in ground.lanes}
     return tuple(Misaddressed(*key, count) for key, count in sorted(named.items()) if key not in readers)
 
 
 def _unverified_topics(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
-    """Topics whose producers sign their marks, among those whose marks would prove a loss: without keys a forged mark
-    cannot be recognized. Read only in that case, because properties are large.
+    """Topics whose producers sign their marks, among the topics of `gaps` whose marks would prove a loss: without keys
+    a forged mark cannot be recognized. The query runs only if there are such gaps, because properties are large.
     """
     topics = sorted({row["msg_topic"] for row in gaps if row["overdue"]})
     return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()

@@ -1,5 +1,5 @@
-"""Rows that an audit judges: those of the landing's tables, or those that came since the last audit and what that left
-open.
+"""Rows that an audit judges: all landed rows, or the rows that landed since the last audit together with those that it
+left open.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 class RecalledLetter(NamedTuple):
-    """A dead letter that the ledger of recalls knows, as kodo_pipeline.audit.recalled.LETTERS."""
+    """An entry of the recall ledger about a message that was sent or discarded. kodo_pipeline.audit.recalled.LETTERS
+    explains the fields.
+    """
 
     msg_topic: str
     msg_partition: int
@@ -53,9 +55,9 @@ class RecalledLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LandedTables:
-    """The landing's tables, as kodo_pipeline.landing.tables has them; of the cursors only those of finished runs.
-    `landed_at`: when the last batch was landed, ms since the epoch; 0: not known. `removed`: what is left of rows that
-    were removed; None: none were. `clock`: of the last reading. `coverage`, `cursors`: None where the scope of the
+    """Tables of a landing, as kodo_pipeline.landing.tables defines them; `cursors` has only the rows of finished runs.
+    `landed_at`: time at which the last batch landed, ms since the epoch, 0: unknown; `removed`: record of the rows that
+    were removed, None: none were; `clock`: clock of the last reading. `coverage`, `cursors`: None if the scope of the
     audit was made without Spark.
     """
 
@@ -88,11 +90,12 @@ class CarriedRows:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRows:
-    """`events`, `transitions`: to be judged; `booked`: all entries of the ledger of recalls, None: it has none. `fresh`:
-    ranges of numbers of the records that no audit has judged; `records`, `numbers`, `marks`: numbers of all records, of
-    all producers' messages, and all their marks. `everything`: all landed messages; `reused`: see
-    kodo_pipeline.audit.removed_rows.reused_numbers, None where nothing was removed, or an earlier audit saw it.
-    `dead_letters`: those that are settled, and not to be judged; None: all are judged.
+    """Rows that an audit judges, and figures over all rows. `events`, `transitions`: rows to judge; `booked`: all
+    entries of the recall ledger, None: it has none; `fresh`: number ranges of records that no audit has judged;
+    `records`, `numbers`: number ranges of all records, and of all producers' messages; `marks`: all marks of producers;
+    `everything`: all landed messages. `reused`: see kodo_pipeline.audit.removed_rows.reused_numbers, None if no rows
+    were removed, or if an earlier audit has counted them. `dead_letters`: settled ones, which are not judged again;
+    None: all are judged.
     """
 
     events: DataFrame
@@ -115,7 +118,9 @@ def judged_rows(
     keys: Secret | None,
     carried: CarriedRows | None,
 ) -> JudgedRows:
-    """Parameters as of kodo_pipeline.audit.job.classify_landing."""
+    """Returns the rows that an audit judges, and number ranges over all rows. Parameters are those of
+    kodo_pipeline.audit.job.classify_landing.
+    """
     seen = carried.letters if carried is not None else ()
     entries = [(*one, letter_hash(one) in seen) for one in letters]
     booked = small_table(spark, entries, BOOKED) if entries else None
@@ -147,7 +152,8 @@ def judged_rows(
 
 
 def _with_removed(rows: JudgedRows, removed: RemovedRows, lanes: DataFrame) -> JudgedRows:
-    """The same with the numbers of removed rows, which else would be missing."""
+    """Returns `rows` with the numbers of removed rows added to `records` and `numbers`, so that these are not missing.
+    """
     records = removed.records(lanes)
     return replace(
         rows,

@@ -1,5 +1,5 @@
-"""Last audit of a landing, as the next audit and a removal of rows find it: whether the state that it left is of use, and
-what an audit goes by besides the rows of messages. Without Spark.
+"""Last audit of a landing, for the next audit and for a removal of rows: the check whether its state can be used, and
+the scope of an audit from the landed tables. Runs no Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StateProblem(StrEnum):
-    """Why the state of the last audit is of no use."""
+    """Reason why the state of the last audit cannot be used, as a text for people."""
 
     NONE = "no audit has left a state, or it is gone"
     OTHER_RULES = "the last audit was made by a kodoctl that judged by other rules"
@@ -37,7 +37,9 @@ class StateProblem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsableState:
-    """The state of the last audit. `snapshot`: of its tables; `fresh`: files of the landing that it has not judged."""
+    """State of the last audit, with which the next audit can begin. `snapshot`: of the tables of the state; `fresh`:
+    files of the landing that the last audit has not judged.
+    """
 
     state: AuditState
     snapshot: LandingSnapshot
@@ -45,8 +47,8 @@ class UsableState:
 
 
 def usable_state(landing: Landing, snapshot: LandingSnapshot, basis: str) -> UsableState | StateProblem:
-    """The state of the last audit; or why it is of no use. `snapshot`: of the landing's tables; `basis`: of an audit now
-    (kodo_pipeline.audit.audit_state.basis_of).
+    """Returns the state of the last audit, or the reason why it cannot be used. `snapshot`: of the landing's tables;
+    `basis`: result of kodo_pipeline.audit.audit_state.basis_of for an audit now.
     """
     try:
         of_state = landing.snapshot(*STATE)
@@ -66,9 +68,10 @@ def usable_state(landing: Landing, snapshot: LandingSnapshot, basis: str) -> Usa
 def landed_scope(
     landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, stored_from: Mapping[Key, int]
 ) -> AuditScope:
-    """Subscriptions, partitions and lanes. Cursors count up to the last run that read everything behind them, because a run
-    that was cut short has cursors whose messages it never read. `stored_from`: the first ledger each partition has now,
-    where that was asked: ranges of different runs continue each other for certain while it is not behind them.
+    """Returns the subscriptions, partitions and lanes to judge. Cursors of runs that began after the last finished one
+    are left out, because such a run was cut short and may not have read the messages behind its cursors. `stored_from`:
+    number of the first ledger that each partition has now, where the cluster was asked: ranges of different runs that
+    end at or after this ledger are certain to continue each other.
     """
     coverage, cursors = (
         small_rows(landing.table(table), snapshot.files[table.name]).to_pylist() for table in (COVERAGE, CURSORS)

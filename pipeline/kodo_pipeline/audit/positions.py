@@ -1,9 +1,9 @@
-"""Everything known of one place: a stored message, as one subscription has to do with it.
+"""Facts about each place: a stored message, as one subscription has to do with it.
 
-A *place* is (lane, ledger, entry, batch index). A *lane* is one partition of a topic for one subscription that
-answers for its messages: every subscription of a ground for its ready topics, one for each waiting state and for its
-dead letters. Rows from messages, from workers' records and from the ledger of recalls are put under each other and
-grouped once by the place: no join of facts decides what became of a message.
+A *place* is (lane, ledger, entry, batch index). A *lane* is here one partition of a topic for one subscription that is
+responsible for its messages: every subscription of a ground topic for its ready topics, one for each waiting state and
+for its dead letters. Rows from messages, from audit records and from the recall ledger are united and grouped once by
+place: no join of facts decides the fate of a message.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ LANES: Final = """
 """A row for each lane.
 
 - `family`: number of (ground topic, subscription).
-- `mark_*`, `acknowledged`: as in the table of cursors; null: the subscription is not on the partition.
+- `mark_*`, `acknowledged`: cursor, as in the table of cursors; null: the subscription is not on the partition.
 - `aged_*`: last position that was read longer ago than the horizon; null: none.
-- `started_*`: last position that cannot be judged: the subscription, or its complete audit trail, may have begun only
-  after it; null: none. `proven_ranges`: of those before it, which were acknowledged while an audit trail was complete.
+- `started_*`: last position that cannot be judged, because the subscription, or its complete audit trail, may have
+  begun after it; null: none. `proven_ranges`: ranges before it that were acknowledged while an audit trail was
+  complete.
 - `first_*`, `last_*`: the range that was read; `first_*` null: from the creation of the partition.
-- `stored_*`: last position that was stored at the last look; null: there was no look.
-- `covered`: all of the range was seen.
+- `stored_*`: last position that was stored when the cursors were last read; null: they never were.
+- `covered`: every entry of the range was read.
 - `recorded`: workers acknowledge only messages that they have recorded; `proved`: and all of those records were read.
 - `horizon`: in ms; `read_at`: time at which the cursor was read, ms since the epoch.
 """
@@ -71,24 +72,23 @@ def places(
     lanes: DataFrame,
     booked: DataFrame | None = None,
 ) -> DataFrame:
-    """One row a place: (PLACE, stored, addressed, published, identity, identity_conflict, next, weight,
-    completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded, carried, recalled).
-
-    `letters`: result of kodo_pipeline.audit.recalled.with_evidence; `booked`: all letters of the ledger; None,
-    of both: it has none. Of `events` and `transitions` with the columns `families`, and `own` and `refers`, only what
-    these say counts, where they are not null: kodo_pipeline.landing.state_tables.
+    """Unites all facts about a place in one row: (PLACE, stored, addressed, published, identity, identity_conflict,
+    next, weight, completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded, carried,
+    recalled). `letters`: result of kodo_pipeline.audit.recalled.with_evidence; `booked`: all entries of the recall
+    ledger; both None if it has none. If `events` has the column `families`, or `transitions` has `own` and `refers`
+    (kodo_pipeline.landing.state_tables), a row counts only for the lanes that a value there allows; null allows all.
 
     - `stored`, `addressed`: the message was read here; it is for this subscription.
     - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
     - `identity_conflict`: records and receipts of this place are not all about one message.
     - `weight`: of the heaviest record, see WEIGHTS; 0: no record.
-    - `completions`: number of times it was done; 2: more than once.
+    - `completions`: number of records by which a worker ended the message; 2: two or more.
     - `referenced`: a record, or the receipt of a recall, names this place as the next hop.
     - `target_unread`: its own record names a next hop that cannot have been read; `target_missing`: although a message
-      was stored there at the last look.
+      was stored there when the cursors were last read.
     - `sent`, `recall_unconfirmed`, `discarded`: of kodo_pipeline.audit.recalled.recalled_positions.
-    - `carried`: a row of an earlier audit is about this place; `recalled`: the ledger of recalls, or the recall id of
-      its message, tells of it.
+    - `carried`: a row that an earlier audit has seen is about this place; `recalled`: the recall ledger, or the recall
+      id of its message, names it.
     """
     known = [
         _stored_places(events, lanes),
@@ -124,7 +124,7 @@ def places(
 
 
 def _group_by_place(known: Sequence[DataFrame]) -> DataFrame:
-    """All that is known of each place. It travels as bits of one number: facts of millions of places are shuffled here."""
+    """Groups all rows by place. Facts are bits of one number, because rows of millions of places are shuffled here."""
     return (
         reduce(DataFrame.unionByName, known)
         .repartition(
@@ -151,7 +151,9 @@ def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def hop_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(PLACE, family, next) of moved messages: `next` is the hash of the place's own hop, as in `places` that of the next."""
+    """Returns (PLACE, family, next) of every stored message that was moved. `next`: the hash of its own hop, which is
+    `next` in `places` for the place that it came from.
+    """
     reader = F.col("subscription").alias("reader")
     readers = lanes.select("lane", "family", "msg_topic", "msg_partition", reader)
     return (
@@ -187,8 +189,8 @@ def _facts(*given: tuple[Column, int]) -> Column:
 
 
 def identity_of(kodo_id: str, mid: str) -> Column:
-    """Identity of a message over all its hops, as the records of a worker contain it: they keep the beginning of a
-    long one.
+    """Identity of a message over all its hops, as audit records contain it: cut at MAX_TEXT characters. The parameters
+    are names of columns.
     """
     given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
     return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
@@ -289,8 +291,8 @@ def _referenced_places(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _settled_places(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Rows of dead letters in the recall ledger: at their own places, and, of those that were sent, at the places
-    where the copies were stored. Without an identity: workers with signing keys may not have believed it.
+    """Rows of entries of the recall ledger: at the places of the letters and, for letters that were sent, at the places
+    where the copies are stored. They have no identity, because workers with signing keys may not have accepted it.
     """
     letters = recalled_positions(letters, lanes)
     bits_of = {"sent": _SENT, "recall_unconfirmed": _RECALL_UNCONFIRMED, "discarded": _DISCARDED, "seen": _CARRIED}
@@ -304,7 +306,9 @@ def _settled_places(letters: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _ledger_places(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """The places that entries of the ledger of recalls name, as the letter's or as that of its copy, whatever is there."""
+    """Rows of all places that entries of the recall ledger name, for letters and for their copies, whether or not a
+    message was read there.
+    """
     seen = seen_letter(letters).alias("seen")
     own = letters.select("msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"), seen)
     receipt = F.split(F.nullif(F.col("receipt"), F.lit("")), ":")
@@ -317,7 +321,7 @@ def _ledger_places(letters: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _column_or_null(rows: DataFrame, column: str, kind: str = "array<int>") -> Column:
-    """A column that rows of an earlier audit have; null where the landing's do not have it."""
+    """The column of this name if `rows` have it, as rows of an earlier audit do; else null."""
     return F.col(column) if column in rows.columns else F.lit(None).cast(kind).alias(column)
 
 
@@ -327,14 +331,16 @@ def _concerns(families: str) -> Column:
 
 
 def _with_place(records: DataFrame, place: str) -> DataFrame:
-    """The columns of `split_position`; `part` is never null: of one that may be null Spark first leaves out the rows that
-    no lane can match, and for that splits each place twice.
+    """Adds the columns of `split_position`, with `_NO_PARTITION` instead of null in `part`: Spark would first filter
+    nulls out before a join, and would split each position twice for that.
     """
     return split_position(records, place, "").withColumn("part", F.coalesce("part", F.lit(_NO_PARTITION)))
 
 
 def split_position(records: DataFrame, place: str, prefix: str) -> DataFrame:
-    """`ledger:entry:partition:batch index` as four columns; null where it is none."""
+    """Adds the columns ledger, entry, part and batch, their names after `prefix`, from the column `place`, a text
+    `ledger:entry:partition:batch index`. They are null if the text has another form.
+    """
     # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
     parts = F.split(F.nullif(F.col(place), F.lit("")), ":")
     numbers = {

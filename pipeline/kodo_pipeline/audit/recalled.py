@@ -22,11 +22,12 @@ LETTERS: Final = """
   recall_id string, sending string, lane_topic string, lane_part int, receipt string, holder string,
   lost boolean
 """
-"""A dead letter, or a waiting message, of the ledger: its place, its publish time in ms, and `sent` or `discarded`.
-Of one that was sent, the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker
-had it already. `sending` is the same for letters that were sent as one message, which has the recall id of one of them.
-`holder`: on a ready topic (of a backup level), which all subscriptions read, the one for which it was sent or
-discarded; else "". `lost`: it was lost there, for `holder`, and sent again from a landing.
+"""Columns of an entry of the recall ledger: the place of a dead, waiting or lost message, its publish time in ms since
+the epoch, and `settled`: `sent` or `discarded`. If it was sent: topic and partition of the target lane, and `receipt`,
+the position there as `ledger:entry`; empty: the broker had it already. `sending` is equal for letters that were sent as
+one message, which has the recall id of one of them. `holder`: on a ready topic (of a backup level), which all
+subscriptions read, the one for which it was sent or discarded; else empty. `lost`: it was lost there, for `holder`, and
+sent again from a landing.
 """
 BOOKED: Final = f"{LETTERS}, seen boolean"  # and whether an earlier audit has seen the entry
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
@@ -36,8 +37,9 @@ _ALONE: Final = -1  # recalls are not batched
 
 
 def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
-    """WEIGHED of LETTERS. `landed`: the dead letter was read at its place; `arrived`: its recall was read at the
-    position of its receipt, or anywhere if it has no receipt. Letters at whose place another one was read are left out.
+    """Returns `letters` (LETTERS) with the columns of WEIGHED. `landed`: the message was read at its place; `arrived`:
+    its recall was read at the position of its receipt, or anywhere if the receipt is empty. Letters at whose place a
+    message with another publish time was read are left out.
     """
     there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
         F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
@@ -68,8 +70,9 @@ def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def resent(letters: DataFrame) -> DataFrame:
-    """(msg_topic, subscription, messages) of lost messages that were sent again; `letters`: result of `with_evidence`. Of one
-    that was lost on its way, and so never stored where it was lost, the copy is the evidence.
+    """Returns (msg_topic, subscription, messages): number of lost messages that were sent again. `letters`: result of
+    `with_evidence`. A message that was lost on its way was never stored where it was lost; then the copy is the
+    evidence.
     """
     return (
         letters.where(F.col("lost") & (F.col("settled") == "sent") & (F.col("landed") | F.col("arrived")))
@@ -80,12 +83,12 @@ def resent(letters: DataFrame) -> DataFrame:
 
 
 def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(lane, ledger, entry, batch) of each dead letter, or waiting message, in `lanes`; `sent`, `recall_unconfirmed` or
-    `discarded`; and (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was
-    not read yet.
-    `letters`: result of `with_evidence`; `seen`: an earlier audit has seen the entry.
-    `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
-    before the last look at the lane, and no message or record that was read confirms it.
+    """Returns for each of `letters` (result of `with_evidence`) in one of `lanes` its place (lane, ledger, entry,
+    batch), the conditions `sent`, `recall_unconfirmed` and `discarded`, the place of its copy (to_lane, to_ledger,
+    to_entry, to_batch; null if unknown or not read yet), and `seen`: an earlier audit has seen the entry.
+
+    `sent`: it was sent, and the copy was read, or cannot have been read yet. `recall_unconfirmed`: the recall ledger
+    says that it was sent, and no message or record that was read confirms it.
     """
     sources = lanes.select("lane", "msg_topic", "msg_partition", "subscription", "state")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
@@ -123,7 +126,7 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def seen_letter(letters: DataFrame) -> Column:
-    """True for an entry that an earlier audit has seen, as its column `seen` says."""
+    """Column: true for an entry that an earlier audit has seen; false if `letters` have no column `seen`."""
     return F.col("seen") if "seen" in letters.columns else F.lit(False)
 
 

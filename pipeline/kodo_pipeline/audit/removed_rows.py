@@ -1,9 +1,9 @@
-"""Removed rows in an audit: what is left of rows of settled messages that `pipeline maintain --keep` removed. Transforms
-of Spark DataFrames.
+"""Removed rows in an audit: figures that stay of settled messages whose rows `pipeline maintain --keep` removed.
+Transforms of Spark DataFrames.
 
-A removed place is one that was settled: what is stored there again, or comes without a record, is nobody's loss. A
-later record about it is believed, as it would be with the message beside it. A record that names it as the next place
-of another message is not: that one cannot be looked at any more.
+A message that is read again at a removed place, or has no record there, is no loss. A later record about the place is
+believed, as it would be if the message were still there. A record that names the place as the next hop of another
+message is not believed, because that hop cannot be checked any more.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LEDGER: Final = ("msg_topic", "msg_partition", "ledger")
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """`record`: the last removal, and the sums of all; `places`, `numbers`: as kodo_pipeline.landing.state_tables has
-    them.
+    """Removed rows of a landing. `record`: the last removal, and the sums of all; `places`, `numbers`: the tables
+    REMOVED_PLACES and REMOVED_NUMBERS of kodo_pipeline.landing.state_tables.
     """
 
     record: RemovalRecord
@@ -40,35 +40,39 @@ class RemovedRows:
     numbers: DataFrame
 
     def ranges(self, run: str | None = None) -> DataFrame:
-        """(msg_topic, msg_partition, ledger, removed): ranges of a ledger in one row. `run`: of that removal alone."""
+        """Returns (msg_topic, msg_partition, ledger, removed): the removed entry ranges of each ledger as an array of
+        (first, last). `run`: of that removal alone; None: of all removals.
+        """
         places = self.places if run is None else self.places.where(F.col("run") == run)
         return places.groupBy(*_LEDGER).agg(F.collect_list(F.struct("first", "last")).alias("removed"))
 
     def holds_one_of(self, places: DataFrame) -> bool:
-        """True if one of these places, (msg_topic, msg_partition, ledger, entry), was removed."""
+        """True if one of `places`, (msg_topic, msg_partition, ledger, entry), was removed. Runs a query."""
         found = places.join(F.broadcast(self.ranges()), list(_LEDGER), how="inner")
         return not found.where(_is_inside("entry")).isEmpty()
 
     def records(self, lanes: DataFrame) -> DataFrame:
-        """Numbers of removed records, as kodo_pipeline.audit.completeness.record_ranges makes them."""
+        """Number ranges of removed audit records, as kodo_pipeline.audit.completeness.record_ranges returns them."""
         families = F.broadcast(lanes.select("topic", "subscription", "family").distinct())
         theirs = self.numbers.where("msg_topic IS NULL").join(families, ["topic", "subscription"], how="left")
         return merge_ranges(theirs.select("run", "family", "first", "last", "rows"), ["run", "family"])
 
     def producers(self) -> DataFrame:
-        """Numbers of removed messages, as kodo_pipeline.audit.completeness.producer_ranges makes them."""
+        """Number ranges of removed messages, as kodo_pipeline.audit.completeness.producer_ranges returns them."""
         theirs = self.numbers.where("msg_topic IS NOT NULL").withColumnsRenamed(
             {"partition": "seq_partition", "run": "seq_run"}
         )
         return theirs.select("msg_topic", "seq_partition", "seq_run", "first", "last", "rows")
 
     def events_left(self, events: DataFrame) -> DataFrame:
-        """Events without those of a removal that was killed before it had taken them out."""
+        """Returns `events` without the rows of the last removal, which some files still have if it was killed."""
         found = events.join(F.broadcast(self.ranges(self.record.run)), list(_LEDGER), how="left")
         return found.where(~_is_inside("entry")).select(*events.columns)
 
     def transitions_left(self, transitions: DataFrame) -> DataFrame:
-        """The same of audit records."""
+        """Returns `transitions` without the rows of the last removal: records about a removed place or with one as
+        target.
+        """
         found = split_position(split_position(transitions, "id", ""), "target_id", "target_")
         ranges = self.ranges(self.record.run)
         for topic, prefix in (("msg_topic", ""), ("target_topic", "target_")):
@@ -80,7 +84,7 @@ class RemovedRows:
 
 
 def with_removed(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None) -> DataFrame:
-    """Places with `removed`: true where the rows of a settled message were taken out."""
+    """Returns `places` with the column `removed`: true if the rows of a settled message were removed there."""
     if removed is None:
         return places.withColumn("removed", F.lit(False))
     named = lanes.select("lane", "msg_topic", "msg_partition")
@@ -90,8 +94,9 @@ def with_removed(places: DataFrame, lanes: DataFrame, removed: RemovedRows | Non
 
 
 def reused_numbers(removed: DataFrame, fresh: DataFrame) -> DataFrame:
-    """(family, numbers) of records that have the number of a removed one: whether they say the same nobody can tell any
-    more. Both: as kodo_pipeline.audit.completeness.record_ranges makes them.
+    """Returns (family, numbers): how many numbers of removed records `fresh` records have again. Whether the two
+    records are equal cannot be checked any more. Both parameters: as kodo_pipeline.audit.completeness.record_ranges
+    returns them.
     """
     before = removed.select("run", "family", F.col("first").alias("since"), F.col("last").alias("until"))
     both = before.join(fresh.select("run", "first", "last"), "run", how="inner")
@@ -109,8 +114,8 @@ def _is_inside(entry: str) -> Column:
 def rows_left(
     spark: SparkSession, landing: Landing, table: Table, files: Sequence[DataFile], removed: RemovedRows | None
 ) -> DataFrame:
-    """Rows of messages, or of records, in these files without those that are removed: a removal that was killed has left
-    some.
+    """Reads the rows of `files` of the table `events` or `transitions`, without rows that a killed removal announced
+    and has not taken out of these files.
     """
     if removed is None or removed.record.finished:
         return landing.read_files(spark, table, files)

@@ -1,5 +1,5 @@
-"""Settled messages that something new is about: which they are, and all of their rows, so that they are judged again and
-no others are.
+"""Search for settled messages that a new row is about, and for all of their rows, so that these messages are judged
+again and no others are.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _FEW: Final = 1_000_000  # names that are sent to every task
 _AT: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch")
 _PLACES: Final = "family int, msg_topic string, msg_partition int, ledger bigint, entry bigint, batch int"
 Message = tuple[int, int]
-"""(number of the subscription, hash of the name)."""
+"""(number of the subscription, hash of the message's identity)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsBefore:
-    """Rows of the landing that earlier audits judged: read where a settled message is spoken of, and else not. `files`: by
-    table; `removed`: rows that are passed over.
+    """Landed rows that earlier audits judged; they are read only if a settled message is to be judged again. `files`:
+    by table; `removed`: removed rows, which are left out.
     """
 
     spark: SparkSession
@@ -55,7 +55,7 @@ class RowsBefore:
     removed: RemovedRows | None
 
     def read(self, table: Table) -> DataFrame:
-        """All of them."""
+        """Rows of the table in these files."""
         return rows_left(self.spark, self.landing, table, self.files[table], self.removed)
 
 
@@ -73,8 +73,9 @@ class LastAudit:
 
 
 def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Message] | None:
-    """Settled messages that a row is about, by their place or by their name, and dead letters that were released; MOST and
-    one more at most of each. None: rows are about more places than that, or about one that was removed and is counted.
+    """Returns, sorted, the settled messages that a new row is about, by place or by name, and those whose dead letter
+    was released since; at most MOST + 1 of each kind. None if new rows are about more than MOST places, or about a
+    removed place whose message is counted. Runs queries.
     """
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
     unrecorded = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
@@ -112,8 +113,8 @@ def _messages_at(last: LastAudit, there: DataFrame) -> set[Message]:
 
 
 def _settled_hashes(carried: CarriedRows, names: DataFrame, *, is_few: bool = False) -> DataFrame:
-    """(family, hash) of those that are settled, MOST and one more at most. `is_few`: of so few names. All names that ever
-    were settled are looked through: by one number, for which Spark has a faster table than for two.
+    """Returns (family, hash) of those of `names` that are settled, at most MOST + 1. `is_few`: `names` has few rows.
+    Every name that was ever settled is compared, by one number first, for which Spark has a faster table than for two.
     """
     known = carried.settled.where(~F.col("hop")).select("family", "hash")
     if is_few:
@@ -123,7 +124,7 @@ def _settled_hashes(carried: CarriedRows, names: DataFrame, *, is_few: bool = Fa
 
 
 def _released_hashes(of: AuditResult, last: LastAudit) -> DataFrame:
-    """(family, hash) of messages with a dead letter that is none any more, by the cursor alone."""
+    """Returns (family, hash) of messages with a dead letter that, by the cursor, is acknowledged now."""
     spark = of.lanes.sparkSession
     at = F.broadcast(small_table(spark, sorted(last.released), "msg_topic string, msg_partition int"))
     letters = last.before.read(EVENTS).join(at, ["msg_topic", "msg_partition"], how="left_semi")
@@ -138,7 +139,7 @@ def reopen_messages(
 ) -> CarriedRows | None:
     """Returns the carried rows with the messages in `found` moved from the settled to the open rows. Returns None if
     one of the messages is not in the settled rows, or if the rows that earlier audits judged do not prove how it was
-    settled. The rows of the messages stay persisted until `stack` is closed.
+    settled. Runs queries. Spark caches the rows of the messages until `stack` is closed.
     """
     spark, lanes = of.lanes.sparkSession, of.lanes
     asked = F.broadcast(small_table(spark, found, "family int, identity bigint"))
@@ -181,7 +182,9 @@ def reopen_messages(
 
 
 def _unreleased_lanes(lanes: DataFrame) -> DataFrame:
-    """Lanes with dead letter topics of which nothing is acknowledged: no letter of a settled message was."""
+    """Returns `lanes` with cursors that acknowledge nothing on dead letter topics: when a message was settled, none of
+    its dead letters was acknowledged.
+    """
     is_dead = F.col("state") == State.DEAD.value
     nothing = {"mark_ledger": F.lit(-1), "mark_entry": F.lit(-1), "acknowledged": F.array()}
     kinds = dict(lanes.dtypes)
@@ -191,6 +194,6 @@ def _unreleased_lanes(lanes: DataFrame) -> DataFrame:
 
 
 def _hash_names(events: DataFrame) -> DataFrame:
-    """Messages with the hash of their name."""
+    """Returns messages with the column `identity`, the hash of their name."""
     columns = events.select(*OPEN_EVENTS.names[:-1]).withColumnRenamed("batch_index", "batch")
     return columns.withColumn("identity", identity_hash("kodo_id", "mid"))

@@ -18,7 +18,9 @@ EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 
 
 
 class SampledFinding(NamedTuple):
-    """A reported position: `id` on `msg_topic`, with its status and the cause."""
+    """A place that the report names: `id` (`ledger:entry:partition:batch index`) on `msg_topic`, with its status
+    `fate`. `cause`: empty if there is none; `topic`: ground topic.
+    """
 
     fate: str
     cause: str
@@ -29,7 +31,9 @@ class SampledFinding(NamedTuple):
 
 
 class LostMessages(NamedTuple):
-    """Number of messages that one lane of a subscription lost; `lane`: such as `L1/ready`, or `dead`."""
+    """Number of messages that one lane of a subscription lost. `topic`: ground topic; `lane`: such as `L1/ready`, or
+    `dead`.
+    """
 
     topic: str
     subscription: str
@@ -43,7 +47,7 @@ def document(
     findings: Iterable[SampledFinding],
     lost: Iterable[LostMessages] = (),
 ) -> AuditDocument:
-    """Returns the report as a JSON document for programs. Times are in ms."""
+    """Returns the report of an audit as a JSON document, without the keys that are not required."""
     found = list(findings)
     return {
         "format_version": FORMAT_VERSION,
@@ -80,8 +84,8 @@ def _coverage(part: PartitionCoverage) -> AuditCoverage:
 
 
 def sql(findings: Sequence[SampledFinding]) -> Iterator[str]:
-    """Queries on the landing's tables that show the messages and the records behind the findings, a pair for each
-    topic.
+    """Yields SQL queries on the landing's tables that show the rows behind the findings: for each topic one on `events`
+    and one on `transitions`.
     """
     topics: dict[str, list[str]] = {}
     for one in findings:

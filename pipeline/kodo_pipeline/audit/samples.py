@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def sample_findings(found: DataFrame) -> DataFrame:
-    """Some of each fate: of every lane the first ones by place, and first the first of each lane."""
+    """Returns (fate, cause, topic, subscription, msg_topic, id) of at most SAMPLES findings of each status and lane,
+    and at most MOST_SAMPLES of each status, first the first of each lane; sorted by status and place. `cause` is empty
+    instead of null.
+    """
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
     order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message
     of_lane = Window.partitionBy("fate", "msg_topic", "subscription").orderBy("id", "cause")

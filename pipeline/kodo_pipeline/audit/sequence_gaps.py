@@ -1,9 +1,9 @@
-"""Holes in numbers that count up from 1 within a key, whatever order and however often they were seen.
+"""Holes in numbers that count up from 1 within a key, in whatever order and however often the numbers were seen.
 
-64 neighbouring numbers become one row with a bit for each, so that neither a sort nor a state of all numbers is
-needed: a million numbers without a hole are 16,000 rows before anything is compared with its neighbour.
+64 neighbouring numbers become one row with a bit for each, so that neither a sort nor a state of all numbers is needed:
+a million numbers without a hole are 16,000 rows before anything is compared with its neighbour.
 
-Whoever writes to a topic chooses numbers: none up to the largest of 64 bits has a sum or a difference here overflow.
+Anybody who can write to a topic chooses numbers: no sum or difference here overflows, up to the largest of 64 bits.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ WORD: Final = 64  # numbers in one row
 
 
 def number_ranges(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
-    """(keys, first, last, rows): ranges of numbers that were seen, and in how many rows. Numbers below 1 are left
-    out.
+    """Returns (keys, first, last, rows): ranges of the values in the column `number`; `rows`: rows with a number of the
+    range. Numbers below 1 are left out. Ranges may touch each other: `merge_ranges` joins these.
     """
     return word_ranges(number_words(numbers, keys, number), keys)
 
 
 def word_ranges(words: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The same of words, as `worded` makes them. Of a word with holes each number is a range, and the word's rows are at
-    its first number.
+    """Returns (keys, first, last, rows) of the result of `number_words`. A word without a hole is one range; in any
+    other word each number is a range, and the first of them has all rows of the word.
     """
     begin = f"word * {WORD}"
     whole = f"array(struct({begin} AS first, {begin} + {WORD - 1} AS last, `rows`))"
@@ -37,7 +37,9 @@ def word_ranges(words: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def merge_ranges(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """(keys, first, last, rows): the same numbers in as few ranges as there can be, none of which touches another."""
+    """Returns (keys, first, last, rows) with the same numbers in as few ranges as possible, none of which touches
+    another.
+    """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     upwards = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, 0)
     apart = F.col("first") - 1 > F.max("last").over(before)
@@ -51,7 +53,10 @@ def merge_ranges(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def number_words(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
-    """(keys, word, bits, rows, highest) of the words that hold any number. Numbers below 1 are left out."""
+    """Groups numbers into words of WORD neighbours. Returns (keys, word, bits, rows, highest) of each word with a
+    number: `word` is the number divided by WORD, `bits` has a bit for each number that was seen, `rows` counts rows,
+    `highest` is the largest number. Numbers below 1 are left out.
+    """
     bit = f"shiftleft(1L, cast(`{number}` % {WORD} as int))"
     return (
         numbers.where(f"`{number}` >= 1")

@@ -1,10 +1,10 @@
-"""Settlement: what an audit settles for the next one, as tables of kodo_pipeline.landing.state_tables, and whether
-what it found is about something that was settled before. Transforms of Spark DataFrames.
+"""Settlement of messages: the tables that an audit leaves for the next one (kodo_pipeline.landing.state_tables), and
+checks whether new rows are about settled messages. Transforms of Spark DataFrames.
 
-A message is settled, for one subscription, if every place that it is known at is final
-(kodo_pipeline.audit.classify.outcomes). A row says something of one place, or of two, the message's own and its
-target: it is kept for those that are not settled. So no row of a settled message is kept for its sake, and none of an
-open one is missing.
+A message is settled, for one subscription, if every known place of it is final (kodo_pipeline.audit.classify.outcomes).
+A row is about one place, or about two: that of its message and that of its target. It is kept for the places whose
+messages are not settled. So no row of a settled message is kept for that message's sake, and no row of an open message
+is missing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def was_read(rows: DataFrame, ends: Mapping[Key, Place]) -> DataFrame:
 
 
 def _numbered_again(of: AuditResult, carried: CarriedRows) -> DataFrame:
-    """A row if a record has the number of another that an earlier audit knew."""
+    """Returns a row if a new record has the number of a record that an earlier audit has seen; else no row."""
     length = F.col("last") - F.col("first") + 1
     known = carried.numbers.where("msg_topic IS NULL").select("run", "first", "last", "rows")
     both = known.unionByName(of.rows.fresh.select("run", "first", "last", "rows"))
@@ -66,13 +66,15 @@ def _numbered_again(of: AuditResult, carried: CarriedRows) -> DataFrame:
 
 
 def has_strange_numbers(of: AuditResult) -> bool:
-    """True if a new record has a number that no worker gives: contradictions count it, and ranges of numbers do not."""
+    """True if a new record has a number below 1, which no worker gives: contradictions count such records, number
+    ranges do not. Runs a query.
+    """
     return not of.tables.transitions.where("number < 1").isEmpty()
 
 
 def settled_messages(outcomes: DataFrame) -> DataFrame:
-    """(family, identity, settled, rank) of every message, as kodo_pipeline.audit.classify.messages has it, without a
-    look at next hops: that of a settled one alone is known.
+    """Returns (family, identity, settled, rank) of every message, computed as kodo_pipeline.audit.classify.messages
+    does but without a search for next hops: `rank` is right only for settled messages.
     """
     ranks = F.expr("without_next_hop div 100").cast("int")
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
@@ -88,7 +90,9 @@ def settled_messages(outcomes: DataFrame) -> DataFrame:
 
 
 def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
-    """(PLACE, family, msg_topic, msg_partition, subscription) of the places of messages that are not settled."""
+    """Returns (PLACE, family, msg_topic, msg_partition, subscription) of the places of all messages that are not
+    settled.
+    """
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition", "subscription"))
     open_ones = messages.where(~F.col("settled")).select(*NAMED)
     found = of.outcomes.join(open_ones, list(NAMED), how="left_semi").select(*PLACE, "family")
@@ -96,8 +100,8 @@ def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
 
 
 def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dict[Table, DataFrame]:
-    """Rows of the state's tables; of SETTLED and DEAD_LETTERS those that this audit settled. `places`: result of
-    `open_places`.
+    """Returns the rows for each table of the state except LETTERS_SEEN. SETTLED and DEAD_LETTERS get only messages that
+    this audit settled. `places`: result of `open_places`.
     """
     at = ("msg_topic", "msg_partition", "ledger", "entry", "batch")
     families = places.groupBy(*at).agg(F.array_sort(F.collect_set("family")).alias("families"))
@@ -115,8 +119,8 @@ def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dic
 
 
 def open_records(transitions: DataFrame, places: DataFrame, families: DataFrame) -> DataFrame:
-    """Rows of OPEN_RECORDS: records about these places, and those that name one of them as the next. `families`: by place,
-    the subscriptions for which it is one of them.
+    """Returns rows of OPEN_RECORDS: records about one of `places`, and records that name one of them as the target.
+    `families`: for each place the numbers of the subscriptions for which it is one of `places`.
     """
     own = places.select(
         "msg_topic", F.col("msg_partition").alias("part"), "subscription", "ledger", "entry", "batch",

@@ -1,6 +1,6 @@
 # adapter: runs Spark
-"""Signatures of producers' marks, verified where the marks are read: the platform's keys as a condition on rows of
-`events`.
+"""Signatures of producers' marks, verified by the tasks of Spark that read the marks: a condition on rows of `events`,
+by the platform's keys.
 """
 
 from __future__ import annotations

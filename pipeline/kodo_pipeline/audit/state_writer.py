@@ -1,5 +1,6 @@
 # adapter: writes tables
-"""Writer of the state of an audit: tables of kodo_pipeline.landing.state_tables, committed beside the landing's."""
+"""Writer of the state of an audit: tables of kodo_pipeline.landing.state_tables, which one commit adds to the landing.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ _FILES: Final = 32  # of each of these, before they are put together
 
 @dataclass(frozen=True, slots=True)
 class StateBefore:
-    """State that an audit started with. `reopened`: the number of settled messages that are judged again."""
+    """State with which an audit began: `snapshot` of its tables, `carried` rows. `reopened`: number of settled messages
+    that are judged again.
+    """
 
     snapshot: LandingSnapshot
     carried: CarriedRows
@@ -57,8 +60,9 @@ class StateBefore:
 
 
 class StateWriter:
-    """Writer of the state of one audit. What cannot be written is no fault of the audit's: the next one judges all rows.
-    `stack`: one audit at a time writes until it is closed.
+    """Writer of the state of one audit. A failed write does not fail the audit: `save` returns the reason, and the next
+    audit judges all rows. The constructor takes the lock for one audit at a time, until `stack` is closed, and removes
+    files of killed audits.
     """
 
     def __init__(self, landing: Landing, inputs: AuditInputs, run: str, stack: ExitStack) -> None:
@@ -134,7 +138,7 @@ class StateWriter:
 
 
 def _row_counts(tables: Mapping[str, TableFiles], known: StateBefore | None) -> dict[str, int]:
-    """Rows of each table, with those that some are added to."""
+    """Number of rows of each table after the commit, by table name, with rows of the former state that stay."""
     before = {} if known is None else known.snapshot.files
     return {
         name: one.rows + (sum(file.rows for file in before[name]) if one.replaced is None else 0)

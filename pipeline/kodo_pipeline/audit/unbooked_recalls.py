@@ -1,5 +1,5 @@
-"""Recalls that landed and of which the ledger that an audit reads has no entry: it is another one, or none. What they sent
-is not lost, and is not sent once more.
+"""Recalls whose messages landed and of which the recall ledger of an audit has no entry, because it is another ledger
+or missing. Messages that they sent count as doubts instead of losses, and are not sent again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnbookedRecalls:
-    """Recalls that landed and of which the ledger at `ledger` has no entry. `ids`: by ground topic."""
+    """Recalls whose messages landed and of which the recall ledger at `ledger` has no entry. `ids`: recall ids by
+    ground topic.
+    """
 
     ledger: str
     ids: Mapping[str, frozenset[str]]
@@ -41,8 +43,9 @@ class UnbookedRecalls:
 
 
 def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -> DataFrame:
-    """The same places, but for lost ones whose own recall landed without an entry of the ledger: those are in doubt. The name
-    of a recall is made of the place (kodoctl.recall.plan.recall_plan.recall_id); what was sent `again` has another one.
+    """Returns `judged` with the status UNPROVED (Cause.SENT_AGAIN) for lost messages whose own recall landed without an
+    entry of the recall ledger. The id of a recall follows from the place (kodoctl.recall.plan.recall_plan.recall_id);
+    one that was made by `again` has another id and is not recognized.
     """
     lost = outcome_of(MessageStatus.LOST)
     ids = small_table(judged.sparkSession, [(one,) for some in unbooked.ids.values() for one in some], "id string")

@@ -41,7 +41,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why the verdict is not *no loss*. `kind` is for machines."""
+    """One reason why the verdict is not *no loss*: `kind` is for programs, `text` for people."""
 
     kind: str
     proves: Outcome  # never NO_LOSS
@@ -58,7 +58,8 @@ class Verdict:
 
 
 def decide_verdict(evidence: AuditEvidence) -> Verdict:
-    """The verdict, with its reasons: losses first."""
+    """Decides the verdict from `evidence`, with its reasons, losses first. The evidence must have write-offs applied.
+    """
     found = [
         *_short(_unread(evidence.parts)),
         *_short(_expiry_doubts(evidence.parts)),
@@ -204,7 +205,9 @@ def _of_strays(strays: Iterable[Misaddressed]) -> Iterator[Reason]:
 
 
 def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
-    """Doubt about how long messages are open, or were unread. Whether they are done, or lost, no clock decides."""
+    """Yields a doubt if the cluster's clock is unknown, or behind the time of an earlier ingest, and open messages or
+    TTLs need it. No clock decides whether a message is done or lost.
+    """
     open_ones = any(tally.count(fate) for tally in evidence.tallies for fate in OPEN_FATES)
     is_asked, clock = open_ones or any(part.ttl for part in evidence.parts), evidence.clock
     if is_asked and clock.ahead is None:
@@ -235,7 +238,7 @@ def _undated_doubts(found: Iterable[UndatedMessages]) -> Iterator[Reason]:
 
 
 def _round_to_minutes(span: int) -> Duration:
-    """To whole minutes: how long a question took is not known better."""
+    """Rounds ms to whole minutes: the duration of a request limits how well the difference of clocks is known."""
     return Duration(round(span / 60_000) * 60_000)
 
 

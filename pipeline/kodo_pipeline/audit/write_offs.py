@@ -1,7 +1,7 @@
-"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict goes on without them
-and says so in a note; what comes beyond them counts. Pure.
+"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict leaves them out, and
+a note names them; later losses and doubts count. Pure.
 
-A write-off names what it settles so that nothing later has the same name: the place of a message, the range or the
+A write-off names its loss or doubt so that nothing later has the same name: the place of a message, the range or the
 run of a hole, the end of a time in which messages may have expired, or how many of a kind there were.
 """
 
@@ -35,8 +35,10 @@ _SHOWN: Final = 5  # write-offs that notes tell one by one
 
 
 class WrittenOff(NamedTuple):
-    """One loss or doubt. `topic`: by its full name, or the ground topic of what a subscription's records say. `name`: the
-    place of a message, a problem of coverage, a run of a producer, or the end of a time (ms); `number`: how many.
+    """One loss or doubt. `kind`: MESSAGE, COVERAGE and so on; `topic`: full name, but the ground topic for records of a
+    subscription; `partition`: NOWHERE if it has none; `subscription`: empty if it has none. `name`: position of a
+    message, problem of coverage, run of a producer, or time of the last reading (ms since the epoch) for a TTL; else
+    empty. `number`: how many.
     """
 
     kind: str
@@ -49,7 +51,9 @@ class WrittenOff(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteOffs:
-    """All that was written off in a landing. `notes`: a sentence for each booking, the newest first."""
+    """All write-offs of a landing. `counts`: how many were written off, by the item with `number` 0; `notes`: a
+    sentence for each of the newest bookings, newest first, and one for all earlier ones.
+    """
 
     counts: Mapping[WrittenOff, int]
     notes: tuple[str, ...] = ()
@@ -73,16 +77,16 @@ class WriteOffs:
         return cls(dict(counts), tuple(notes))
 
     def __bool__(self) -> bool:
-        """True where anything was written off."""
+        """True if anything was written off."""
         return bool(self.counts)
 
     @property
     def places(self) -> Iterator[tuple[str, str, str]]:
-        """(full name of the topic, subscription, `ledger:entry:partition:batch`) of messages."""
+        """Yields (full name of the topic, subscription, `ledger:entry:partition:batch`) of each written-off message."""
         return ((one.topic, one.subscription, one.name) for one in self.counts if one.kind == MESSAGE)
 
     def count(self, kind: str, topic: str, partition: int = NOWHERE, subscription: str = "", name: str = "") -> int:
-        """How many of that name; 0: none."""
+        """Number that was written off under this name; 0: none."""
         return self.counts.get(WrittenOff(kind, topic, partition, subscription, name, 0), 0)
 
     def applied(self, evidence: AuditEvidence) -> AuditEvidence:
@@ -158,7 +162,9 @@ def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOf
 
 
 def without_messages(evidence: AuditEvidence, topic: str | None, subscription: str | None) -> AuditEvidence:
-    """The evidence as it is when all messages of these are written off; None: of all."""
+    """Returns the evidence as if all lost, unknown and unproved messages of the ground topic and subscription were
+    written off. None: of all topics, or all subscriptions.
+    """
 
     def settle_tally(tally: SubscriptionTotals) -> SubscriptionTotals:
         if topic not in (None, tally.topic) or subscription not in (None, tally.subscription):
@@ -192,7 +198,7 @@ def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
 
 
 def describe_items(items: Sequence[WrittenOff]) -> Iterator[str]:
-    """A line for each kind, topic and subscription."""
+    """Yields a line of text for each kind, topic and subscription, with the sum of their numbers."""
     groups: dict[tuple[str, str, str], int] = defaultdict(int)
     for one in items:
         groups[one.kind, one.topic, one.subscription] += one.number

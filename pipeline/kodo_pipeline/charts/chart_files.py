@@ -1,5 +1,5 @@
 # adapter: a command line
-"""--png: where commands write their charts, and that it can be done before Spark takes its time."""
+"""Option `--png`: writing of charts, and the checks, before Spark starts, that charts can be drawn and written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kodoctl.errors import UsageError, error
 
 
 def check_drawable() -> None:
-    """Raises UsageError where the library that draws is missing."""
+    """Raises UsageError if matplotlib is not installed."""
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError:
@@ -20,7 +20,7 @@ def check_drawable() -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Creates a folder and its parent folders. Raises UsageError."""
+    """Creates a folder and its parent folders. Raises UsageError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -28,7 +28,9 @@ def make_folder(folder: Path) -> None:
 
 
 def write_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
-    """Replaces each picture (name of the file, PNG) in the folder, which may be a clone with links of any name."""
+    """Writes each picture (name of the file, PNG) into the folder. A file or link of that name is replaced, because the
+    folder may be a clone with links of any name. Raises UsageError.
+    """
     for name, data in pictures:
         replace_file(Path(folder) / name, data)
 

@@ -29,7 +29,9 @@ _TICKS: Final = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_0
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Style of a chart: colours of text, of states, of marks; and its width."""
+    """Style of a chart. `ink`, `quiet`, `line`: colours of text, of secondary text, of lines; `states`: colour of each
+    state; `marks`: colours of three marks; `narrow`: for a narrow screen. Colours are `#rrggbb`.
+    """
 
     ink: str
     quiet: str
@@ -44,7 +46,7 @@ class Style:
         return _NARROW if self.narrow else _WIDE
 
     def state(self, name: str) -> str:
-        """The colour of a state."""
+        """Colour of a state (ready, retrying, pending, blocking, dead). Raises KeyError for another name."""
         return dict(zip(("ready", "retrying", "pending", "blocking", "dead"), self.states, strict=True))[name]
 
 
@@ -63,8 +65,8 @@ Paint = Callable[[Drawn, Style], "Figure | None"]
 
 
 def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
-    """One chart as an SVG document with selectable text; None where there is nothing to draw. The same document gives
-    the same text.
+    """Draws a chart as an SVG document with selectable text; None if `paint` finds nothing to draw. The same document
+    gives the same text.
     """
     with _settings(style, {"svg.hashsalt": "kodoctl", "svg.fonttype": "none"}):
         figure = paint(document, style)
@@ -76,12 +78,12 @@ def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
 
 
 def dark(drawn: str) -> str:
-    """An SVG of ours for a dark ground: the same picture, each colour with its counterpart."""
+    """Returns an SVG that `svg` drew in colours for a dark background: each colour is replaced by its counterpart."""
     return re.sub("|".join(_DARK), lambda found: _DARK[found[0]], drawn)
 
 
 def png(paint: Paint[Drawn], document: Drawn, style: Style = LIGHT) -> bytes | None:
-    """The same as a PNG on white, for places that show nothing else."""
+    """Draws a chart as a PNG on white; None if `paint` finds nothing to draw."""
     with _settings(style):
         figure = paint(document, style)
         if figure is None:
@@ -93,8 +95,8 @@ def png(paint: Paint[Drawn], document: Drawn, style: Style = LIGHT) -> bytes | N
 
 @contextmanager
 def _settings(style: Style, more: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
-    """Settings of matplotlib within a block: its own and ours. Those of a `matplotlibrc`, which it reads in the working folder
-    first, count for nothing.
+    """Context with the default settings of matplotlib, changed by ours and `more`. A `matplotlibrc`, which matplotlib
+    reads in the working folder first, has no effect.
     """
     import matplotlib as mpl
 
@@ -110,7 +112,8 @@ def _settings(style: Style, more: Mapping[str, Any] = MappingProxyType({})) -> I
 
 
 def new_figure(style: Style, height: float, title: str) -> Figure:
-    """A new figure, with `title` as its headline; "": no headline, for a figure on a page."""
+    """Makes a figure, `height` inches high, with `title` as its headline; empty: no headline, for a figure on a page.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(style.width, height), layout="constrained")
@@ -120,7 +123,7 @@ def new_figure(style: Style, height: float, title: str) -> Figure:
 
 
 def bare(axes: Axes, *, grid: bool = True) -> None:
-    """No frame; a quiet grid where a scale is to be read."""
+    """Removes the frame and the ticks of `axes`. `grid`: draws vertical lines, so that a scale can be read."""
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -135,7 +138,9 @@ def height_of(rows: int, style: Style, more: float = 0.25) -> float:
 
 
 def scale_times(axes: Axes) -> None:
-    """The horizontal axis has milliseconds, each line ten times the one before, in words."""
+    """Makes the horizontal axis of `axes`, in ms, logarithmic, with lines at about each power of ten, labelled in
+    words.
+    """
     from matplotlib.ticker import FixedLocator, NullLocator
 
     axes.set_xscale("log")
@@ -147,5 +152,7 @@ def scale_times(axes: Axes) -> None:
 
 
 def drawn_time(ms: float) -> float:
-    """Time as it is drawn: less than half a millisecond is drawn at half of one, because a logarithm has no zero."""
+    """Position on a logarithmic axis for a time in ms: times below 0.5 are drawn at 0.5, because a logarithm has no
+    zero.
+    """
     return max(ms, 0.5)

@@ -1,4 +1,6 @@
-"""Evidence of an audit: fates of messages, coverage of partitions, and what records and numbers say of themselves. Pure."""
+"""Evidence of an audit: statuses of messages, coverage of partitions, and holes in the numbers of records and of
+producers. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from kodo_pipeline.evidence.reading_clock import ReadingClock
 
 
 class MessageStatus(StrEnum):
-    """Fate of one message for one subscription. In the order of `RANKS`: of the positions of a message the worst one
-    counts.
+    """Status (fate) of one message for one subscription, as documents print it. The order is that of `RANKS`: of the
+    positions of a message the worst one, which is the later one here, counts.
     """
 
     MOVING = "moving"  # moved, and the next place was stored after the cut
@@ -35,7 +37,7 @@ OPEN_FATES: Final = (MessageStatus.OPEN, MessageStatus.WAITING)
 
 
 class Cause(StrEnum):
-    """Why a fate is LOST or UNPROVED."""
+    """Reason why a message is LOST or UNPROVED, as a text for people."""
 
     GONE = "acknowledged without a record and without a next place"
     VANISHED = "its record, or its recall's receipt, names a next place where nothing is stored"
@@ -53,12 +55,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCoverage:
-    """One partition of one topic as far as it was read, over all runs. Times are ms.
+    """Coverage of one partition of `topic` (full name) over all runs. Times are ms.
 
-    `planned`, `seen`: entries. `problems`: reported by the readings, such as splits that ended early or ranges that do
-    not continue each other. `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed
-    before the cursors were read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the
-    first), None: unknown.
+    `planned`, `seen`: entries of the ranges that were read in full. `problems`: texts about splits that ended early, or
+    ranges that do not continue each other. `read`: an ingest has read it, or its cursors. `from_creation`: it was read
+    from its creation on. `read_before_cursors`: its end was fixed before the cursors were read. `ttl` 0: none;
+    `unread`: the longest time between two readings, None: unknown. `audit`: it is of an audit topic.
     """
 
     topic: str
@@ -116,19 +118,19 @@ class SubscriptionTotals:
 
     @property
     def judged(self) -> int:
-        """All of its messages."""
+        """Number of all its messages."""
         return sum(self.fates.values())
 
     def count(self, fate: MessageStatus) -> int:
-        """Messages with this fate."""
+        """Number of messages with this status."""
         return self.fates.get(fate, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceGap:
-    """Numbers of one producer run on one partition that no message has and that were not given up. `overdue`: of them,
-    those that a mark of the producer reports as sent and that it had the time to take back; `unsigned`: those that only
-    marks without a verified signature report as sent; the others are undecided.
+    """Numbers of one producer run on one partition that no message has and that were not given up. `missing`: how many;
+    `overdue`: how many of them a mark of the producer reports as sent, although it had the time to give them up;
+    `unsigned`: how many are reported so only by marks without a verified signature. The others are undecided.
     """
 
     topic: str
@@ -142,7 +144,7 @@ class SequenceGap:
 
 @dataclass(frozen=True, slots=True)
 class Misaddressed:
-    """Messages that a producer meant for a subscription which the file does not have on that topic."""
+    """Number of messages that a producer addressed to a subscription which the file does not have on that topic."""
 
     topic: str
     subscription: str
@@ -151,8 +153,8 @@ class Misaddressed:
 
 @dataclass(frozen=True, slots=True)
 class UndatedMessages:
-    """Open messages of a topic that say they were published after they were read. `workers`: runs of the workers that moved
-    some of them there; without one a producer sent them.
+    """Open messages of a topic whose publish time is later than their reading. `workers`: runs of the workers that
+    moved some of them there; empty: producers sent all of them.
     """
 
     topic: str
@@ -162,8 +164,10 @@ class UndatedMessages:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvidence:
-    """Everything the verdict is made from.
-    `removed_before`: settled messages published before that (ms) were removed, and are in no count; None: all are.
+    """All counts and facts from which the verdict is made.
+
+    `removed_before`: settled messages published before this time (ms since the epoch) were removed, and are in no
+    count; None: no rows were removed.
     """
 
     parts: tuple[PartitionCoverage, ...]

@@ -1,5 +1,7 @@
 # adapter: reads the broker and the landing
-"""Check that a cluster is the one whose messages a landing has: positions of another are those of other messages."""
+"""Check that a cluster is the one from which a landing was read. On another cluster the same positions are those of
+other messages.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ _AT_ONCE: Final = 8  # topics
 
 
 def must_be_same_cluster(landing: Landing, now: Mapping[str, PartitionMetadata]) -> None:
-    """Raises KodoctlError (K589) where every partition of the newest look was made at another time than the one that is there
-    now: this is another cluster, or all topics were deleted and made again. `now`: by full name; where a time is not
-    known nothing is said.
+    """Raises KodoctlError (K589) if every partition of the newest look was created at another time than the partition
+    that exists now: then this is another cluster, or all topics were deleted and created again. `now`: by full name of
+    the partition. Partitions of which a time is unknown are ignored.
     """
     _check(landing, _newest_look(landing), now)
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -> bool:
-    """True if nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the
-    slowest cursor. So nothing was deleted if (a) the ledger of the first range still exists, (b) some cursor was
-    still at or before the end of the first range, or (c) the first range ended with the last stored entry and no
-    ledger was deleted since.
+    """True if it is certain that nothing was stored between two ranges, `one` and the later `other`. Brokers delete
+    from the oldest ledger on, and never beyond the slowest cursor. So nothing was deleted if (a) the ledger of the
+    first range still exists, (b) some cursor was still at or before the end of the first range, or (c) the first range
+    ended with the last stored entry and no ledger was deleted since.
     """
     if other.first[0] == one.last[0]:
         return other.first[1] == one.last[1] + 1

@@ -1,6 +1,6 @@
 # adapter: reads the broker and the landing
 """Snapshot of the cursors of declared subscriptions, taken before the end of any range is fixed. The order is
-necessary: whatever is acknowledged in the snapshot must be found later in what is read after it.
+necessary: every message that the snapshot shows as acknowledged must be found in the ranges that are read after it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ Row = dict[str, Any]
 
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
-    """Rows of the table `cursors`: of every partition that is there what is stored, and declared subscriptions. Audit
-    topics last: they hold the records of all that is acknowledged elsewhere. `now`: ms since the epoch.
+    """Reads cursors from the admin API and returns rows of the table `cursors`: for every existing partition one with
+    its last stored entry (subscription NAMELESS) and one for each declared subscription. Audit topics are read last,
+    because they have the records of everything that is acknowledged elsewhere. `now`: time of the rows, ms since the
+    epoch. Raises ClusterError.
     """
     unrecorded = unrecorded_subscriptions(admin, expansion)
 
@@ -61,7 +63,8 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
-    """Histories of partitions, by full name, as the last run that ended by itself saw them before it read."""
+    """Metadata of partitions by full name, as the last run that ended by itself recorded them before it read messages.
+    """
     commits = landing.commits()
     at = read_at(commits)
     looked = [one.run for one in commits if one.batch is None and one.at == at and CURSORS.name in one.tables]
@@ -69,7 +72,7 @@ def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
 
 
 def partition_histories(rows: Iterable[Row]) -> dict[str, PartitionMetadata]:
-    """Histories by full name, from rows of `read_cursors`."""
+    """Metadata of partitions by full name, from rows of `read_cursors`."""
     return {
         part_name(row["msg_topic"], row["msg_partition"]): PartitionMetadata(row["created_ts"], row["rewrites"])
         for row in rows
@@ -114,7 +117,9 @@ def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -
 
 
 def _by_ledger(first: tuple[int, int], last: tuple[int, int], ledgers: Sequence[int]) -> Iterator[Row]:
-    """A range that may span ledgers, ledger by ledger."""
+    """Yields a range of entries, which may span ledgers, as {ledger, first, last} for each ledger. `last` is `_ENDLESS`
+    for all ledgers except the last.
+    """
     spanned = [
         first[0],
         *(one for one in ledgers if first[0] < one < last[0]),
@@ -127,8 +132,8 @@ def _by_ledger(first: tuple[int, int], last: tuple[int, int], ledgers: Sequence[
 
 
 def _ttl(admin: Admin, topic: FamilyTopic) -> int | None:
-    """Milliseconds; None: none, or this role may not ask. Raises AdminError: without it what expired would count as
-    lost.
+    """TTL of a topic in ms; None: none, or this role may not read it. Raises AdminError for any other failure, because
+    without the TTL expired messages would count as lost.
     """
     reply = admin.call("GET", f"{topic_path(topic.name)}/messageTTL", query={"applied": "true"})
     seconds = None if reply.forbidden or reply.missing else must(reply, f"reading the TTL of {topic.name}")

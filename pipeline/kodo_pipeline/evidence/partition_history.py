@@ -16,7 +16,9 @@ Key = tuple[str, int]
 
 
 class ReadRange(NamedTuple):
-    """A row of `coverage`, as far as it is needed here."""
+    """A range of entries that an ingest read, from a row of `coverage`. `first`, `last`: planned positions; `planned`,
+    `seen`: number of entries; `full`: all were read; `run`: the ingest.
+    """
 
     first: Place
     last: Place
@@ -28,8 +30,10 @@ class ReadRange(NamedTuple):
 
 
 class CursorSnapshot(NamedTuple):
-    """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`:
-    ms since the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
+    """A cursor at one time, from a row of `cursors`. `subscription` empty: the row of the partition, whose `mark` is
+    the last stored entry. `acknowledged`: (ledger, first, last) ranges of entries after the mark; `ttl`: ms, 0: none;
+    `taken`: ms since the epoch; `created`, `rewrites`: of the partition, None: unknown; `audit`: as in the table, None
+    in an older landing.
     """
 
     subscription: str
@@ -46,8 +50,9 @@ class CursorSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """Everything known of one partition. `stored_from`: the first ledger it has now, None: not read. `holed`:
-    runs before which entries were deleted unread.
+    """Everything that a landing has about one partition. `ranges`: in order of positions; `marks`: in any order;
+    `stored_from`: number of the first ledger that it has now, None: not read; `holed`: runs before which entries were
+    deleted unread.
     """
 
     ranges: tuple[ReadRange, ...] = ()
@@ -61,12 +66,12 @@ class PartitionHistory:
         return sorted({mark.taken for mark in self.marks})
 
     def at(self, taken: int) -> dict[str, CursorSnapshot]:
-        """The cursors of one look."""
+        """Cursors of the snapshot that was taken at `taken` (ms since the epoch), by subscription."""
         return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
 
     @property
     def runs(self) -> dict[str, int]:
-        """Time of the cursor snapshot of each run, ms since the epoch, ascending."""
+        """Time of the cursor snapshot, ms since the epoch, by run; ascending."""
         return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 
@@ -75,7 +80,10 @@ def read_tables(
     cursors: Iterable[Mapping[str, Any]],
     stored_from: Mapping[Key, int],
 ) -> dict[Key, PartitionHistory]:
-    """Reading of each partition, from the tables. A range that was read repeatedly counts as it was read last."""
+    """Returns the history of each partition, from rows of the tables `coverage` and `cursors`. If a range was read
+    several times, the last row counts. `stored_from`: number of the first ledger of each partition now; a partition may
+    lack.
+    """
     ranges: dict[Key, dict[str, ReadRange]] = defaultdict(dict)
     marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)
     holed: dict[Key, set[str]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Clock that dates a reading, as its commit tells it. Pure."""
+"""Clock by which an ingest dates its reading, as its commit records it. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class ReadingClock:
-    """Clock that dates the last reading. `ahead`: ms by which the clock of the machine that read was ahead of the
-    cluster's, which is the one that counts; negative: behind; None: the cluster's is not known, and the machine's was
-    taken. `lag`: ms by which the reading is dated later than its clock said, because an earlier one is dated so late.
+    """Clock of the last reading. `ahead`: ms by which the clock of the machine that read was ahead of the cluster's,
+    which dates the reading; negative: behind; None: the cluster's clock is unknown, and the machine's dates the
+    reading. `lag`: ms by which the reading is dated later than its clock said, because an earlier reading has so late a
+    date.
     """
 
     ahead: int | None = 0
@@ -25,5 +26,5 @@ class ReadingClock:
         return cls(**facts.get("clock", {"ahead": None}))
 
     def to_facts(self) -> dict[str, Any]:
-        """The inverse."""
+        """Returns the clock as facts of a commit; `of_facts` reads them."""
         return {"clock": {"ahead": self.ahead, "lag": self.lag}}

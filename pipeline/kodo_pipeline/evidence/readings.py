@@ -55,8 +55,8 @@ class AuditedSubscription:
 
 class AuditSince(NamedTuple):
     """Facts about the audit records of a subscription. `since`: result of
-    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: runs for whose messages the records may have
-    been deleted unread; `ended`: complete trails before that.
+    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: ingest runs for whose messages the records
+    may have been deleted unread; `ended`: complete audit trails that have ended.
     """
 
     since: int | None
@@ -66,8 +66,8 @@ class AuditSince(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditScope:
-    """Basis of an audit: subscriptions, partitions and lanes. `lanes`: rows of
-    kodo_pipeline.audit.positions.LANES.
+    """Basis of an audit: subscriptions (`families`), coverage of partitions (`parts`), and `lanes`: rows of
+    kodo_pipeline.audit.positions.LANES, which also have the lane's `name`.
     """
 
     families: tuple[AuditedSubscription, ...]
@@ -125,7 +125,9 @@ def audit_scope(
 
 
 def mode_of(subscription: Subscription) -> Mode:
-    """Audit mode of a subscription: how much its records prove."""
+    """Audit mode of a subscription: `wait` (workers acknowledge only messages that they have recorded), `best_effort`,
+    or `none`.
+    """
     audit = defaults.audit(subscription)
     if audit is None:
         return "none"
@@ -133,7 +135,7 @@ def mode_of(subscription: Subscription) -> Mode:
 
 
 def lane_name(topic: FamilyTopic) -> str:
-    """`L1/retrying`, or `dead`: how a topic is named among those of its subscription."""
+    """Name of a topic's lane among the lanes of a subscription: `L1/retrying`, or `dead`."""
     return f"{topic.level}/{topic.state}" if topic.level else str(topic.state)
 
 
@@ -297,8 +299,8 @@ def _lane(  # what a row is made of
 
 
 def _aged_place(reading: PartitionHistory, horizon: int) -> Place | None:
-    """Last position that was read longer ago than the horizon. Independent of the clocks of producers: the messages of
-    one run were stored when the next run began.
+    """Last position that was read longer ago than the horizon (ms). It does not depend on the clocks of producers: the
+    messages of one run were stored when the next run began.
     """
     runs, looks = reading.runs, reading.looks
     if not looks:  # a run that was cut short reads, and records no cursor
@@ -310,8 +312,8 @@ def _aged_place(reading: PartitionHistory, horizon: int) -> Place | None:
 
 
 def _start_place(topic: FamilyTopic, subscription: Subscription, name: str, reading: PartitionHistory) -> Place | None:
-    """First known cursor of a subscription that starts at the latest message of a ready topic on L1, else None.
-    Messages up to it may never have belonged to the subscription.
+    """First known cursor of a subscription with `start: latest`, on a ready topic of level L1; else None. Messages up
+    to it may never have belonged to the subscription.
     """
     if topic.state is not State.READY or topic.level is not Level.L1 or subscription.start != "latest":
         return None

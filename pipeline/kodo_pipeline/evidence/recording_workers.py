@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def unrecorded_subscriptions(admin: Admin, expansion: Expansion) -> set[tuple[str, str]]:
-    """(ground topic, subscription) of those that are to record everything and have such a consumer. Raises ClusterError
-    where that cannot be known.
+    """Returns (ground topic, subscription) of each subscription with the audit mode `wait` to which a consumer is
+    connected that does not announce audit records. Asks the broker. Raises ClusterError if it does not answer.
     """
     grounds = expansion.topology.spec.topics
     audited = {

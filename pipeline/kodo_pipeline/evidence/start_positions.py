@@ -18,38 +18,43 @@ UNRECORDED: Final = "unrecorded"  # the file says so, and a consumer was connect
 
 
 class CompleteTrail(NamedTuple):
-    """Looks, the first and the last, between which all were in a complete audit trail. In ms since the epoch."""
+    """Period in which a subscription had a complete audit trail: the times of its first and its last cursor snapshot,
+    ms since the epoch.
+    """
 
     first: int
     last: int
 
 
 class ProvenRange(NamedTuple):
-    """Positions behind `after`, up to `last` inclusive, that were acknowledged within a complete audit trail."""
+    """Positions after `after`, up to and including `last`, that were acknowledged during a complete audit trail."""
 
     after: Place
     last: Place
 
 
 def complete_trails(looks: Iterable[int], waited: Collection[int]) -> list[CompleteTrail]:
-    """Complete audit trails of a subscription, ascending: looks that follow each other and are all in `waited`. At such a
-    look the audit topic exists and the file makes workers wait for their records, and no consumer says otherwise.
+    """Returns the complete audit trails of a subscription, ascending: the longest sequences of neighbouring times in
+    `looks` that are all in `waited`. `looks`: times of all cursor snapshots; `waited`: times of those at which the
+    audit topic existed, the file made workers wait for their records, and no consumer contradicted it. Times are ms
+    since the epoch.
     """
     found = [list(run) for is_waited, run in groupby(sorted({*looks, *waited}), waited.__contains__) if is_waited]
     return [CompleteTrail(run[0], run[-1]) for run in found]
 
 
 def audit_complete_since(looks: Collection[int], trails: Sequence[CompleteTrail]) -> int | None:
-    """Start of the trail that lasts. None: the last look is in none."""
+    """Start, in ms since the epoch, of the audit trail to which the last of `looks` belongs; None: it belongs to none.
+    """
     return trails[-1].first if trails and trails[-1].last >= max(looks, default=0) else None
 
 
 def proven_ranges(
     reading: PartitionHistory, cursor: str, trails: Iterable[CompleteTrail], behind: Place | None
 ) -> Iterator[ProvenRange]:
-    """Positions that the cursor acknowledged within trails that ended: without a record they are lost, as they were found
-    when the trail lasted. Nothing that comes later makes its records incomplete. `behind`: positions up to there are
-    unproven for another reason.
+    """Yields the positions that the cursor acknowledged during `trails`, which have ended. A message there without a
+    record is lost, as it was when the trail lasted: no later event makes its records incomplete. `behind`: positions up
+    to it are unproven for another reason, and left out.
     """
     for trail in trails:
         marks = [one for one in reading.marks if one.subscription == cursor and trail.first <= one.taken <= trail.last]
@@ -61,8 +66,9 @@ def proven_ranges(
 
 
 def unproven_before(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:
-    """Up to where nothing proves that the subscription had a message, or would have recorded it: the cursor at its
-    first look `since` then; all that was read, where that is None. None: a partition that was made later.
+    """Position up to which nothing proves that the subscription had a message, or would have recorded it: the first
+    snapshot of its cursor at or after `since` (ms); if `since` is None, the last position that was read. None: nothing
+    is unproven, as on a partition that was created later.
     """
     if since is None:
         return reading.ranges[-1].last if reading.ranges else None

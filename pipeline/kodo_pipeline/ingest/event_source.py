@@ -1,7 +1,5 @@
-"""Spark data source of `pipeline ingest`: the Pulsar source with canonical events as rows, made where the messages
-are read.
-
-Spark gets them as Arrow batches and only has to write them.
+"""Spark data source of `pipeline ingest`: the Pulsar source, with canonical events as rows. The tasks that read
+messages make the events, as Arrow batches, and Spark only has to write them.
 """
 
 from __future__ import annotations
@@ -34,9 +32,10 @@ _OWN: Final = ("roles", "run", "looks", "payloads", "left")
 
 
 class EventSource(DataSource):
-    """Options: those of the Pulsar source, `roles` (kodo_pipeline.ingest.events.to_text), `run`, `looks`
-    (kodo_pipeline.source.partition_stats.to_text), `payloads`
-    (kodo_pipeline.landing.payload_policy.policies_to_text) and `left`, the partitions that are not read, as JSON.
+    """Spark data source with rows of the table `events`. Options: those of the Pulsar source, `roles`
+    (kodo_pipeline.ingest.events.to_text), `run` (id of the ingest), `looks`
+    (kodo_pipeline.source.partition_stats.to_text), `payloads` (kodo_pipeline.landing.payload_policy.policies_to_text)
+    and `left`, the names of the partitions that are not read, as a JSON list.
     """
 
     @classmethod
@@ -59,13 +58,15 @@ class EventSource(DataSource):
 
     @classmethod
     def stream(cls, options: Mapping[str, str]) -> EventStream:
-        """The reader that Spark makes for a stream with these options, in this process."""
+        """Makes the reader that Spark makes for a stream with these options, in this process."""
         made = cls(cast("dict[str, str]", CaseInsensitiveDict(options)))
         return made.streamReader(made.schema())
 
 
 class EventStream(PulsarStream):
-    """Offsets and splits are those of the Pulsar source."""
+    """Stream of events, whose offsets and splits are those of the Pulsar source. `roles`: by full name of the topic;
+    `run`: id of the ingest; `looks`: text of the option of that name; `policies`: by ground topic.
+    """
 
     def __init__(
         self,
@@ -80,13 +81,16 @@ class EventStream(PulsarStream):
         self.declared, self.looks = roles, partition_stats.of_text(looks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One split, which is of one topic."""
+        """Yields the rows of one split, which is of one topic, with their day. Runs in a Python process of an executor.
+        """
         days = PartitionDays(EVENTS)
         for found in self._events(super().read(partition), partition.value.topic):
             yield found.append_column(DATE, days(found.column("publish_ts")))
 
     def read_with(self, split: Split, client: BrokerClient) -> Iterator[pa.RecordBatch]:
-        """Rows of one split without their day, in any process. `client`: see read_split."""
+        """Yields the rows of one split without their day, in any process. `client`: see
+        kodo_pipeline.source.split_reader.read_split.
+        """
         return self._events(read_planned(split, self.options, client), split.topic)
 
     def _events(self, batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,7 @@
-"""Messages of a topology's topics -> canonical events, Arrow to Arrow, column by column. Knows no Spark.
+"""Conversion of stored messages to canonical events, from Arrow to Arrow, column by column. Uses no Spark.
 
-Which topic belongs to which ground, level, state and subscription is the topology's to say: no name is parsed. What a
-split reads is of one topic, so that these columns are constants; a header that no message of a batch has
-costs nothing.
+The topology says to which ground topic, level, state and subscription a topic belongs: no name is parsed. All messages
+of a split are of one topic, so that these columns are constants; a header that no message of a batch has costs nothing.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ def of_text(text: str) -> dict[str, TopicRole]:
 
 
 def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
-    """The rows of a batch of kodo_pipeline.landing.tables.MESSAGES, all of one topic, as
-    kodo_pipeline.landing.tables.EVENTS.
+    """Converts a batch of rows of kodo_pipeline.landing.tables.MESSAGES, all of the topic that `role` is of, to rows of
+    kodo_pipeline.landing.tables.EVENTS. `run`: id of the ingest.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -128,7 +127,7 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
 
 
 class _BatchProperties:
-    """Properties of a batch's messages."""
+    """Properties of the messages of a batch, as one Arrow array for each name."""
 
     def __init__(self, properties: pa.MapArray) -> None:
         import pyarrow.compute as pc
@@ -140,8 +139,8 @@ class _BatchProperties:
         return len(self._properties)
 
     def naming(self, name: str) -> pa.Array:
-        """A text that may name a message, as kodoctl.protocol.properties.identity has it; null where it names
-        nothing.
+        """Property `name` of each message as the name of a message; null if there is none, or if it is empty or longer
+        than `headers.MAX_ID`.
         """
         import pyarrow.compute as pc
 
@@ -151,7 +150,7 @@ class _BatchProperties:
         return pc.if_else(names, found, None)
 
     def texts(self, name: str) -> pa.Array:
-        """The property of each message, null where it is not there."""
+        """Property `name` of each message; null if the message does not have it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -160,7 +159,9 @@ class _BatchProperties:
         return pc.map_lookup(self._properties, name, "first")
 
     def numbers(self, name: str, most: int) -> pa.Array:
-        """The same as int64; null, too, where it is no whole number, or one beyond `most` on either side of 0."""
+        """Property `name` of each message as int64; null also if it is no whole number, or beyond `most` on either side
+        of 0.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -212,7 +213,7 @@ def _tenants(keys: pa.Array, properties: _BatchProperties, broken: pa.Array, rol
 
 
 def _attempts(properties: _BatchProperties) -> pa.Array:
-    """A map of the counters that are there."""
+    """Column of maps: the attempts by state that each message has counted."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -265,7 +266,7 @@ def _mark(text: str) -> dict[str, Any] | None:
 
 
 def _range(text: str) -> dict[str, int | None]:
-    """`40-52`, or `17`, which is both ends."""
+    """Parses `40-52`, or `17`, which is both ends. An end that is not a number of at most `_DIGITS` digits is None."""
     first, _, last = text.partition("-")
     ends = [int(one) if one.isdigit() and len(one) <= _DIGITS else None for one in (first, last)]
     return {"first": ends[0], "last": ends[0] if ends[1] is None else ends[1]}

@@ -1,5 +1,5 @@
-"""pipeline ingest: lands the messages of a topology's topics as tables. Spark is imported when a command runs,
-never before.
+"""Command `pipeline ingest`: lands the messages of a topology's topics as tables. Spark is imported when the command
+runs, never before.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ def ingest(
 
 
 def must_name_broker(connection: Connection) -> None:
-    """Raises ClusterError where the connection has no address to read messages from."""
+    """Raises ClusterError if the connection has no address of the broker's binary port."""
     if connection.broker_url is None:
         detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
         raise ClusterError(error("K516", "no address of the broker's binary port", detail))
 
 
 class IngestProgress(PipelineProgress):
-    """Batches and the result."""
+    """Progress of an ingest, as text or JSON lines: its topics, each batch, and the result."""
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints the topics that are going to be read. Raises ClusterError where there is none."""
+        """Prints the topics that are going to be read. Raises ClusterError if there is none."""
         if not topics:
             detail = f"{expansion.name} is not applied there: `kodoctl apply FILE` creates its topics"
             raise ClusterError(error("K710", "topic not found", detail))
@@ -105,7 +105,7 @@ class IngestProgress(PipelineProgress):
         self.line("topics", f"Reading {many(len(topics), 'topic')} of {expansion.name}{missing}.", **names)
 
     def batch(self, landed: LandingResult) -> None:
-        """Each batch that counts."""
+        """Prints a batch that was committed."""
         holes = f", {many(len(landed.holes), 'range')} not full" if landed.holes else ""
         what, rate = "no new messages; how far every partition is, is noted,", ""
         if landed.events:
@@ -114,9 +114,7 @@ class IngestProgress(PipelineProgress):
         self.line("batch", f"Batch {landed.batch}: {what} in {landed.seconds:.1f} s{rate}{holes}", **asdict(landed))
 
     def end(self, done: list[LandingResult], where: str) -> None:
-        """Prints the numbers of landed messages and audit records in all batches of the run, and of unreadable
-        ones.
-        """
+        """Prints the sums over all batches of the run. `where`: address of the landing."""
         events, records = sum(one.events for one in done), sum(one.transitions for one in done)
         holes, unreadable = sum(len(one.holes) for one in done), sum(one.unreadable for one in done)
         if self.json:

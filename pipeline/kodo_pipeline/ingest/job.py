@@ -1,4 +1,6 @@
-"""ingest: everything the topology's topics hold, landed batch by batch, each batch proved full before it counts."""
+"""Ingest job: lands all stored messages of a topology's topics batch by batch, and commits a batch only after it has
+compared the batch with the coverage of its splits.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +48,17 @@ if TYPE_CHECKING:
 _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
 _STARTS: Final = 10
 _SLOW_START: Final = "Python worker failed to connect back"
-"""Spark's words when the process that plans our stream was not up within 10 s: half a second of the processor for
-Spark's own modules, on a busy machine. No setting changes that (PythonWorkerFactory waits so long whatever it is
-told); to try again does.
+"""Text in Spark's error if the Python process that plans our stream has not started within 10 s, which happens on a
+busy machine because Spark's own modules take half a second of the processor. No setting changes the limit
+(PythonWorkerFactory reads none); another try helps.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRequest:
-    """`max_bytes` of a batch, as stored; `accept_holes`: go on where messages are gone, and
-    write down that they are.
+    """Request of an ingest. `run`: its id; `max_bytes`: bytes that a batch reads at most, about, as brokers store them;
+    `accept_holes`: continue if messages are gone, and record that they are missing; `maintain_every`: batches after
+    which the landing is maintained, 0: never.
     """
 
     expansion: Expansion
@@ -68,7 +71,9 @@ class IngestRequest:
 
 
 class HolesError(KodoctlError):
-    """Partitions were left where they are, because messages behind them may be gone unread; `landed`: batches of all others."""
+    """Error of an ingest that left partitions unread, because messages of them may have been deleted unread. `landed`:
+    batches of all other partitions; `holes`: the reason by full name of the partition.
+    """
 
     def __init__(self, landed: list[LandingResult], holes: Mapping[str, str]) -> None:
         self.landed = landed
@@ -84,8 +89,9 @@ _WAY_ON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LandingResult:
-    """A batch, or all of a run: rows of each table, bytes of payloads, seconds; `holes`: ranges that are not full;
-    `unreadable`: messages on audit topics that hold no records.
+    """Result of a batch. `events`, `transitions`: rows of these tables; `size`: bytes of payloads; `splits`: their
+    number; `holes`: ids of the splits that were not read in full; `unreadable`: messages on audit topics without
+    readable records.
     """
 
     batch: int
@@ -111,9 +117,9 @@ def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic
 def ingest(
     request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, report: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
-    """Lands all messages that are stored now; `report` is called after each batch. Raises KodoctlError; what is
-    complete by then stays. Where messages of some partitions may be gone unread, all others are landed, and then
-    HolesError is raised.
+    """Lands all messages that are stored now and returns the batches; `report` is called after each. Raises LockedError
+    while another ingest runs, and KodoctlError; committed batches stay. If messages of some partitions may have been
+    deleted unread, all others are landed, and then HolesError is raised.
     """
     landing = request.landing
     with landing.alone() as alone:
@@ -149,7 +155,9 @@ class _Attempt(NamedTuple):
     def land(
         self, looks: Mapping[str, PartitionMetadata], left: Mapping[str, str] = MappingProxyType({})
     ) -> list[LandingResult]:
-        """All that is stored now, but for the partitions that are `left`, with the reason."""
+        """Lands everything that is stored now, except in the partitions `left` (the reason by full name). Commits the
+        end of the run, maintains the landing if that is due, and returns the batches.
+        """
         request, landing = self.request, self.request.landing
         known = landing.commits()
         start, clock = _begin(request, last_begin(known), self.topics, left)
@@ -163,8 +171,8 @@ class _Attempt(NamedTuple):
         return writer.done
 
     def holes(self, looks: Mapping[str, PartitionMetadata]) -> dict[str, str]:
-        """Partitions behind whose last reading messages may be gone, with the reason; none where a batch is not complete:
-        its end is fixed.
+        """Reason by full name of each partition whose messages after the last reading may be gone. Empty if the last
+        batch is not complete, because the end of that batch is fixed.
         """
         last = StreamCheckpoint(self.request.landing.checkpoint).last()
         return {} if last is None else EventSource.stream(self.options(looks)).holes(last.offset)
@@ -189,7 +197,9 @@ class _Attempt(NamedTuple):
 
 
 def maintain_if_due(request: IngestRequest) -> None:
-    """Maintenance between two batches, or at the end of a run, where enough has landed since the last one."""
+    """Maintains the landing if enough batches have landed since the last maintenance. Does nothing if another process,
+    in an object store, maintains it.
+    """
     landing = request.landing
     if is_due(landing.commits(), request.maintain_every):
         with suppress(LockedError):  # in a store, somebody else maintains it
@@ -199,10 +209,12 @@ def maintain_if_due(request: IngestRequest) -> None:
 def _begin(
     request: IngestRequest, last: int, topics: list[FamilyTopic], left: Mapping[str, str]
 ) -> tuple[int, ClusterClock]:
-    """Cursors first: what they say is acknowledged must be found in what is cut later. Nobody looked at the partitions that
-    are `left`: behind their cursors nothing is read. Start time of the run, by the
-    cluster's clock, and that clock. Runs are in the order of their times, however clocks were set since the `last` one
-    began: `lag` says how far the cluster's clock is behind that.
+    """Reads and commits the cursors, before any end is fixed: each message that they show as acknowledged must be among
+    the messages that are read later. The cursors of partitions `left` are left out, because nothing of these is read.
+
+    Returns (start time of the run, the cluster's clock). The start, in ms by that clock, is always after `last`, the
+    start of the run before, however clocks were set; `lag` in the commit says by how many ms it was moved. Raises
+    KodoctlError (K589) on another cluster.
     """
     with closing(HttpAdmin(request.connection)) as admin:
         clock = read_clock(admin)
@@ -222,8 +234,9 @@ def _begin(
 def _read_all(
     attempt: _Attempt, looks: Mapping[str, PartitionMetadata], writer: _Writer, left: Collection[str]
 ) -> None:
-    """All that is stored now. By Spark where much is, or another ingest may write the checkpoint at the same time; where
-    Spark runs on other machines, this one may have no way to the brokers.
+    """Lands everything that is stored now: few bytes in this process, else by a stream of Spark's. The stream also
+    serves if another ingest may write the checkpoint, or if Spark runs on other machines, since this one may not reach
+    the brokers.
     """
     request, spark, options = attempt.request, attempt.spark, attempt.options(looks, left)
     is_here = (spark.sparkContext.master or "").startswith("local")
@@ -232,7 +245,9 @@ def _read_all(
 
 
 def _read_small(request: IngestRequest, options: Mapping[str, str], spark: SparkSession, writer: _Writer) -> bool:
-    """True if few bytes are stored behind a batch that is complete: they have been landed, without a stream of Spark's."""
+    """Lands the messages after the last complete batch in this process, if they are few bytes. Returns False, after
+    doing nothing, if they are not, or if there is no such batch.
+    """
     checkpoint = StreamCheckpoint(request.landing.checkpoint)
     if (last := checkpoint.last()) is None:
         return False
@@ -272,7 +287,7 @@ def _stream(request: IngestRequest, options: dict[str, str], spark: SparkSession
 
 
 class _Writer:
-    """Lands one batch after another."""
+    """Writer of the batches of one run: it lands and commits each, and calls `report`."""
 
     def __init__(
         self,
@@ -291,24 +306,26 @@ class _Writer:
 
     @property
     def done(self) -> list[LandingResult]:
-        """Each batch once, as it was landed last."""
+        """Results of the batches in order; of a batch that came several times, the last one."""
         return [self._done[batch] for batch in sorted(self._done)]
 
     def again(self) -> None:
-        """Restarts the stream after its last finished batch. Files of the unfinished batch are removed, unless that
-        batch was committed.
+        """Prepares a restart of the stream: reads the commits again, and removes the coverage records of the batch that
+        was not finished.
         """
         self.starts += 1
         self._known = batches(self._request.landing.recover())
         self._request.landing.work(self._request.run).remove()
 
     def write(self, messages: DataFrame, batch: int) -> None:
-        """A batch of Spark's stream: once, or again after a restart, with the same range then."""
+        """Lands a batch of Spark's stream. After a restart Spark repeats it with the same range; it is not landed again
+        if it was committed.
+        """
         events = messages.coalesce(2 * self.cores)
         self._write(messages.sparkSession, batch, partial(_write_events, self._request.landing, events))
 
     def read(self, spark: SparkSession, stream: EventStream, splits: Sequence[Split], batch: int) -> None:
-        """A batch that this process reads."""
+        """Lands a batch whose splits this process reads."""
         folder = self._request.landing.table(EVENTS).folder
         self._write(spark, batch, partial(write_splits, stream, splits, folder))
 

@@ -1,5 +1,5 @@
-"""Batch of few bytes, read in this process: to start a stream of Spark's, with a Python process that plans it, takes
-longer than to read them. Its bounds, its rows and the proof that it is full are those of the stream.
+"""Batch of few bytes, read in this process, because starting a stream of Spark's, with a Python process that plans it,
+takes longer. Its bounds, its rows and its coverage are those of the stream.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _AT_ONCE: Final = 2  # splits: each has a connection of its own
 
 
 def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, list[Split]] | None:
-    """(end, splits) of all that is stored behind an offset; None if that is more than FEW_BYTES, or than `most`. Raises
-    ClusterError where messages are gone, and the options are strict.
+    """Plans one batch with everything stored after `start`, and fixes the end of the stream. Returns (end, splits);
+    None if that is more than FEW_BYTES, or than `most` bytes. Raises ClusterError if messages are gone and the options
+    are strict.
     """
     stream.prepareForTriggerAvailableNow()
     end = stream.latestOffset(start, ReadAllAvailable())
@@ -39,8 +40,8 @@ def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, l
 
 
 def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, attempt: str) -> tuple[TableFiles, int]:
-    """Files of the events of these splits, below the folder of their table, and the bytes of the messages. Raises
-    KodoctlError where a split is not full, and the options are strict.
+    """Reads the splits, in two threads, and writes their events below `folder`, the folder of the table. Returns
+    (files, bytes of the payloads). Raises KodoctlError if a split is not full and the options are strict.
     """
     import pyarrow.compute as pc
 

@@ -1,9 +1,10 @@
-"""Checkpoint of Spark's stream: the files by which Spark goes on where the last batch ended, read and written without it.
+"""Checkpoint of Spark's stream, read and written without Spark: the files by which Spark continues after the last
+batch.
 
-    offsets/N   version, Spark's metadata, and the end of batch N: written before batch N is read
-    commits/N   written when batch N counts
+  offsets/N   version, Spark's metadata, and the end of batch N: written before batch N is read
+  commits/N   written when batch N counts
 
-A batch that is landed without Spark leaves the same files in the same order, so that Spark takes a batch that was cut
+A batch that is landed without Spark writes the same files in the same order. So Spark repeats a batch that was cut
 short as it was planned.
 """
 
@@ -23,7 +24,9 @@ _KEPT: Final = 100  # batches, as Spark keeps them
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBatch:
-    """A batch as the checkpoint has it. `offset`: its end; `metadata` and `commit`: what Spark wrote of it besides."""
+    """A batch in the checkpoint. `offset`: its end; `metadata`: settings of the stream in `offsets/N`; `commit`: text
+    of `commits/N`.
+    """
 
     number: int
     offset: Offset
@@ -35,12 +38,12 @@ class CheckpointBatch:
         return replace(self, number=self.number + 1, offset=offset, metadata={**self.metadata, "batchTimestampMs": at})
 
     def to_text(self) -> str:
-        """The file `offsets/N`."""
+        """Text of the file `offsets/N`."""
         return "\n".join((_VERSION, json.dumps(self.metadata, separators=(",", ":")), json.dumps(self.offset)))
 
 
 def parse_batch(number: int, offsets: str, commit: str) -> CheckpointBatch | None:
-    """Batch of its two files; None for files of another form than the one that is known here."""
+    """Batch from the texts of its two files; None if they have another form than Spark's version `_VERSION`."""
     version, *lines = offsets.split("\n")
     if version != _VERSION or len(lines) != 2 or commit.partition("\n")[0] != _VERSION:
         return None
@@ -62,18 +65,18 @@ class StreamCheckpoint:
         self._offsets, self._commits = folder / "offsets", folder / "commits"
 
     def last(self) -> CheckpointBatch | None:
-        """The last batch, if it is complete; None where there is none, or where only Spark can go on."""
+        """The last batch, if it is complete; None if there is none, or if only Spark can continue."""
         latest, complete = (max(_numbers(one), default=-1) for one in (self._offsets, self._commits))
         if latest < 0 or latest != complete:
             return None
         return parse_batch(latest, _text(self._offsets, latest), _text(self._commits, latest))
 
     def begin(self, batch: CheckpointBatch) -> None:
-        """Records the end of the batch: from now on every reader of the batch, Spark included, reads to this end."""
+        """Writes the end of the batch: from now on every reader of the batch, Spark included, reads to this end."""
         self._offsets.write_bytes(str(batch.number), batch.to_text().encode())
 
     def complete(self, batch: CheckpointBatch) -> None:
-        """The batch counts. What is older than Spark keeps is removed."""
+        """Writes that the batch counts, and deletes files of batches that are older than Spark keeps."""
         self._commits.write_bytes(str(batch.number), batch.commit.encode())
         for folder in (self._offsets, self._commits):
             old = [number for number in _numbers(folder) if number <= batch.number - _KEPT]

@@ -1,4 +1,5 @@
-"""Audit messages among landed events -> the table `transitions`. Built-ins of Spark only: no row meets Python."""
+"""Conversion of landed audit messages to rows of the table `transitions`. Built-ins of Spark only: no row meets Python.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +27,10 @@ def audit_messages(landed: DataFrame) -> DataFrame:
 
 
 def transitions(read: DataFrame) -> DataFrame:
-    """The table `transitions` of audit messages, and `date`, if they have it: the day of a record, null where it is not
-    about that of its message, which only a forger's is. What is no record of a worker's, or has no number, or none of a
-    moment, gives no row.
+    """Returns the rows of the table `transitions`, one for each record in `read`, the result of `audit_messages`. If
+    that has `date`, so have the rows: the day of a record, null if it is more than a day from that of its message,
+    which only forged records are. Records without a number, or without a possible time, and messages without records
+    give no row.
     """
     zipped = (
         "after",
@@ -79,8 +81,8 @@ def _day(moment: Column) -> Column:
 
 
 def unreadable() -> Column:
-    """Condition on audit messages: one that holds no records, others than its properties count, or some without a
-    number or a time.
+    """Condition on audit messages: true if one has no readable records, another number of them than its properties say,
+    or some without a number or a time.
     """
     found, counted = F.col("found"), F.col("properties").getItem(COUNT_PROPERTY).try_cast("int")
     readable = (
@@ -94,8 +96,8 @@ def unreadable() -> Column:
 
 
 def _moment(after: Column) -> Column:
-    """Time at which the worker decided to acknowledge the message of a record, ms since the epoch; null if the record has
-    none that a timestamp can hold.
+    """Time at which the worker decided to acknowledge the message of a record, ms since the epoch; null if a timestamp
+    cannot have that time.
     """
     at = F.try_add(F.col("found.at"), after)
     return F.when(at.between(0, LATEST), at)

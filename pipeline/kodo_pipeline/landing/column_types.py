@@ -6,7 +6,7 @@ from typing import Any
 
 
 def arrow_type(kind: str) -> Any:
-    """Type of Arrow. Raises KeyError for a kind that no table has."""
+    """Arrow's type for a type name of Spark SQL. Raises KeyError for a type that no table has."""
     import pyarrow as pa
 
     number = pa.int64()
@@ -34,7 +34,7 @@ def arrow_type(kind: str) -> Any:
 
 
 def spark_type(kind: str) -> Any:
-    """Type of Spark. Raises KeyError for a kind that no table has."""
+    """Spark's type for a type name of Spark SQL. Raises KeyError for a type that no table has."""
     from pyspark.sql import types as t
 
     number = t.LongType()

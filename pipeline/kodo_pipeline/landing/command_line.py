@@ -13,7 +13,9 @@ from kodoctl.topology.units import Duration, UnitError
 
 
 def command_line(topology: str, environment: str | None, landing: str) -> str:
-    """The argument and the options that name them."""
+    """Argument and options that name the topology file, its environment and the landing, as text for a shell. An option
+    with its default value is left out.
+    """
     options = [
         *(("--env", environment) if environment else ()),
         *(("--landing", landing) if landing != LANDING else ()),
@@ -22,7 +24,9 @@ def command_line(topology: str, environment: str | None, landing: str) -> str:
 
 
 def duration(option: str, text: str) -> int:
-    """`10s` as ms. Raises UsageError, which names the option, for what is no time, or no time at all."""
+    """Parses a duration such as `10s` to ms. Raises UsageError, which names `option`, if the text is no duration or the
+    duration is zero.
+    """
     try:
         found = int(Duration.parse(text))
     except UnitError as problem:

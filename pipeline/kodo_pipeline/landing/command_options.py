@@ -49,8 +49,8 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 
 def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
-    """Settings of the Spark session of this process. `spark-submit` announces its gateway to its child process.
-    Raises UsageError, also if the extra is not installed.
+    """Settings of the Spark session of this process, which may be a child of `spark-submit`: an environment variable
+    shows that. Raises UsageError for a wrong setting, or if the extra `spark` is not installed.
     """
     from kodo_pipeline.spark.spark_session import SparkSettings, check_installed, configuration_of
 
@@ -73,7 +73,7 @@ class LandedFlags:
 
     @property
     def typed(self) -> str:
-        """The arguments as they are typed in another command, for hints."""
+        """The arguments as text for a shell, for hints that name another command."""
         return command_line(self.topology, self.env, self.landing)
 
     def settings(self) -> SparkSettings:
@@ -81,13 +81,14 @@ class LandedFlags:
         return spark_settings(self.master, self.conf)
 
     def place(self, expansion: Expansion, *, messages: bool = False) -> Landing:
-        """The tables of a topology; see landed_place."""
+        """The landing of a topology; see `landed_place`."""
         return landed_place(expansion, self.landing, self.typed, messages=messages)
 
 
 def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bool = False) -> Landing:
-    """The tables of a topology. Raises UsageError where nothing was landed, or no messages where they are needed, and
-    KodoctlError where topics of another namespace were. `typed`: arguments of the command, for hints.
+    """Opens the landing of a topology. Raises UsageError if no run has ended there, or, with `messages`, if no message
+    has landed; KodoctlError if the landing has topics of another namespace. `typed`: arguments of the command, for
+    hints.
     """
     from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold
 
@@ -98,7 +99,9 @@ def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bo
 
 
 def page_stem(expansion: Expansion) -> str:
-    """Name of a topology in an environment, for its files: those of two environments may have one folder."""
+    """Beginning of the names of a topology's files: its name, and its environment if it has one, because two
+    environments may use one folder.
+    """
     return "-".join(filter(None, (expansion.name, expansion.topology.environment)))
 
 
@@ -108,7 +111,7 @@ def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
 
 
 def new_run() -> str:
-    """The id of a run: runs sort by the time they began."""
+    """Makes the id of a run. Ids sort by the second in which the runs began (UTC)."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
@@ -130,8 +133,8 @@ def tell_warnings(paths: Sequence[str], warnings: Sequence[Diagnostic]) -> None:
 
 
 class PipelineProgress:
-    """Lines on standard error for people, JSON lines with the run's id for machines.
-    A command's own view adds its events.
+    """Progress of a command: lines on standard error for people, or JSON lines with the run's id on standard output. A
+    command's own view adds its events.
     """
 
     def __init__(self, output: Format, run: str, bar: Bar | None = None) -> None:
@@ -146,10 +149,10 @@ class PipelineProgress:
             self.bar.tell(text)
 
     def begin(self, what: str) -> None:
-        """Prints the first line, before anything that takes time."""
+        """Prints the first line. Call it before any slow work."""
         self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since this object was made."""
         return time.monotonic() - self._began

@@ -1,4 +1,6 @@
-"""pipeline convert: a landing of a former kodoctl becomes Delta tables, with the columns of this one. Starts no Spark."""
+"""Command `pipeline convert`: converts a landing of an older kodoctl to Delta tables with the present columns. Starts
+no Spark.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def convert(
 
 
 class _View(PipelineProgress):
-    """Each batch."""
+    """Progress of a conversion: each batch."""
 
     def commit(self, commit: LandingCommit) -> None:
         """Prints a batch that is converted."""

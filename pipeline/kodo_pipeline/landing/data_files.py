@@ -1,4 +1,6 @@
-"""Data files of Delta tables: path, partition, statistics, as Delta's `add` actions have them. Reads and writes nothing."""
+"""Data files of Delta tables: path, partition and statistics, as Delta's `add` actions have them. Reads and writes no
+file.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ _BATCH: Final = re.compile(r"^(\d{9})-")
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file. `path`: below the folder of its table, as it is on the disk; `partition`: values of partition
-    columns as text; `since`, `until`: bounds of the table's moment in ms, None where there is none; `stats`: Delta's
-    JSON, empty where the file was found in a table.
+    """A Parquet file. `path`: below the folder of its table, as on the disk; `partition`: text value of each partition
+    column, None: null; `since`, `until`: first and last value of the table's `moment`, in ms since the epoch, None:
+    none is known; `stats`: Delta's statistics as JSON, empty if the file was found in a table's log.
     """
 
     path: str
@@ -39,12 +41,12 @@ class DataFile:
 
     @property
     def batch(self) -> int:
-        """The batch that its first folder names; -1 for a file that no ingest wrote."""
+        """Number of the batch in the name of its first folder; -1 for a file that no ingest wrote."""
         found = _BATCH.match(self.path)
         return int(found[1]) if found else -1
 
     def touches(self, since: int | None, until: int | None) -> bool:
-        """True if it can hold rows from `since` to before `until` (ms)."""
+        """True if the file may have rows from `since` to before `until` (ms since the epoch). None: no bound."""
         late = until is not None and self.since is not None and self.since >= until
         early = since is not None and self.until is not None and self.until < since
         return not late and not early
@@ -61,20 +63,20 @@ class DataFile:
 
 
 def partition_path(partition: Mapping[str, str | None]) -> str:
-    """Folders of a partition, each with the slash behind it, as Hive names them."""
+    """Folders of a partition as Hive names them, such as `date=2026-01-31/topic=orders/`, with a slash at the end."""
     return "".join(
         f"{name}={NO_VALUE if value is None else quote(value, safe='')}/" for name, value in partition.items()
     )
 
 
 def partition_of(path: str, table: Table) -> dict[str, str | None]:
-    """The inverse, of a path below the table's folder."""
+    """Values of the partition columns in a path below the table's folder; the inverse of `partition_path`."""
     named = dict(one.split("=", 1) for one in path.split("/")[:-1] if "=" in one)
     return {name: None if named[name] == NO_VALUE else unquote(named[name]) for name in table.partitions}
 
 
 def of_metadata(path: str, size: int, about: FileMetaData, table: Table) -> DataFile:
-    """A file that was written just now, with statistics of its footer."""
+    """Makes the entry of a file that was written just now. `about`: its footer, which has the statistics."""
     lowest, highest, nulls = _statistics(about)
     stats = {"numRecords": about.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
     since, until = (_to_ms(values.get(table.moment or "")) for values in (lowest, highest))
@@ -84,8 +86,8 @@ def of_metadata(path: str, size: int, about: FileMetaData, table: Table) -> Data
 
 
 def of_add(row: Mapping[str, Any], table: Table) -> DataFile:
-    """A file of a table, from a row of delta-rs' get_add_actions(flatten=True). Raises ValueError for one that does not say
-    how many rows it has: it would be passed over as one without any.
+    """Makes the entry of a file in a table, from a row of delta-rs' get_add_actions(flatten=True). Raises ValueError if
+    the row has no number of rows, because the file would then count as empty.
     """
     if row["num_records"] is None:
         raise ValueError(f"{unquote(row['path'])} has no number of rows: something else added it, without statistics")
@@ -97,7 +99,9 @@ def of_add(row: Mapping[str, Any], table: Table) -> DataFile:
 
 
 def _statistics(about: FileMetaData) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
-    """(lowest, highest, nulls) of plain columns that all row groups tell."""
+    """Returns (lowest values, highest values, numbers of nulls), each by column: of columns without fields of their
+    own, if all row groups have statistics.
+    """
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

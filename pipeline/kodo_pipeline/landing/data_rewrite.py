@@ -1,5 +1,5 @@
-"""Data files of a table, written again as others with the same rows, by Arrow and without Spark. A few batches of rows
-are in memory at a time, whatever the files' size.
+"""Rewriting of a table's data files into other files, by Arrow and without Spark. A few batches of rows are in memory
+at a time, whatever the files' size.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Change = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
 def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change: Change | None = None) -> DataFile:
-    """One file with the rows of these, which are of one partition; nothing names it yet. `change`: what becomes of the rows,
-    none of which is lost or added.
+    """Writes the rows of `files`, which are of one partition, into one new file and returns it; no commit names it yet.
+    `change` is applied to each batch of rows, and may change rows or leave some out; None: the rows stay as they are.
     """
     made = PartFile(table.folder, table.table, attempt, files[0].partition)
     try:
@@ -39,8 +39,8 @@ def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change
 
 
 def stored_rows(table: LandingTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a file with the columns of a schema. Columns that came later are null. Raises KodoctlError (K573) for a
-    file that is gone, or not as it was written.
+    """Yields the rows of a file with the columns of a schema. Columns that came later are null. Raises KodoctlError
+    (K573) if the file is gone or has another number of rows.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -61,7 +61,7 @@ def stored_rows(table: LandingTable, file: DataFile, schema: pa.Schema) -> Itera
 
 
 def small_rows(table: LandingTable, files: Iterable[DataFile]) -> pa.Table:
-    """All rows of files of a table without partitions, whose rows fit into memory."""
+    """Reads all rows of these files into memory, several files at a time. For tables without partitions."""
     import pyarrow as pa
 
     schema = table.table.arrow()

@@ -1,5 +1,5 @@
-"""Format of a Delta table that this kodoctl can read and write: protocol, columns, partitions. What it does not know is
-refused, because it may hold what would be read wrongly.
+"""Format of a Delta table that this kodoctl can read and write: protocol, columns, partitions. A table with anything
+else is refused, because it might be read wrongly.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ _ELSEWHERE: Final = "use the kodoctl that wrote it, or land elsewhere with --lan
 _CONVERT: Final = "`kodoctl pipeline convert` adds them"
 _READER, _WRITER, _FEATURES_SINCE = 1, 2, (3, 7)
 _FEATURES: Final = frozenset({"appendOnly", "invariants", "timestampNtz"})
-"""Protocol of a table that we can read, and features of the later protocol that change nothing for us. We read data files
-by ourselves: a feature that says how to read them, such as deletionVectors, we must not pass over.
+"""Versions of the protocol that we can read, and features of the later one that change nothing for us. We read data
+files ourselves: a table with a feature that says how to read them, such as deletionVectors, is refused.
 """
 
 
 def delta_schema(table: Table) -> Schema:
-    """Schema of the table."""
+    """Schema of the table for Delta."""
     from deltalake import Schema
 
     return Schema.from_arrow(table.delta())
 
 
 def check_format(found: DeltaTable, table: Table, uri: str) -> None:
-    """Raises KodoctlError (K584) for a table that another kodoctl, or something else, made so that we cannot read it."""
+    """Raises KodoctlError (K584) if this kodoctl cannot read the table: an unknown protocol or feature, or other
+    columns, types or partition columns than those of `table`.
+    """
     protocol = found.protocol()
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _FEATURES
@@ -55,13 +57,13 @@ def check_format(found: DeltaTable, table: Table, uri: str) -> None:
 
 
 def missing_columns(found: DeltaTable, table: Table) -> list[str]:
-    """Names of columns that the table does not have."""
+    """Sorted names of the columns of `table` that the Delta table does not have."""
     theirs = {one.name for one in found.schema().fields}
     return sorted(one.name for one in delta_schema(table).fields if one.name not in theirs)
 
 
 def may_lack(table: Table, names: Iterable[str]) -> bool:
-    """True if rows may be without these columns: those that were written before a column came have none of it."""
+    """True if all these columns may be null, so that rows which were written before a column came need not have it."""
     return {one.name for one in table.columns if one.null}.issuperset(names)
 
 

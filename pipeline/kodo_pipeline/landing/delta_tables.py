@@ -1,5 +1,5 @@
-"""A Delta table of the landing, by the Rust `deltalake`: its files at one version, and commits that add files. Spark has
-no part in it.
+"""A Delta table of the landing, read and written by the Rust library `deltalake` instead of Spark: its files at one
+version, and commits that add files.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MISSING: Final = "not found"  # what delta-rs says of a file that it does not f
 
 
 class ConcurrentCommitError(Exception):
-    """Somebody else's commit came first."""
+    """Another writer committed to the table first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Files of a table at one version; `number`: of the last commit of ours that it has, -1 before the first; `removed`:
-    rows that were removed from it so far.
+    """Files of a table at one version of its log. `number`: number of the last commit of the landing that the table
+    has, -1 before the first; `removed`: number of rows that were removed from the table so far.
     """
 
     number: int
@@ -55,8 +55,8 @@ class TableVersion:
 
 
 class LandingTable:
-    """One table below the landing. Raises KodoctlError: K573 for what the store refuses, K584 for a table that
-    another kodoctl, or another writer, made so that we cannot read it.
+    """One table below the landing, for use by one thread. Its methods raise KodoctlError: K573 if the store refuses
+    something, K584 for a table that another kodoctl, or another writer, made so that we cannot read it.
     """
 
     def __init__(self, landing: Storage, table: Table) -> None:
@@ -66,7 +66,9 @@ class LandingTable:
         self._uri = self.folder.address
 
     def load(self) -> DeltaTable | None:
-        """The table at its newest version; None where there is none."""
+        """Opens the table at its newest version; None if there is no table. Raises KodoctlError (K584) for another
+        format.
+        """
         with self._report_errors():
             found = self._open()
             if found is not None:
@@ -74,7 +76,9 @@ class LandingTable:
             return found
 
     def _open(self, again: int = _AGAIN) -> DeltaTable | None:
-        """The same, whatever its columns are."""
+        """Opens the table as `load` does, but with any columns. `again`: how often to retry if files of the log were
+        deleted while it was read.
+        """
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -93,7 +97,7 @@ class LandingTable:
         return self._loaded
 
     def create(self) -> DeltaTable:
-        """An empty table where there is none."""
+        """Creates an empty table if there is none, and returns the table."""
         import deltalake
 
         if self.folder.local is not None:
@@ -109,8 +113,8 @@ class LandingTable:
         return found
 
     def add_columns(self) -> list[str]:
-        """Adds columns to a table that an older kodoctl made, and which has none of that name: those that may be null. Their
-        names; rows that are there have no value in them. Raises KodoctlError (K584) for what else is wrong with it.
+        """Adds columns that a table of an older kodoctl lacks, if all of them may be null. Returns the added names;
+        existing rows have no value in them. Raises KodoctlError (K584) for any other difference in the format.
         """
         added: list[str] = []
         for _ in range(TRIES):
@@ -127,13 +131,13 @@ class LandingTable:
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
     def number(self) -> int:
-        """Number of the last commit of the landing that this table has; -1 before the first."""
+        """Number of the last commit of the landing that this table has; -1 if it has none."""
         found = self.load()
         number = None if found is None else found.transaction_version(APPLICATION)
         return -1 if number is None else number
 
     def version(self) -> TableVersion:
-        """Its files now; none where there is no table."""
+        """Reads the log and returns the files of the newest version; no files if there is no table."""
         found = self.load()
         if found is None:
             return TableVersion(-1, ())
@@ -143,8 +147,9 @@ class LandingTable:
         return TableVersion(-1 if number is None else number, files, removed or 0)
 
     def add(self, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None) -> None:
-        """Adds files by a commit that is application transaction `number`; nothing if the table has it already.
-        `replaced`: days whose files go in the same commit; an empty list: all files; None: none.
+        """Adds files by one Delta commit, which is the application transaction `number`. Does nothing if the table has
+        that number already. `replaced`: days (`date`) whose files the same commit removes; an empty list: all files;
+        None: none.
         """
         for _ in range(TRIES):
             found = self.load() or self.create()
@@ -158,10 +163,11 @@ class LandingTable:
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
     def exchange(self, gone: Sequence[DataFile], files: Sequence[DataFile]) -> bool:
-        """Replaces files by others with the same rows, by one commit; False, and nothing is done, if one of them is there no
-        more: somebody else replaced it. delta-rs, left to try again by itself, would add the same rows twice. A store
-        may refuse the second try of what the first one did: then the others are there. Rows that the others have not
-        are removed: the commit says how many, so that nobody takes them for lost.
+        """Replaces the files `gone` by `files` in one commit. Returns False, and changes nothing, if one of `gone` is
+        not in the table any more, because another writer replaced it; True if all of `files` are in the table already,
+        since a store may refuse the second try of a commit that succeeded. If `files` have fewer rows, the commit
+        records the difference as removed, so that these rows do not count as lost. delta-rs must not try again by
+        itself: it would add rows twice.
         """
         removed = sum(one.rows for one in gone) - sum(one.rows for one in files)
         for _ in range(TRIES):
@@ -196,7 +202,7 @@ class LandingTable:
             found.cleanup_metadata()
 
     def replaced(self, hours: int = 0) -> list[str]:
-        """Files that were replaced so long ago, by their paths, of those that the log still names."""
+        """Paths of the files that were replaced at least `hours` ago, as far as the log still names them."""
         found = self.load()
         if found is None:
             return []
@@ -204,8 +210,8 @@ class LandingTable:
             return [unquote(one) for one in found.vacuum(hours, dry_run=True, enforce_retention_duration=False)]
 
     def replace_rows(self, rows: Sequence[dict[str, Any]], number: int) -> None:
-        """Replaces all rows, which are few. Raises ConcurrentCommitError if the table has changed since it was read, or
-        has commit `number`.
+        """Replaces all rows, which are few, as the application transaction `number`. Raises ConcurrentCommitError if
+        the table has changed since it was read, or has that number.
         """
         import deltalake
         import pyarrow as pa
@@ -220,7 +226,7 @@ class LandingTable:
             )
 
     def rows(self, column: str | None = None, value: str = "") -> list[dict[str, Any]]:
-        """All rows, or those with the value, read by Arrow; none where there is no table."""
+        """Reads all rows, or those with `value` in `column`, into memory as dictionaries; none if there is no table."""
         import pyarrow.compute as pc
 
         found = self.load()
@@ -231,7 +237,7 @@ class LandingTable:
             return list(rows_where(found.to_pyarrow_dataset(), wanted).to_pylist())
 
     def holds(self, files: Iterable[DataFile]) -> bool:
-        """True if all of these files are there."""
+        """True if all of these files are in the folder, which is listed once."""
         there = set(self.folder.files())
         return all(one.path in there for one in files)
 
@@ -252,8 +258,9 @@ class LandingTable:
     def rows_among(
         self, files: Sequence[DataFile], column: str, values: Iterable[str], same: Mapping[str, str]
     ) -> list[dict[str, Any]]:
-        """Rows of these files whose column has one of the values, and others the `same` ones, in any order. A file counts
-        when a commit of the landing names it, also where it was not added to the table yet.
+        """Rows of these files, as dictionaries in any order, whose `column` has one of `values` and whose other columns
+        have the values in `same`. The files need not be in the table yet: a commit of the landing that names them is
+        enough.
         """
         import pyarrow.compute as pc
 
@@ -264,7 +271,9 @@ class LandingTable:
             return list(rows_where(dataset_of(self.folder, self.table, files), wanted).to_pylist())
 
     def distinct(self, files: Sequence[DataFile], column: str, by: str) -> set[tuple[str, str]]:
-        """Pairs of `by` and of a column, where that has a value, in these files: a few batches are in memory at a time."""
+        """Pairs (value of `by`, value of `column`) in these files, of rows in which `column` is not null. A few batches
+        are in memory at a time.
+        """
         found: set[tuple[str, str]] = set()
         with self._report_errors():
             for batch in dataset_of(self.folder, self.table, files).to_batches(columns=[by, column]):
@@ -301,7 +310,9 @@ class LandingTable:
 
 
 def _configuration(table: Table) -> dict[str, str]:
-    """`commits` replaces its one file at each commit, and is read at once: nobody has an old one in hand for long."""
+    """Properties of a table in Delta. Replaced files stay in the log of `commits` for a shorter time, because every
+    commit replaces its one file and nobody uses an old one for long.
+    """
     removed = "1 hours" if table is COMMITS else f"{REMOVED_DAYS} days"
     return {**_CONFIGURATION, _REMOVED: f"interval {removed}"}
 
@@ -336,7 +347,7 @@ def _rows(adds: Any) -> list[dict[str, Any]]:
 
 
 def _plain_text(problem: Exception) -> str:
-    """Words of delta-rs, which draws arrows between causes, on one line."""
+    """Text of an error of delta-rs, which draws arrows between causes, on one line."""
     lines = (line.replace("\x1b[31m↳\x1b[0m", "").strip() for line in str(problem).splitlines())
     text = ": ".join(line for line in lines if line)
     return f"no keys are in the environment, and this machine has no role: {text}" if _METADATA in text else text

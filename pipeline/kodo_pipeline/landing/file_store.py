@@ -1,4 +1,6 @@
-"""Files of the tables, and coverage on its way, in a folder or an object store, through Arrow's file systems."""
+"""Folders of files, on a disk or in an object store, through Arrow's file systems: data files of the tables, and
+coverage records of runs.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,16 @@ T = TypeVar("T")
 
 
 class StoredFile(NamedTuple):
-    """`at`: when it was written, in seconds since the epoch by the store's clock."""
+    """Size of a file in bytes, and `at`: the time when it was written, in seconds since the epoch by the store's clock.
+    """
 
     size: int
     at: float
 
 
 class Storage:
-    """A folder. `uri` is what Spark takes: a path made absolute, or a URI. Raises KodoctlError for what the store
-    refuses.
+    """A folder on a disk or in an object store. `uri`: absolute path or URI, as Spark takes it; `local`: its path, None
+    for a store. The methods raise KodoctlError (K573) if the store refuses something.
     """
 
     def __init__(self, uri: str) -> None:
@@ -54,14 +57,16 @@ class Storage:
 
     @property
     def address(self) -> str:
-        """The URI as Arrow and delta-rs take it."""
+        """The URI in the form of Arrow and delta-rs."""
         return next(
             (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)), self.uri
         )
 
     @contextmanager
     def _fs(self, name: str = "") -> Iterator[tuple[Any, str]]:
-        """(Arrow's file system, the folder in it), for work on the folder or on `name` in it."""
+        """Context with (Arrow's file system, path of the folder in it), which turns errors into KodoctlError (K573).
+        `name`: file in the folder, for the error.
+        """
         from pyarrow import fs
 
         try:
@@ -77,16 +82,16 @@ class Storage:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def opened(self) -> tuple[Any, str]:
-        """Arrow's file system, and the folder in it."""
+        """Returns (Arrow's file system, path of the folder in it)."""
         with self._fs() as found:
             return found
 
     def write(self, name: str, document: object) -> None:
-        """A JSON document, complete or not at all."""
+        """Writes a document as the JSON file `name`, completely or not at all. A file of that name is replaced."""
         self.write_bytes(name, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """A file, complete or not at all."""
+        """Writes the file `name`, completely or not at all. A file of that name is replaced."""
         with self._fs(name) as (system, base):
             if self.local is None:
                 with system.open_output_stream(f"{base}/{name}") as out:  # stores show an object when it is whole
@@ -96,7 +101,9 @@ class Storage:
             write_whole(self.local / name, data)
 
     def documents(self) -> dict[str, Any]:
-        """Every JSON document of the folder by its name, in order of names; none where there is no such folder."""
+        """Reads every JSON file (`.json`) directly in the folder: its document by its name, in order of names. Empty if
+        there is no folder.
+        """
         with self._fs() as (system, base):
             names = sorted(info.base_name for info in _list_files(system, base) if info.base_name.endswith(".json"))
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -105,23 +112,23 @@ class Storage:
 
     @contextmanager
     def output(self, name: str) -> Iterator[Any]:
-        """A file to write bytes to; `name` may have folders."""
+        """Context with a new file for bytes. `name` may contain folders, which are created."""
         in_folder = self.local is not None
         with self._fs(name) as (system, base), _create_file(system, f"{base}/{name}", in_folder=in_folder) as out:
             yield out
 
     @contextmanager
     def input(self, name: str) -> Iterator[Any]:
-        """A file to read from, at any place in it."""
+        """Context with a file for reading at any position."""
         with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
             yield file if self.local is not None else StoredInput(file)
 
     def files(self) -> list[str]:
-        """Every file below it, however deep, by its path from here."""
+        """Sorted paths, relative to this folder, of every file below it at any depth."""
         return sorted(self.written())
 
     def written(self) -> dict[str, StoredFile]:
-        """The same, with size and time of each."""
+        """Size and time of every file below this folder, by its relative path."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
@@ -133,7 +140,7 @@ class Storage:
             }
 
     def delete(self, names: Iterable[str]) -> None:
-        """Files below it, many at a time; no fault if one is not there."""
+        """Deletes files by their relative paths, several at a time; a missing file is no error."""
 
         def delete_one(name: str) -> None:
             with suppress(FileNotFoundError):
@@ -143,50 +150,52 @@ class Storage:
             list(pool.map(delete_one, names))
 
     def prune(self) -> None:
-        """Removes folders in it that hold no file, however deep; one that gets a file meanwhile stays. Stores have none."""
+        """Removes folders below this one that have no file at any depth, but not folders here whose names begin with
+        `_`. A folder that gets a file meanwhile stays. Does nothing in an object store, which has no folders.
+        """
         before = time.time() - _SPARKS
         for name in self.folders() if self.local is not None else ():
             if not name.startswith("_"):
                 _remove_empty(self.local / name, before)  # type: ignore[operator]
 
     def folders(self) -> list[str]:
-        """Names of the folders in it."""
+        """Sorted names of the folders directly in this one."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
             return sorted(info.base_name for info in _list_files(system, base) if info.type == fs.FileType.Directory)
 
     def exists(self) -> bool:
-        """True if anything is there."""
+        """True if a folder or a file is at this address."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
             return bool(system.get_file_info(base).type != fs.FileType.NotFound)
 
     def remove(self) -> None:
-        """The folder with everything in it; no fault if it is not there."""
+        """Deletes the folder with everything in it; does nothing if there is none."""
         if self.exists():
             with self._fs() as (system, base):
                 system.delete_dir(base)
 
 
 class StoredInput(io.RawIOBase):
-    """A file in an object store, of which a read that the store had no time for is tried again."""
+    """A file in an object store, for reading. A read that a busy store refuses is tried again (`read_again`)."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
         self._file, self._at = file, 0
 
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return int(self._file.size())
 
     def readable(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -220,12 +229,16 @@ def read_again(read: Callable[[], T]) -> T:
 
 
 def way_in(uri: str) -> str:
-    """A line that says how a store is given its keys; empty for a folder."""
+    """Text, beginning with a new line, on the environment variables that have the keys of an S3 store; empty for any
+    other address.
+    """
     return _S3 if uri.startswith(("s3://", "s3a://", "s3n://")) else ""
 
 
 def _create_file(system: Any, path: str, *, in_folder: bool) -> Any:
-    """A file to write to. Whoever removes empty folders may have come between the folder and its first file."""
+    """Opens a new file for writing. In a folder it tries again, because another process may remove the empty folder
+    before the file is there.
+    """
     for _ in range(_TRIES if in_folder else 0):  # stores have no folders
         system.create_dir(path.rpartition("/")[0])
         with suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""Commits of a landing: what counts, in order. A commit is one row of the table `commits`, which names the files that it
-adds to the other tables: it counts from then on, in all of them or in none, whatever becomes of who wrote it.
-Rows of old commits become one, with their sums.
+"""Commits of a landing: the record, in order, of the files that count. A commit is one row of the table `commits`,
+which names the files that it adds to the other tables. From then on the files count in all of these tables, even if its
+writer is killed before it has added them. The rows of old commits are merged into one, with their sums.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _KEPT: Final = 16  # commits that name their files, for readers that began befor
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """Files that one commit adds to one table, and the bounds of its moment in ms. `replaced`: see
-    kodo_pipeline.landing.delta_tables.LandingTable.add. An old commit names no files, but counts their rows.
+    """Files that one commit adds to one table. `since`, `until`: first and last value of the table's `moment` in ms,
+    None: none; `files`: None in an old commit, which has only the counts; `replaced`: see
+    kodo_pipeline.landing.delta_tables.LandingTable.add.
     """
 
     rows: int
@@ -46,7 +47,7 @@ class TableFiles:
 
     @classmethod
     def of(cls, files: Iterable[DataFile], replaced: Iterable[str] | None = None) -> TableFiles:
-        """All that was written."""
+        """Makes the entry for files that were written, with the sum of their rows."""
         found = tuple(files)
         times = [at for one in found for at in (one.since, one.until) if at is not None]
         return cls(
@@ -60,8 +61,9 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class LandingCommit:
-    """A batch (`batch` from 0), or the beginning or end of a run, or a rollup (None). `at`: ms since the epoch. `facts`:
-    further figures of it. `number`: its place among all, from 0; -1 before it is committed.
+    """A commit of the landing. `batch`: number of a batch of messages, from 0; None for the beginning or end of a run,
+    and for rollups, audits and other writers, which `run` names. `at`: ms since the epoch; `tables`: added files by
+    table name; `facts`: further figures; `number`: position among all commits, from 0; -1 before it is committed.
     """
 
     run: str
@@ -72,7 +74,7 @@ class LandingCommit:
     number: int = -1
 
     def is_same(self, other: LandingCommit) -> bool:
-        """True if both stand for one batch, or for one event of one run."""
+        """True if both are commits of one batch, or, without a batch, of one `run`."""
         return (
             self.batch == other.batch if self.batch is not None else (self.batch, self.run) == (other.batch, other.run)
         )
@@ -98,7 +100,7 @@ class LandingCommit:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> LandingCommit:
-        """The inverse. Raises ValueError for a row that is none of ours."""
+        """Parses a row that `to_row` made. Raises ValueError for any other row."""
         try:
             named = json.loads(row["files"]) if row["files"] is not None else {}
             tables = {name: _table_files(counts, named.get(name)) for name, counts in json.loads(row["tables"]).items()}
@@ -117,13 +119,16 @@ def _table_files(counts: Mapping[str, Any], named: Mapping[str, Any] | None) -> 
 
 
 def is_replaced(run: str) -> bool:
-    """True for a run of which the last commit is kept, and names the one that it replaces."""
+    """True for a kind of run (rollup, audit, maintenance, removal) of which only the last commit is kept; a new commit
+    names the one that it replaces.
+    """
     return run in _REPLACED_RUNS
 
 
 def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
-    """Rows of the table `commits` when `added` is the next one. Of rollups and audits the last one is kept; old commits
-    become one row, so that a commit costs the same after years (`whole`: they stay as they are).
+    """Returns the rows of the table `commits` when `added` is the next commit. Of rollups, audits and the like the last
+    one is kept. Old commits are merged into one row, so that a commit costs the same after years; `whole`: they are not
+    merged. Only the newest `_KEPT` commits name their files.
     """
     kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]
     rows = [*kept, added] if whole else _fold([*kept, added], added.number - _KEPT)
@@ -131,8 +136,9 @@ def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: 
 
 
 def _fold(commits: Sequence[LandingCommit], until: int) -> list[LandingCommit]:
-    """Commits up to number `until` as one, but for those that are asked for by themselves: beginnings of the last run
-    that ended and of later ones, the newest batch, and what the next of its kind replaces.
+    """Merges the commits up to number `until` into one. Others need some of these by themselves, so they stay:
+    beginnings of the last run that ended and of later ones, the newest batch, and commits that the next of their kind
+    replaces.
     """
     read, newest = read_at(commits), max(batches(commits), default=-1)
     old = [
@@ -175,13 +181,14 @@ def _last_batch(commit: LandingCommit) -> int:
 
 
 def is_history(commit: LandingCommit, known: Iterable[LandingCommit]) -> bool:
-    """True for a batch that is so old that `commits` names it by itself no more."""
+    """True if `commit` is a batch so old that `known`, all commits, have it only in their merged commit."""
     last = max((_last_batch(one) for one in known if one.run == HISTORY), default=-1)
     return commit.batch is not None and commit.batch <= last
 
 
 def added_to(commit: LandingCommit, name: str) -> int:
-    """Number of the last commit that added to the table, of those that this one stands for."""
+    """Number of the last commit that added files to the table `name`, among the commits that this one was merged from.
+    """
     return int(commit.facts["last"][name]) if commit.run == HISTORY else commit.number
 
 
@@ -196,8 +203,9 @@ def next_number(known: Sequence[LandingCommit]) -> int:
 
 
 def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]) -> list[DataFile] | None:
-    """Files of a table as of the last commit: those of the version, and those of commits that it has not got yet. None if
-    a commit that it lacks names its files no more, or was replaced by another: the version is too old.
+    """Returns the files of a table as of the last commit: the files of `version`, and those of commits that it does not
+    have. None if such a commit names its files no longer, or was replaced by another: then `version` is too old, and
+    the caller must read it again.
     """
     found = list(version.files)
     for one in sorted(known, key=lambda commit: commit.number):
@@ -233,7 +241,7 @@ def unlike_commits(
 
 
 def unfinished_runs(commits: Sequence[LandingCommit]) -> list[str]:
-    """Runs that began after the last one that ended by itself."""
+    """Sorted ids of the runs that began after the last run that ended by itself."""
     read = read_at(commits)
     return sorted(one.run for one in commits if _begins(one) and one.at > read)
 
@@ -254,14 +262,13 @@ def last_begin(commits: Iterable[LandingCommit]) -> int:
 
 
 def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
-    """Beginning of the last run that ended by itself; None if there is none."""
+    """Commit of the beginning of the last run that ended by itself; None if there is none."""
     read = read_at(commits)
     return next((one for one in commits if _begins(one) and one.at == read), None)
 
 
 def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
-    """Namespace of the topics that the last run read which ended by itself, or else the first one that began; None: not
-    known.
+    """Namespace of the topics of the last run that ended by itself, or else of the first run that began; None: unknown.
     """
     begin = last_reading(commits) or next((one for one in commits if _begins(one)), None)
     topics = begin.facts.get("topics") if begin else None
@@ -269,12 +276,13 @@ def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
 
 
 def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:
-    """The last ones, by their numbers: the newest one is always among them."""
+    """Commits of batches by their numbers. Old batches, which were merged, are missing; the newest one is always there.
+    """
     return {one.batch: one for one in commits if one.batch is not None}
 
 
 def newest_batch(commits: Iterable[LandingCommit]) -> int:
-    """Number of the last batch that has messages; -1 where there is none."""
+    """Number of the last batch that has messages; -1 if there is none."""
     return max((_newest(one) for one in commits), default=-1)
 
 
@@ -285,7 +293,7 @@ def _newest(commit: LandingCommit) -> int:
 
 
 def batches_with_messages(commits: Iterable[LandingCommit]) -> int:
-    """How many there are, old ones included."""
+    """Number of batches that have messages, old ones included."""
     return sum(
         one.facts["batches"] if one.run == HISTORY else one.batch is not None and rows_of([one], EVENTS) > 0
         for one in commits
@@ -293,12 +301,14 @@ def batches_with_messages(commits: Iterable[LandingCommit]) -> int:
 
 
 def rows_of(commits: Iterable[LandingCommit], table: Table) -> int:
-    """Rows that all commits landed in a table."""
+    """Number of rows that all commits added to a table."""
     return sum(one.tables[table.name].rows for one in commits if table.name in one.tables)
 
 
 def times_of(commits: Iterable[LandingCommit], table: Table) -> tuple[int, int] | None:
-    """First and last moment of a table, in ms; None where nothing has one."""
+    """Returns (first, last) value of a table's `moment` over all commits, in ms since the epoch; None if no row has
+    one.
+    """
     found = [one.tables[table.name] for one in commits if table.name in one.tables]
     times = list(chain.from_iterable((at for at in (one.since, one.until) if at is not None) for one in found))
     return (min(times), max(times)) if times else None
@@ -310,6 +320,8 @@ def holds_messages(commits: Iterable[LandingCommit]) -> bool:
 
 
 def with_number(commit: LandingCommit, number: int, behind: int | None) -> LandingCommit:
-    """The same as that commit; `behind`: number of the one that it replaces."""
+    """Copy of the commit with its number. `behind`: number of the commit that it replaces, kept in its facts; None:
+    none.
+    """
     facts = commit.facts if behind is None else {**commit.facts, BEHIND: behind}
     return replace(commit, number=number, facts=facts)

@@ -1,9 +1,9 @@
-"""Conversion of a former landing, Parquet folders that count when a manifest names them, into Delta tables in the same
-place. Its messages may be on no cluster any more, and Spark's record of what was read goes on to count. And of Delta
-tables of an older kodoctl, which lack columns that came later.
+"""Conversion of landings of older kodoctls. Former landings were Parquet folders that count when a manifest names them;
+they become Delta tables in the same place, because their messages may be on no cluster any more, and because Spark's
+checkpoint, the record of all that was read, stays valid. Delta tables that lack later columns get these.
 
-Killed at any moment it goes on where it was: the manifests are removed last, and until then every other command refuses
-the landing. Needs no Spark.
+After a kill the next call continues: the manifests are removed last, and until then every other command refuses the
+landing. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _TABLES: Final = (*TABLES, *COUNTED, *RECORDED, COMMITS)  # those of audits are 
 
 @dataclass(frozen=True, slots=True)
 class ConversionResult:
-    """Result of a conversion. `batches` includes those that an interrupted conversion had converted before. `columns`:
-    names of the added columns, by table.
+    """Result of a conversion. `batches`, `rows`: converted ones, also those of an earlier call that was killed.
+    `columns`: names of the added columns, by table.
     """
 
     batches: int
@@ -44,8 +44,8 @@ class ConversionResult:
 
 
 def convert(landing: Landing, report: Callable[[LandingCommit], None]) -> ConversionResult:
-    """Converts the landing; `report` is called after each commit. Raises UsageError where there is nothing to convert,
-    KodoctlError for a damaged one, LockedError while another run works there.
+    """Converts the landing; `report` is called with each commit. Raises UsageError if there is nothing to convert,
+    KodoctlError for a damaged landing, LockedError while another run works there.
     """
     with landing.alone() if landing.root.exists() else nullcontext(True) as alone:
         added = {table.name: names for table in _TABLES if (names := landing.table(table).add_columns())}
@@ -79,8 +79,8 @@ def _convert_manifests(landing: Landing, report: Callable[[LandingCommit], None]
 
 
 def _former(manifests: Storage) -> Iterator[LandingCommit]:
-    """Former manifests as commits whose facts have the folder of each table under _FOLDERS; no rollup's, which is
-    counted anew.
+    """Yields the former manifests as commits, whose facts have the folder of each table under _FOLDERS. Rollups are
+    left out, because they are counted anew.
     """
     for name, form in manifests.documents().items():
         if name == GUARD:
@@ -136,8 +136,8 @@ def _rows(folder: Storage, table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _remove(landing: Landing) -> None:
-    """The former folders, and, when they are gone, the manifests. What counts stays, also where a former kodoctl ran on
-    tables that were Delta already.
+    """Removes the former folders and then the manifests. Folders whose files count stay, also if a former kodoctl ran
+    on tables that were Delta already.
     """
     counted = landing.snapshot(*TABLES, *COUNTED, former=True).files
     for table in (*TABLES, *COUNTED):

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def dataset_of(folder: Storage, table: Table, files: Sequence[DataFile]) -> Any:
-    """The files, which are below `folder`; those of a partition that a filter excludes are not opened."""
+    """Returns files below `folder` as an Arrow dataset with the columns of `table`. A filter on a partition column
+    skips files without opening them.
+    """
     from pyarrow import dataset
 
     system, base = _system(folder, files)
@@ -31,7 +33,7 @@ def dataset_of(folder: Storage, table: Table, files: Sequence[DataFile]) -> Any:
 
 
 def rows_where(rows: Any, wanted: Any) -> Any:
-    """Rows of a dataset for which a condition is true, as one table; None: all."""
+    """Reads the rows of a dataset for which the condition `wanted` is true into one Arrow table; None: all rows."""
     import pyarrow as pa
 
     try:

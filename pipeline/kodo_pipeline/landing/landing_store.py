@@ -1,17 +1,17 @@
-"""The landing: Delta tables of one topology in one environment, and the commits that say what counts.
+"""The landing: Delta tables of one topology in one environment, and the commits that say which files count.
 
-    LANDING/TOPOLOGY/ENVIRONMENT/
-      events/ transitions/ coverage/ cursors/   Delta tables
-      rollup/ latencies/ sent/ failures/         Delta tables, of a rollup
-      removed_places/ removed_numbers/           Delta tables, of a removal: what is left of rows that are gone
-      audit_…/                                   Delta tables, of an audit: its state, which may be lost
-      commits/                                   Delta table: what counts
-      _checkpoint/                               Spark's own record of what was read
-      _manifests/                                one file, which has a former kodoctl refuse the landing
-      _work/                                     a folder for each run under way
+  LANDING/TOPOLOGY/ENVIRONMENT/
+    events/ transitions/ coverage/ cursors/   Delta tables
+    rollup/ latencies/ sent/ failures/         Delta tables, of a rollup
+    removed_places/ removed_numbers/           Delta tables, of a removal: figures about rows that are gone
+    audit_…/                                   Delta tables, of an audit: its state, which may be lost
+    commits/                                   Delta table: the commits
+    _checkpoint/                               Spark's own record of the messages that were read
+    _manifests/                                one file, which makes a former kodoctl refuse the landing
+    _work/                                     a folder for each run under way
 
 A batch is written file by file, then committed by one row of `commits`, and last added to each table. Delta has no
-commit of several tables: so whoever comes next, reader or writer, takes what a killed one did not add from that row.
+commit of several tables: so the next reader or writer takes from that row the files that a killed writer did not add.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class LandingSnapshot:
 
 
 class Landing:
-    """Landing of one topology in one environment. Raises KodoctlError (K573) for a path that Delta or Spark would read
-    otherwise.
+    """Landing of one topology in one environment, below the address `uri`; for use by one thread. The constructor reads
+    nothing; it raises KodoctlError (K573) for a path that Delta or Spark would understand differently.
     """
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
@@ -98,16 +98,16 @@ class Landing:
 
     @property
     def checkpoint(self) -> Storage:
-        """Folder in which Spark keeps the offsets and the state of its stream."""
+        """Folder in which Spark keeps the offsets and the commits of its stream."""
         return self.root / "_checkpoint"
 
     def work(self, run: str) -> Storage:
-        """Folder for the intermediate files of a run."""
+        """Folder for the coverage records of a run until they are committed."""
         return self.root / "_work" / run / "coverage"
 
     def commits(self, *, former: bool = False) -> list[LandingCommit]:
-        """Everything that counts, in order. `former`: also beside manifests of a former kodoctl, which are being converted.
-        Raises KodoctlError (K573, K584).
+        """Reads all commits, in order. `former`: do so even if the landing has manifests of a former kodoctl, which are
+        being converted. Raises KodoctlError (K573, K584).
         """
         if not former:
             self._refuse_former()
@@ -119,8 +119,9 @@ class Landing:
         return sorted(found, key=lambda one: one.number)
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
-        """These tables as of one commit. They are read first: what `commits` says after that is at least as new, and names
-        the files that they lack. `former`: see `commits`.
+        """Returns the files of these tables as of one commit. The tables are read before the commits, which are then at
+        least as new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, files or
+        rows are missing. `former`: see `commits`.
         """
         files: dict[str, list[DataFile] | None] = {}
         for _ in range(_READS):
@@ -138,7 +139,7 @@ class Landing:
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
     def is_small(self) -> bool:
-        """True if the landing holds few rows of the tables that Spark reads."""
+        """True if the tables that Spark reads have at most FEW rows together."""
         return _rows_for_spark(self.commits()) <= FEW
 
     def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
@@ -179,7 +180,7 @@ class Landing:
         return list(known)
 
     def _add_files(self, commits: Sequence[LandingCommit]) -> None:
-        """Each in its turn, where the table has it not yet."""
+        """Adds the files of each commit, in order, to the tables that do not have them."""
         for name, table in self._tables.items():
             named = [(one.number, found) for one in commits
                      if (found := one.tables.get(name)) and found.files is not None and one.number > self._added[name]]  # fmt: skip
@@ -198,7 +199,9 @@ class Landing:
         return LockedError(error("K575", "another run is under way", detail))
 
     def write_rows(self, table: Table, attempt: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
-        """A few rows, without Spark. They count when a commit names them."""
+        """Writes a few rows into files, without Spark. They count when a commit names the files. `attempt`: folder of
+        the files.
+        """
         import pyarrow as pa
 
         if not rows:
@@ -212,16 +215,18 @@ class Landing:
     def write_frame(
         self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None, *, few: bool = False
     ) -> TableFiles:
-        """Rows of a frame. They count when a commit names them. `few`: they fit into this process."""
+        """Writes the rows of a frame into files. They count when a commit names the files. `attempt`: folder of the
+        files; `replaced`: see `TableFiles`; `few`: the rows fit into this process, which writes them.
+        """
         files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt, few=few)
         return TableFiles.of(files, replaced)
 
     def table(self, table: Table) -> LandingTable:
-        """One of the tables, `commits` included."""
+        """The table of this definition, `commits` included."""
         return self._commits if table is COMMITS else self._tables[table.name]
 
     def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
-        """Rows with the value, without Spark."""
+        """Rows that have `value` in `column`, read without Spark."""
         return self._tables[table.name].rows(column, value)
 
     def read(
@@ -233,8 +238,9 @@ class Landing:
         until: int | None = None,
         snapshot: LandingSnapshot | None = None,
     ) -> DataFrame:
-        """Everything committed, of files that touch the time (ms of the table's moment, `until` excluded); their rows are
-        not filtered. No rows where nothing is. `snapshot`: where several tables are to be of one moment.
+        """Returns the committed rows of a table as a frame. Only files that may have rows from `since` to before
+        `until` (ms of the table's `moment`) are read; their rows are not filtered. `snapshot`: read as of it, so that
+        several tables are of one commit; None: the newest commit.
         """
         found = (snapshot or self.snapshot(table)).files[table.name]
         return self.read_files(spark, table, (one for one in found if one.touches(since, until)))
@@ -242,8 +248,9 @@ class Landing:
     def read_files(
         self, spark: SparkSession, table: Table, files: Iterable[DataFile], *, dated: bool = False
     ) -> DataFrame:
-        """Rows of these files of the table; no rows if there is none. A file that is gone is an error that names it. `dated`:
-        with `date`. Few rows are one partition, over which no query shuffles.
+        """Returns the rows of these files of the table as a frame; without files it has no rows. `dated`: with the
+        column `date`. Few rows are one partition, so that no query shuffles them. A query fails with the name of a
+        missing file.
         """
         schema = table.spark(dated=dated)
         folder = self._tables[table.name].folder.uri
@@ -285,18 +292,20 @@ class Landing:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def start(self, run: str, what: str = "ingest") -> None:
-        """Notes that a run begins to write files: whoever finds the note after its end knows what to sweep."""
+        """Writes a note that a run begins to write files, so that after a kill another run can remove these files.
+        `what`: kind of the run, such as `ingest`, `rollup`, `audit`.
+        """
         (self._notes(what) / run).write(_STARTED, {"run": run})
 
     def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
-        """The run has ended. `sweep`: it wrote files that no commit names."""
+        """Removes the note of `start`. `sweep`: removes, before that, the files of the run that no commit names."""
         if sweep:
             self._sweep([run], what)
         (self._notes(what) / run).remove()
 
     def sweep(self, what: str = "ingest", *, alone: bool) -> None:
-        """Removes the files of runs that were killed before a commit named them. If another may be running (not `alone`),
-        only those of runs that began more than a day ago.
+        """Removes files, and notes, of runs of the kind `what` that were killed before a commit named the files. If
+        another may be running (not `alone`), only those of runs that began more than a day ago.
         """
         left = [run for run in self._notes(what).folders() if alone or _is_old(run)]
         if left:
@@ -319,8 +328,9 @@ class Landing:
 
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
-        """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True.
-        Elsewhere no lock is possible: False. Of two at once the commit then refuses the second. Raises LockedError.
+        """Context in which no other run of the kind `what` is in the landing: True, if it is a folder on a file system
+        with locks. Otherwise no lock is possible: False; of two writers at once the commit then refuses the second.
+        Raises LockedError if another process has the lock.
         """
         if self.root.local is None:
             yield False
@@ -339,7 +349,7 @@ class Landing:
 
 
 def must_be_free(landing: Landing, what: str = "ingest") -> None:
-    """Raises LockedError where another is running, for who would begin with something that takes time."""
+    """Raises LockedError if a run of the kind `what` is under way. For commands that would first do something slow."""
     with landing.alone(what):
         pass
 
@@ -362,12 +372,14 @@ def _check_path(uri: str) -> None:
 
 
 def is_former(root: Storage) -> bool:
-    """True if manifests of a former kodoctl are there."""
+    """True if the landing has manifests of a former kodoctl, which make its tables count."""
     return any(name.endswith(".json") and name != GUARD for name in (root / FORMER).files())
 
 
 def guard(root: Storage) -> None:
-    """Has a former kodoctl refuse the landing: its ingest would remove all that no manifest of its own names."""
+    """Writes the file that makes a former kodoctl refuse the landing: its ingest would remove all files that no
+    manifest of its own names.
+    """
     manifests = root / FORMER
     if GUARD not in manifests.files():
         manifests.write(GUARD, {"format": 2})
@@ -396,7 +408,9 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
 
 
 def must_be_same_namespace(landing: Landing, expansion: Expansion, commits: Sequence[LandingCommit]) -> None:
-    """Raises KodoctlError (K590) if the landing has topics of another namespace: files of one name share a folder."""
+    """Raises KodoctlError (K590) if the landing has topics of another namespace: topology files of one name share a
+    folder.
+    """
     landed = landed_namespace(commits)
     if landed not in (None, expansion.namespace):
         detail = (

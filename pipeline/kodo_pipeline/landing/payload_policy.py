@@ -1,5 +1,6 @@
-"""Payloads that the landing must not have, or not as they are: Arrow to Arrow. Identity, size and digest of a message
-stay. Payloads of audit topics are kodoctl's own records, without any of a business payload, and are never touched.
+"""Policies for payloads that must not land, or only masked: applied to Arrow batches. Identity, size and digest of a
+message stay. Payloads of audit topics are kodoctl's own records, without any of a business payload, and are never
+touched.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ MASK: Final = "***"
 
 @dataclass(frozen=True, slots=True)
 class PayloadPolicy:
-    """Payload policy of one ground topic. `keep`: ms; None: for ever; 0: payloads never land. `mask`: paths whose
-    values are replaced.
+    """Payload policy of one ground topic. `keep`: ms after which payloads are removed; None: never; 0: they never land.
+    `mask`: JSON paths whose values are replaced.
     """
 
     keep: int | None = None
@@ -60,12 +61,14 @@ def policies_to_text(policies: Mapping[str, PayloadPolicy]) -> str:
 
 
 def policies_of_text(text: str) -> dict[str, PayloadPolicy]:
-    """The inverse."""
+    """Policies from a text that `policies_to_text` made."""
     return {name: PayloadPolicy(keep, tuple(mask)) for name, (keep, mask) in json.loads(text).items()}
 
 
 def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
-    """Rows of kodo_pipeline.landing.tables.EVENTS, all of one topic, as the policy lets them land."""
+    """Applies a policy to rows of kodo_pipeline.landing.tables.EVENTS, all of one topic: returns them without payloads
+    if `keep` is 0, else with masked payloads. Without a policy, or on an audit topic, they stay as they are.
+    """
     if policy is None or not rows.num_rows or rows.column("state")[0].as_py() == AUDIT:
         return rows
     if policy.keep == 0:
@@ -105,7 +108,9 @@ def _mask(payload: bytes, paths: Sequence[JsonPath]) -> tuple[bytes | None, str]
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises ValueError for a name that is there twice: of two readers each may take another."""
+    """Object of the names and values that a JSON parser found. Raises ValueError if a name occurs twice, because
+    readers differ in which of the values they take.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is there twice")

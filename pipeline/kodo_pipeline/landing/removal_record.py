@@ -1,5 +1,5 @@
-"""Record of the removals of rows from a landing, as its commit has it: what an audit of all rows has to know of those that
-are gone. Pure.
+"""Record of the removals of rows from a landing, in the facts of a commit: the figures about removed rows that an audit
+of all rows needs. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RemovedTotals:
     meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def with_more(self, other: RemovedTotals) -> RemovedTotals:
-        """Both."""
+        """Sums of both; `newest` is the later one."""
         return RemovedTotals(
             self.messages + other.messages,
             self.records + other.records,
@@ -40,9 +40,9 @@ class RemovedTotals:
 
 @dataclass(frozen=True, slots=True)
 class RemovalRecord:
-    """The last removal, and the sums of all. `run`: that removed last; `before`: only what was published before that
-    was removed, ms; `batch`: the last one whose rows it looked at; `finished`: no file holds the rows any more; `kept`:
-    rows of the tables of removals; `number`: of its commit.
+    """The last removal, and the sums of all. `run`: of the last one; `before`: only rows of messages published before
+    this time, in ms, were removed; `batch`: the last batch whose rows it examined; `finished`: no file has the removed
+    rows any more; `kept`: rows of each table of removals; `number`: of its commit, -1 before that.
     """
 
     run: str
@@ -77,9 +77,9 @@ class RemovalRecord:
         }  # fmt: skip
 
     def as_finished(self) -> Self:
-        """The same, with nothing left to do."""
+        """Copy of the record that says that no file has the removed rows any more."""
         return replace(self, finished=True)
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
-        """True if these are the tables of removals, with all their rows."""
+        """True if `files`, by table name, have as many rows as were committed to each table of removals."""
         return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())

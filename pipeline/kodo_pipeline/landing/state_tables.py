@@ -1,6 +1,6 @@
-"""Tables of the audit's state: what the next audit needs of messages that are settled, and the rows of those that are
-not. `pipeline audit` makes them from the other tables, and can make them again. And what is left of rows of settled
-messages that `pipeline maintain --keep` removed, which nothing can make again.
+"""Tables of the audit's state: summaries of settled messages, and the rows of messages that are not settled. `pipeline
+audit` makes them from the other tables, and can make them again. Besides, the tables of removals: summaries of the rows
+that `pipeline maintain --keep` removed, which nothing can make again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Writers of a table's data files, by Arrow in this process and by Spark: Parquet files of one partition each, which count
-when a commit names them.
+"""Writers of a table's data files, by Arrow in this process and by Spark: Parquet files of one partition each, which
+count when a commit names them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Partition = tuple[str | None, ...]
 
 
 class PartFile:
-    """A Parquet file of one partition that rows are added to, in `folder`, which is the table's, below `attempt`. It holds
-    the table's columns but for those of its partition.
+    """A Parquet file of one partition, to which rows are added until `finish` or `abandon`. `folder`: of the table;
+    `attempt`: a folder in it for the file. It has the table's columns without the partition columns.
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str, partition: Mapping[str, str | None]) -> None:
@@ -48,7 +48,7 @@ class PartFile:
         self._pending = 0, 0  # rows, bytes
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows with the columns of its schema."""
+        """Adds rows with the columns of `schema`. They are written when enough have come for a row group."""
         self._rows.append(rows)
         self._pending = self._pending[0] + rows.num_rows, self._pending[1] + rows.nbytes
         if self._pending[0] >= _ROWS or self._pending[1] >= ROW_GROUP:
@@ -62,7 +62,7 @@ class PartFile:
             self._rows, self._pending = [], (0, 0)
 
     def finish(self) -> DataFile:
-        """The file, complete."""
+        """Writes the remaining rows, closes the file, and returns its entry."""
         with self._stack:
             try:
                 self._flush()
@@ -72,7 +72,7 @@ class PartFile:
             return of_metadata(self.path, self._out.tell(), self._about[0], self._table)
 
     def abandon(self, problem: BaseException) -> None:
-        """Leaves the file as it is: nothing will name it."""
+        """Closes the file incomplete, because of `problem`. It stays in the folder, and nothing will name it."""
         with suppress(Exception):  # it fails as what came before did
             self._writer.close()
         self._writer.is_open = False
@@ -80,13 +80,14 @@ class PartFile:
 
 
 class PartitionDays:
-    """Values of `date` of one table's rows, null for days beyond the number that one writer may have."""
+    """Values of `date` for the rows that one writer gives a table; null for days beyond the table's number of `days`.
+    """
 
     def __init__(self, table: Table) -> None:
         self._most, self._days = table.days, set[date]()
 
     def __call__(self, moments: pa.Array) -> pa.Array:
-        """The day of each moment."""
+        """The day of each moment; null if it is beyond the number of days."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -98,8 +99,8 @@ class PartitionDays:
 
 
 class TableWriter:
-    """Files of one attempt: `attempt` is their folder. `folder`: of the table. Use as a context manager; `files` are
-    complete behind the block.
+    """Writer of the files of one attempt, which is their folder below `folder`, that of the table. Use it as a context
+    manager; after the block `files` has every file. If the block raises, unfinished files are abandoned.
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str) -> None:
@@ -125,7 +126,9 @@ class TableWriter:
         self.files.append(self._open.pop(values).finish())
 
     def write(self, batch: pa.RecordBatch, days: pa.Array | None = None) -> None:
-        """Rows with the table's columns, in any order. `days`: their values of `date`; None: those of the table's moment."""
+        """Writes rows with the table's columns, in any order. `days`: their values of `date`; None: the days of the
+        table's `moment`.
+        """
         import pyarrow as pa
 
         schema = self._table.arrow()
@@ -136,7 +139,7 @@ class TableWriter:
                 found.add(share.select(found.schema.names))
 
     def _shares(self, rows: pa.RecordBatch, days: pa.Array | None) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-        """Rows of each partition."""
+        """Yields (values of the partition columns, rows) for each partition."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -171,8 +174,8 @@ class TableWriter:
 
 
 def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str, *, few: bool = False) -> list[DataFile]:
-    """Files of a frame with the table's columns, and `date` where the table has it, written by Spark. Each footer is read
-    for its statistics. `few`: its rows fit into this process, which writes them.
+    """Writes a frame with the table's columns, and `date` if the table has it, by Spark, and returns the files. Reads
+    each footer for the statistics. `few`: the rows fit into this process, which collects and writes them.
     """
     place = folder / attempt
     made = frame.select(*table.names, *([DATE] if table.moment else []))

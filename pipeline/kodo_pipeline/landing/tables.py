@@ -1,10 +1,11 @@
-"""The landing's tables, column by column: one list for what writes them, what reads them, and the documentation.
+"""Definitions of the landing's tables, column by column: one list for writers, readers and the documentation.
 
-`events` has one row for each message stored on a topic of the topology's, audit topics included; `transitions` one
-for each audit record; `coverage` one for each range of entries that was read; `cursors` one for each subscription of
-a partition, as it stood *before* the run's topics were cut. `rollup`, `latencies` and `sent` are counted from the first
-two window by window, `failures` day by day. A transition joins the event it is about by (msg_topic, id), and the event
-its message went on as by (target_topic, target_id): no other pair of columns is safe against forged identities.
+`events` has one row for each message stored on a topic of the topology, audit topics included; `transitions` one for
+each audit record; `coverage` one for each range of entries that was read; `cursors` one for each subscription of a
+partition, as it was *before* the ends of the run's ranges were fixed. `rollup`, `latencies` and `sent` are counted from
+the first two window by window, `failures` day by day. A transition joins the event it is about by (msg_topic, id), and
+the event its message went on as by (target_topic, target_id): no other pair of columns is safe against forged
+identities.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _DAYS: Final = 50
-"""Who sends a message names its time: rows of more days go into the partition without one, lest a sender make a file of each
-row. Their times are among the statistics of the files all the same.
+"""Days for which one writer makes partitions. Senders choose the publish times of messages: rows of further days go
+into the partition without a date, lest a sender cause a file for each row. The statistics of the files have their times
+as well.
 """
 DATE: Final = "date"  # partition column of tables with a `moment`
 AUDIT: Final = "audit"  # stands in `state` for topics of audit records
@@ -31,7 +33,7 @@ GAPS: Final = "array<string>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`kind`: type in Spark SQL; `about`: meaning and unit; `null`: the column may be null."""
+    """A column of a table. `kind`: type in Spark SQL; `about`: meaning and unit; `null`: the column may be null."""
 
     name: str
     kind: str
@@ -41,9 +43,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the landing. `moment`: the column whose day (UTC) is the partition column `date`, which the files do not
-    hold; `partitions`: all partition columns, none of a table that is read whole; `days`: so many of them at most get a
-    partition of their own from one writer, 0: all.
+    """A table of the landing. `moment`: the column whose day (UTC) is the partition column `date`, which the files do
+    not have; `partitions`: all partition columns, empty for a table that is read as a whole; `days`: number of days
+    that get a partition of their own from one writer, 0: all.
     """
 
     name: str

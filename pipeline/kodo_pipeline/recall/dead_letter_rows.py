@@ -1,7 +1,7 @@
-"""Stored messages of a dead letter topic -> letters that a condition chooses, as kodoctl.recall means it.
+"""Choice of dead letters by a condition, from rows of stored messages.
 
-The condition is evaluated in Python, as everywhere, in batches of Arrow that hold what it reads and nothing else. As
-Spark SQL it would have a second meaning to be kept the same; what that gained is told in benchmarks/pipeline.
+The condition is evaluated in Python, as everywhere, in batches of Arrow with the columns that it reads. In Spark SQL it
+would be a second implementation to be kept equal; benchmarks/pipeline says how much time that would save.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _COLUMNS: Final = {
     "event_time": ("event_ts",),
     "payload": ("payload",),
 }
-"""Columns of a letter's attributes. An ordering key is none of them."""
+"""Columns that have each attribute of a letter. No column has its ordering key."""
 _UNREAD: Final[dict[str, Any]] = {
     "topic": "", "partition": 0, "ledger": 0, "entry": 0, "batch_index": -1, "key": None, "publish_ts": None, "event_ts": None,
     "properties": {}, "payload": None,
 }  # fmt: skip
 FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
-"""Names in the landing's table `events` of what the source calls otherwise."""
+"""Columns of the source, each with its name in the landing's table `events` if that differs."""
 
 
 def stored_in(events: DataFrame, topic: str) -> DataFrame:
-    """Landed messages of one topic, with the columns of the source."""
+    """Landed messages of one topic (full name), with the names of columns that the source has."""
     names = (*_RAW, "broken", "size", "payload_state", "payload_digest")
     return events.where(F.col("msg_topic") == topic).select(
         *(F.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
@@ -56,7 +56,7 @@ def stored_in(events: DataFrame, topic: str) -> DataFrame:
 
 
 def check_facts(condition: Condition) -> None:
-    """Raises UsageError for a fact that tables do not have."""
+    """Raises UsageError (K820) if the condition reads an attribute that no column has, such as the ordering key."""
     if missing := sorted(sources_of(condition.root, None).attributes - _COLUMNS.keys()):
         detail = f"{missing[0]}: Spark's tables do not hold it; `kodoctl recall plan` reads it from the topic"
         raise UsageError(error("K820", "a fact that Spark does not have", detail))
@@ -71,9 +71,11 @@ def slips(
     *,
     whole: bool,
 ) -> DataFrame:
-    """Facts for a plan about each dead letter that its holder still has: `chosen`, `settled` according to the recall
-    ledger, and the `mark` of an earlier recall. For chosen ones also properties, and the digest, size and beginning
-    of the payload (`whole`: all of it). `unacknowledged`: rows of kodo_pipeline.recall.unacknowledged.
+    """Returns a row for each dead letter that its holder has not acknowledged: position, `chosen` (by the condition),
+    `settled` (the recall ledger has it), `key`, `mark` (recall id of an earlier recall) and `published` (ms). For
+    chosen ones also the columns of `facts_of_chosen`. `unacknowledged`: rows of
+    kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of settled letters; `whole`: with the whole
+    payload.
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select("*", F.floor(F.col("entry") / STRIDE).alias("stride"))
@@ -93,7 +95,9 @@ def slips(
 
 
 def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
-    """Columns about a stored message of `messages` that a plan needs of a chosen one. `whole`: with all of the payload."""
+    """Columns, by name, that a plan needs of a chosen message: properties, payload (its first HEAD bytes, or all of it
+    with `whole`), digest and size of the whole payload, and whether that is text.
+    """
     payload = F.col("payload") if whole else F.substring("payload", 1, HEAD)
     body = F.concat(
         F.when(F.col("payload").isNull(), F.lit(b"-")).otherwise(F.lit(b"+")), F.coalesce("payload", F.lit(b""))
@@ -108,7 +112,7 @@ def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
 
 
 def readable() -> Column:
-    """True for a message that can be sent on unchanged, as Letter.whole has it."""
+    """Column: true for a message that can be sent on unchanged: everything of it can be read, or it is encrypted."""
     return F.col("broken").isNull() | (F.col("broken") == headers.ENCRYPTED)
 
 
@@ -122,8 +126,8 @@ def _or_stored(messages: DataFrame, name: str, made: Column) -> Column:
 
 
 def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) -> None:
-    """Raises UsageError where payloads are asked for, and the landing has some of the topic's no more, or not as they are
-    stored. `whole`: all of a payload is asked for.
+    """Raises UsageError (K587) if the condition, or `whole`, needs payloads and the landing has some of the topic's
+    masked or not at all. Runs a query if payloads are needed.
     """
     if not whole and not asks_payload(condition):
         return
@@ -135,12 +139,14 @@ def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) ->
 
 
 def asks_payload(condition: Condition) -> bool:
-    """True if it names the payload, its size, or something in it."""
+    """True if the condition reads the payload, its size, or something in it."""
     return "payload" in sources_of(condition.root, None).attributes
 
 
 def is_chosen(condition: Condition, fair_by: str | None) -> Column:
-    """True for a stored message that is chosen: never NULL. Raises UsageError for a fact that tables do not have."""
+    """Column: true for a readable message that the condition chooses; never null. Raises UsageError for an attribute
+    that no column has.
+    """
     check_facts(condition)
     sources = sources_of(condition.root, fair_by)
     names = sorted(sources.properties)
@@ -166,7 +172,7 @@ def _row(names: Sequence[str], raw: Sequence[str], values: Sequence[Any]) -> dic
 
 
 def letter_of_row(row: Mapping[str, Any], fair_by: str | None) -> DeadLetter:
-    """A row of the columns above; moments in ms since the epoch."""
+    """Makes a letter of a row with the columns `_RAW`. `publish_ts` and `event_ts` are ms since the epoch."""
     properties, key = dict(row["properties"] or ()), row["key"] or ""
     place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])
     return DeadLetter(

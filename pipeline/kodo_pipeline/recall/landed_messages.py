@@ -1,5 +1,5 @@
 """Lost messages of a recall plan, read from a landing by Arrow: an attempt sends them without Spark. A message that was
-lost on its way is stored nowhere; it is made from the message it was moved from and the record of the move.
+lost on its way is stored nowhere; it is made from the message before the move and the record of the move.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ if TYPE_CHECKING:
     from kodoctl.recall.plan.recall_plan import RecallPlan
 
 LOCK: Final = "kodo-recall-lost"
-"""Name of a producer on the lane that lost messages: a broker gives it to one process at a time."""
+"""Beginning of the name of a producer on the lane that lost messages. A broker gives a name to one process at a time,
+so the producer is a lock.
+"""
 ERASED: Final = "its payload is not in the landing any more"
 _AT_ONCE: Final = 500  # messages that are looked up together
 
 
 def has_payload(payload: bytes | None, size: int | None, state: str | None = None) -> bool:
-    """True if the landing has the payload as it was stored. A tombstone has none, which is its payload. `state`: of `events`,
-    why it has not.
+    """True if the landing has the payload as it was stored; a tombstone counts as one. `size`, `state`: columns `size`
+    and `payload_state` of `events`; `state` is None unless the payload was masked or removed.
     """
     return state is None and (payload is not None or size == 0)
 
 
 def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:
-    """Properties that a message had, or nearly, where `move` says that it went: those of `source`, its row in `events`, with
-    the hop of the move, its reason, and for a dead letter the level it died in. Attempts are those before the move.
+    """Properties that a message had, or nearly, after a move. `source`: its row in `events`, with `published` (ms);
+    `move`: the audit record. The move adds the hop, its reason, and for a dead letter the level it died in; attempts
+    stay those before the move.
     """
     found = dict(source["properties"] or ())
     found.setdefault(headers.ORIGIN_ID, source["id"])
@@ -55,7 +58,9 @@ def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict
 
 
 def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
-    """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
+    """Opens the source of the messages of a plan of lost ones. Raises UsageError if the landing that the plan names has
+    no run.
+    """
     from kodo_pipeline.landing.landing_store import Landing, must_hold
 
     landing = Landing(plan.landing, plan.topology, plan.environment)
@@ -64,21 +69,24 @@ def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | Non
 
 
 class LandedMessages:
-    """kodoctl.recall.send.dead_letter_partitions.MessageSource of a plan of lost messages. Nobody keeps these: nothing is
-    acknowledged, and the ledger alone says what was sent. So one attempt at the messages of a lane runs at a time.
+    """Messages of a plan of lost ones (kodoctl.recall.send.dead_letter_partitions.MessageSource). No subscription has
+    them, so none is acknowledged, and only the recall ledger records which of them were sent. So one attempt at the
+    messages of a lane runs at a time.
     """
 
     acknowledged = 0
 
     def __init__(self, plan: RecallPlan, cluster: RecallCluster, landing: Landing, signer: Signer | None) -> None:
-        """Messages are those of the landing's newest commit, even where a killed writer added it to no table yet."""
+        """The messages are those of the landing's newest commit, even if a killed writer added it to no table yet."""
         self._plan, self._cluster, self._landing, self._signer = plan, cluster, landing, signer
         self._files = landing.snapshot(EVENTS, TRANSITIONS).files
         self._positions: list[Position] = []
         self._locked = False
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Takes the lane's lock until `stack` closes. Raises LockedError while another attempt has it."""
+        """Takes the lane's lock until `stack` closes, and returns the sorted partitions of `positions`. Raises
+        LockedError while another attempt has the lock.
+        """
         if not self._locked:
             lock = self._cluster.lane(f"{self._plan.source_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
             stack.callback(lock.close)
@@ -98,18 +106,18 @@ class LandedMessages:
             yield from ((position, found[position]) for position in some if position in found)
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:  # noqa: ARG002
-        """None: nobody keeps them."""
+        """Returns no position, because no subscription has these messages."""
         return set()
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Nothing: nobody keeps them."""
+        """Does nothing, because no subscription has these messages."""
 
     def count_unacknowledged(self) -> int:
-        """None."""
+        """Returns 0, because no subscription has these messages."""
         return 0
 
     def why_missing(self, position: Position) -> str:  # noqa: ARG002
-        """It was there when the plan was made."""
+        """Returns that the payload is gone: the landing had it when the plan was made."""
         return ERASED
 
     def _stored_messages(self, positions: Iterable[Position]) -> dict[Position, ReadMessage]:
@@ -118,7 +126,7 @@ class LandedMessages:
         return {ids[row["id"]]: _message(row, ids[row["id"]], row["properties"]) for row in rows}
 
     def _moved_messages(self, positions: Collection[Position]) -> dict[Position, ReadMessage]:
-        """Messages that a record moved to these positions, where none is."""
+        """Messages that, by a record, were moved to these positions, at which no message landed."""
         if not positions:
             return {}
         ids = {str(position): position for position in positions}
@@ -155,7 +163,7 @@ class LandedMessages:
 
 
 def _ms(moment: Any) -> int:
-    """Exact: a timestamp's float is not, beyond some thousand years."""
+    """Exact ms since the epoch; 0 for None. The float of a timestamp is not exact beyond some thousand years."""
     from datetime import UTC, datetime, timedelta
 
     return 0 if moment is None else int((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))

@@ -1,6 +1,5 @@
-"""Messages that an audit calls lost, or not proved done, chosen for a recall plan. Their payloads are in the landing; what
-becomes of those that are chosen is decided by the code that decides it for dead letters
-(kodoctl.recall.plan.selection).
+"""Choice, for a recall plan, of messages that an audit calls lost or unproved, with their payloads from the landing.
+The code that decides about chosen dead letters (kodoctl.recall.plan.selection) also decides about chosen lost messages.
 """
 
 from __future__ import annotations
@@ -29,12 +28,14 @@ if TYPE_CHECKING:
 _MOVED_ON: Final = frozenset(
     {Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value}
 )
-"""Causes of a doubt about messages that are stored somewhere else, or were sent there: once more would be twice."""
+"""Causes of a doubt about messages that are stored, or were sent, elsewhere: they must not be sent once more."""
 _MOVE: Final = ("reason", "error", "event")
 
 
 def lanes_of(audited: AuditResult, statuses: Collection[MessageStatus]) -> dict[tuple[str, str], int]:
-    """Number of places with one of the statuses by full name of the topic that lost them, and subscription."""
+    """Number of places with one of the statuses, by (full name of the topic that lost them, subscription). Runs a
+    query.
+    """
     found = _wanted_findings(audited, statuses).groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
     return {(row["msg_topic"], row["subscription"]): row["messages"] for row in found.collect()}
 
@@ -46,13 +47,15 @@ def _wanted_findings(audited: AuditResult, statuses: Collection[MessageStatus]) 
 
 @dataclass(frozen=True)
 class LostMessageSelector:
-    """kodoctl.recall.recall_planner.Fill of a plan of lost messages, from one audit."""
+    """Selector of the messages of a plan of lost ones, from one audit (kodoctl.recall.recall_planner.Fill)."""
 
     audited: AuditResult
     statuses: Collection[MessageStatus]
 
     def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
-        """Tells the selection of every such message of the lane, in order."""
+        """Passes every such message of the lane to `selection`, in order of position: as a candidate, or with the
+        reason why it is left out.
+        """
         for row in self._rows(asked).toLocalIterator():
             selection.read += 1
             name = f"{asked.family.source_topic} {row['place']}"

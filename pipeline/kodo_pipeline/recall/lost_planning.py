@@ -1,4 +1,6 @@
-"""Plans of lost messages: an audit finds them, their lane is chosen, and the choice is frozen as any recall's."""
+"""Plans of lost messages: an audit finds the messages, and each lane that lost some gets a plan like that of any
+recall.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class LostChoice:
 def choose_lost(
     target: TargetOptions, asked: RecallFlags, choice: LostChoice, settings: SparkSettings, output: Format
 ) -> None:
-    """Makes and shows a plan of each lane that lost messages, from one audit. Raises KodoctlError."""
+    """Makes a plan for each lane that lost messages, from one audit; writes the plans to their files and prints them.
+    Sends nothing. Raises KodoctlError.
+    """
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"
         raise UsageError(error("K555", "nowhere to send to", detail))
@@ -93,7 +97,7 @@ def choose_lost(
 
 
 def plan_file(out: str | None, number: int, plans: int) -> str | None:
-    """File of one plan: as it was named, or `lost-2.json` where there are several."""
+    """File of one plan: `out`, or such as `lost-2.json` if there are several `plans`; None if `out` is None."""
     if out is None or plans == 1:
         return out
     path = Path(out)
@@ -101,14 +105,16 @@ def plan_file(out: str | None, number: int, plans: int) -> str | None:
 
 
 def must_be_booked(unbooked: UnbookedRecalls | None, topic: str | None) -> None:
-    """Raises RefusedError where messages of the topic, or of any, were sent again and the ledger does not know it."""
+    """Raises RefusedError (K826) if recalls sent messages of the topic (None: of any) again and the recall ledger has
+    no entry of these recalls.
+    """
     if unbooked is not None and (topic is None or unbooked.ids.get(topic)):
         detail = f"{unbooked.text(topic)}. If it is gone: --again plans what no recall is seen to have sent"
         raise RefusedError(error("K826", "the ledger of recalls is not here", detail))
 
 
 def choice_uri(landing: str) -> str:
-    """The landing as a plan names it, wherever that is applied."""
+    """Absolute address of the landing, as a plan needs it, since it may be applied in another folder."""
     from kodo_pipeline.landing.file_store import Storage
 
     return Storage(landing).uri
@@ -121,7 +127,9 @@ def _lanes(
     name: str | None,
     counts: Mapping[tuple[str, str], int],
 ) -> list[LostLane]:
-    """The lane that was named, or all with such messages: of the subscription that was named, or of every one."""
+    """Lanes to plan for: the one of this name; None: each that has messages in `counts`. Of the named subscription, or
+    of every one.
+    """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan.lost_lanes import lost_lane, lost_lanes
 

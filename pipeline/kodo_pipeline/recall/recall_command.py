@@ -1,4 +1,6 @@
-"""pipeline recall plan|apply: dead letters chosen and sent by Spark. The same plans, ledger and words as `kodoctl recall`."""
+"""Commands `pipeline recall plan` and `apply`: dead or lost messages chosen, and letters sent, by Spark. Plans, recall
+ledger and output are those of `kodoctl recall`.
+"""
 
 from __future__ import annotations
 

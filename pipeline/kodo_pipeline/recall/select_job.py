@@ -1,5 +1,5 @@
-"""Dead letters chosen by Spark for a recall plan: read once, from their topic or from a landing. What becomes of
-those that are chosen is decided by the very code that decides it without Spark (kodoctl.recall.plan.selection).
+"""Dead letters chosen by Spark for a recall plan: read once, from their topic or from a landing. The code that decides
+about chosen letters is the one that runs without Spark (kodoctl.recall.plan.selection).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last 
 
 @dataclass
 class DeadLetterSelector:
-    """`open_spark` is called when nothing is left that could be wrong without it. `landing` None: from the topic
-    itself, as it is now. Afterwards `unseen` tells how many entries the holder has that were not looked at: what is
-    not landed yet.
+    """Selector of dead letters by Spark (kodoctl.recall.recall_planner.Fill). `open_spark` starts the session; it is
+    called after every check that needs no Spark. `landing` None: read the letters from the topic, as it is now.
+    `unseen`: after a call, the number of unacknowledged entries that were not read, because they have not landed yet.
     """
 
     session: Session
@@ -47,7 +47,7 @@ class DeadLetterSelector:
     unseen: int = field(default=0, init=False)
 
     def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
-        """See kodoctl.recall.recall_planner.Fill. Raises KodoctlError."""
+        """Passes the dead letters to `selection`, in order of position. Starts Spark. Raises KodoctlError."""
         from pyspark.errors import PySparkException
 
         from kodo_pipeline.recall.dead_letter_rows import check_facts
@@ -102,8 +102,8 @@ class DeadLetterSelector:
 
 @dataclass(frozen=True, slots=True)
 class _HeldRanges:
-    """Entries that the holder still has: rows of kodo_pipeline.recall.unacknowledged,
-    and the number of entries.
+    """Entries that the holder has not acknowledged: rows of kodo_pipeline.recall.unacknowledged.join_rows, and the
+    number of entries.
     """
 
     rows: list[tuple[int, int, int, int, int]]
@@ -129,8 +129,8 @@ def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
 
 @dataclass(frozen=True)
 class CandidateRow(DeadLetter):
-    """A letter without (all of) its payload: what a plan needs of it came along. `fingerprint` stands for the digest,
-    `length` in bytes for the size.
+    """A letter with only a part of its payload, or none: all that a plan needs of it came with its row. `fingerprint`
+    is the digest of the whole payload, `length` its size in bytes.
     """
 
     fingerprint: str = ""
@@ -149,12 +149,12 @@ class CandidateRow(DeadLetter):
 
     @cached_property
     def text(self) -> str | None:
-        """The beginning of the payload as text; None where the whole is none."""
+        """The part of the payload that is here, as text; None if the whole payload is no text."""
         return (self.payload or b"").decode(errors="ignore") if self.is_text else None
 
 
 def slip_of(row: Row, family: RecallSource) -> CandidateRow:
-    """A row of kodo_pipeline.recall.dead_letter_rows.slips."""
+    """Makes a candidate of a row of kodo_pipeline.recall.dead_letter_rows.slips."""
     properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
     key = row["key"] or ""
     return CandidateRow(

@@ -1,10 +1,10 @@
 """A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without
 Spark.
 
-The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
-(kodoctl.recall.send.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is
-what an attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its part of one
-segment of the plan and one batch of letters.
+The process that started Spark is the holder of the dead letters, and acknowledges them when the recall ledger has them
+(kodoctl.recall.send.sender). A task reads them beside the holder, sends them, and appends to the recall ledger. If a
+task is killed, its lanes are as after a killed attempt without Spark, and the next attempt continues there. A task has
+its part of one segment of the plan, and one batch of letters, in memory.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _REPORTS: Final = "crew bigint, report string"
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`:
-    see RecallCluster; `booked`: see PlanLedger.
+    """Work of one task. `plan` has only the letters of its lanes; `per_second`: its share of the rate, in letters;
+    `keys`: signing keys, None: headers are not signed; `largest`: see kodoctl.recall.cluster.RecallCluster; `booked`:
+    see kodoctl.recall.send.plan_ledger.PlanLedger.
     """
 
     plan: RecallPlan
@@ -79,14 +80,15 @@ def _now() -> int:
 
 
 def _untold(done: int, total: int) -> None:
-    """Nobody looks at a task."""
+    """Ignores the progress of a task, which nobody watches."""
 
 
 @dataclass(frozen=True)
 class ParallelSender:
-    """Helpers of a RecallSender: called with the letters of a plan, or of a segment of it, and the lanes that have dead
-    letters left. `ledger`: where every task reaches it; `orders` are those of the attempt; `keys`: what the orders'
-    signer was made of, for tasks to make theirs. `stack`: ends the session of Spark when the attempt is over.
+    """Sender of a plan, or of a segment of it, by Spark. `ledger`: address of the recall ledger, which every task must
+    reach; `per_second`: rate of all tasks together, in letters; `orders`: settings of the attempt; `report` prints a
+    line; `stack` ends the session of Spark when it is closed; `keys`: the signing keys of the orders' signer, None:
+    none.
     """
 
     connection: Connection
@@ -103,8 +105,8 @@ class ParallelSender:
     def __call__(
         self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
     ) -> SendReport:
-        """Report on the dead letters of the lanes, except those in `without`, after sending them. Raises
-        KodoctlError.
+        """Sends the letters for `lanes` (numbers of partitions), except those in `without`, and returns the report when
+        all tasks have ended; an interrupted attempt returns at once. Raises KodoctlError.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -129,7 +131,7 @@ class ParallelSender:
 
     @cached_property
     def _spark(self) -> SparkSession:
-        """One session for all segments."""
+        """Session for all segments, started at first use."""
         interrupted = signal.getsignal(signal.SIGINT)
         spark = self.stack.enter_context(self.open_spark())
         self.stack.enter_context(_interrupts_to(interrupted))
@@ -155,7 +157,9 @@ class ParallelSender:
 
     @contextmanager
     def _interruptible(self, spark: SparkSession) -> Iterator[None]:
-        """Cancels the tasks of Spark on SIGINT: they cannot stop in order, and need not."""
+        """Context in which a thread cancels Spark's jobs once `orders.stop` is set, because tasks cannot be stopped in
+        order.
+        """
         over = threading.Event()
 
         def watch() -> None:
@@ -175,8 +179,8 @@ class ParallelSender:
 
 @contextmanager
 def _interrupts_to(handler: Any) -> Iterator[None]:
-    """Spark's context takes interrupts for itself, and raises whatever it is doing: they go
-    where they went before.
+    """Context in which SIGINT goes to `handler`, the one from before Spark started. Spark's own handler would raise
+    from any line of code. Outside of the main thread nothing changes.
     """
     before = signal.getsignal(signal.SIGINT)
     ours = threading.current_thread() is threading.main_thread() and before is not handler
@@ -190,7 +194,7 @@ def _interrupts_to(handler: Any) -> Iterator[None]:
 
 
 def _reports(spark: SparkSession, errands: list[SendTask]) -> list[SendReport]:
-    """One task for each errand."""
+    """Runs one task for each errand, side by side, and returns their reports."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -41,7 +41,9 @@ def unacknowledged_ranges(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iter
 
 
 def join_rows(partition: int, runs: Iterable[EntryRun]) -> Iterator[tuple[int, int, int, int, int]]:
-    """(partition, ledger, stride, first, last): an entry is looked for among the rows of its stride alone."""
+    """Yields (partition, ledger, stride, first, last): the ranges, cut at multiples of STRIDE entries, so that a join
+    compares an entry only with the rows of its stride.
+    """
     for run in runs:
         for stride in range(run.first // STRIDE, run.last // STRIDE + 1):
             first, last = max(run.first, stride * STRIDE), min(run.last, (stride + 1) * STRIDE - 1)

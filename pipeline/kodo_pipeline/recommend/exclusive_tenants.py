@@ -1,4 +1,6 @@
-"""Exclusive levels for single tenants: which level, what of the file changes for it, and what the tenant brings. Pure."""
+"""Exclusive levels for single tenants: the choice of a level, the changes of the file, and the load of the tenant.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class TenantFigures:
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveLevel:
-    """A level of a topic that admits one tenant. `levels`: the topic's, with it, as text in the file and as data."""
+    """A level of a topic that admits one tenant. `levels`: new value of the topic's key `levels`, with this level, as
+    text in the file and as data.
+    """
 
     topic: str
     tenant: str
@@ -52,7 +56,7 @@ class ExclusiveLevel:
 def exclusive_levels(
     expansion: Expansion, given: Sequence[str], places: Sequence[SubscriptionRoutes]
 ) -> list[ExclusiveLevel]:
-    """A level for each TOPIC/TENANT. Raises UsageError with everything that stands in the way."""
+    """Chooses a free level for each TOPIC/TENANT in `given`. Raises UsageError with every problem."""
     topics = dict(expansion.topology.spec.topics)
     found: list[ExclusiveLevel] = []
     problems: list[Diagnostic] = []
@@ -101,7 +105,9 @@ def _problem(ground: GroundTopic | None, topic: str, tenant: str, places: Sequen
 def released_routes(
     levels: Sequence[ExclusiveLevel], places: Sequence[SubscriptionRoutes]
 ) -> list[tuple[SubscriptionRoutes, list[LevelMove]]]:
-    """Tenants with a level of their own leave the routes that move them elsewhere."""
+    """Moves that take tenants with an exclusive level out of the managed routes that move them elsewhere, by
+    subscription.
+    """
     found = []
     for place in places:
         names = [one.tenant for one in levels if one.topic == place.topic and one.tenant in place.routed]
@@ -116,7 +122,7 @@ def released_routes(
 def tenant_figures(
     one: ExclusiveLevel, found: Mapping[Key, Sequence[SlotWindow]], width: int
 ) -> tuple[TenantFigures, ...]:
-    """Figures of the tenant for every subscription of its topic that has records."""
+    """Figures of the tenant for every subscription of its topic that has records. `width` of a window in ms."""
     figures = []
     for (topic, subscription), windows in found.items():
         if topic != one.topic:

@@ -51,7 +51,9 @@ _BLAMED: Final = "topic string, subscription string, mover string, window bigint
 
 @dataclass(frozen=True, slots=True)
 class RecommendationResult:
-    """`wanted`: what the patch writes; `victims` of each move, and what could not be judged or moved (`notes`)."""
+    """Result of the job. `wanted`: changes that the patch writes; `victims`: tenants that waited, by move; `notes`:
+    sentences about subscriptions and tenants that could not be judged or moved.
+    """
 
     wanted: Recommendations
     victims: dict[LevelMove, tuple[Victim, ...]]
@@ -61,7 +63,9 @@ class RecommendationResult:
 def recommend(
     spark: SparkSession, landing: Landing, tables: CountedTables, expansion: Expansion, goals: Goals
 ) -> RecommendationResult:
-    """Recommended moves and settings after which messages of quiet tenants are done within the goal."""
+    """Recommends moves of tenants and settings by which messages of quiet tenants are done within the goal. Runs
+    queries, changes nothing.
+    """
     places, notes = movable_subscriptions(expansion)
     cases = _cases(spark, tables, places, goals.goal) if places else []
     moves = []
@@ -141,7 +145,8 @@ def _too_long(windows: Iterable[list[dict[str, Any]]]) -> frozenset[str]:
 
 
 def _slice(at: int, rows: Sequence[dict[str, Any]]) -> LoadWindow:
-    """`rows`: one for each tenant that may matter, and one (tenant null) for all others together."""
+    """Makes a window of its rows: one for each tenant that may matter, and one (tenant null) for all others together.
+    """
     rest = next((row for row in rows if row["tenant"] is None), {"done": 0, "late": 0})
     return LoadWindow(
         at,
@@ -173,8 +178,8 @@ def _newest_windows(tables: CountedTables) -> CountedTables:
 
 
 def _loads(spark: SparkSession, tables: CountedTables, places: Sequence[SubscriptionRoutes], goal: int) -> DataFrame:
-    """(topic, subscription, window, tenant, volume, done, late, levels, active) of the newest windows: of tenants
-    that bring a share of CALM or are moved by routes; all others of a window in one row without a name. So few rows
+    """Returns (topic, subscription, window, tenant, volume, done, late, levels, active) of the newest windows: a row
+    for each tenant with a share of CALM, or that routes move, and one without a name for all other tenants. So few rows
     leave Spark.
     """
     from pyspark.sql import Window

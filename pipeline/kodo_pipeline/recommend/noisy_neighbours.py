@@ -1,11 +1,11 @@
-"""Noisy-neighbour detection: tenants whose load delays others, and as few moves of tenants as possible to end it.
-Pure: the input is windows, the output is moves.
+"""Noisy-neighbour detection: tenants whose load delays others, and as few moves of tenants as possible to end it. Pure:
+the input is windows, the output is moves.
 
 A tenant is *loud* in a window if it sends a quarter of all messages, at least 100, and twice its fair share. A window
-is *harmed* if more than 5 % of what the others had done in it came later than the goal. Three recent windows in which
-a tenant was loud and others were harmed are blamed on it, unless a move that removes them is in the file already and
-was not in effect then. Of all tenants that could be moved, as few as explain the harmed windows are moved (a greedy
-choice).
+is *harmed* if more than 5 % of the messages that others had done in it were done later than the goal. Three recent
+windows in which a tenant was loud and others were harmed are blamed on it, unless a move that removes them is in the
+file already and was not in effect then. Of all tenants that could be moved, as few as explain the harmed windows are
+moved (a greedy choice).
 
 A moved tenant comes back only after twelve windows in which it sent less than an eighth. Coming back needs more calm
 than leaving needs noise, so that no tenant is moved to and fro, and so that a return never undoes what the same data
@@ -44,8 +44,9 @@ class TenantLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadWindow:
-    """One window, `at` ms since the epoch: `volume` of all `active` tenants together; `tenants`: at least those with
-    a share above CALM and those that routes move; `done` and `late` of the others.
+    """One window, `at` ms since the epoch. `volume`: messages of all `active` tenants together; `tenants`: at least
+    those with a share above CALM and those that routes move; `done`, `late`: messages of all tenants that are not in
+    `tenants`.
     """
 
     at: int
@@ -58,8 +59,9 @@ class LoadWindow:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionWindows:
-    """One subscription. `ladder`: levels below L1, best first. `routed`: where routes of ours put tenants; `fixed`:
-    tenants whose place is not ours to change. `width` of a window in ms.
+    """Windows of one subscription. `ladder`: levels below L1, nearest first; `routed`: level by tenant, as managed
+    routes of the file move them; `fixed`: tenants that must not be moved; `width` of a window in ms; `slices`: the
+    windows.
     """
 
     topic: str
@@ -73,10 +75,11 @@ class SubscriptionWindows:
 
 @dataclass(frozen=True, slots=True)
 class LevelMove:
-    """`action`: isolate, degrade, upgrade, promote or return; `source` and `target`: levels, L1 where no route moves it.
-    `windows`: beginnings of those it is about; `share` of all messages that it brought in them; `late` and `late_else`:
-    shares of what others had done later than the goal, in these windows and in all others (None: nothing was done); of
-    promote and return, of its own runs that began later than its `goal` in ms.
+    """A move of one tenant. `action`: isolate, degrade, upgrade, promote, return or exclusive; `source`, `target`:
+    levels, L1 for no route. `windows`: beginnings of the windows that are the evidence; `share`: of all messages in
+    them, from this tenant. `late`, `late_else`: shares of messages of the other tenants that were done later than the
+    goal, in these windows and in all others (None: nothing was done); for promote and return, shares of its own runs
+    that began later than its `goal` in ms.
     """
 
     topic: str
@@ -93,7 +96,7 @@ class LevelMove:
 
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
-    """Moves of one subscription: who leaves, most guilty first, then who comes back."""
+    """Moves of one subscription: tenants that leave their level, most guilty first, then tenants that come back."""
     if not case.slices:
         return []
     newest = max(one.at for one in case.slices)
@@ -106,7 +109,7 @@ def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
 
 
 def unmovable(case: SubscriptionWindows) -> list[str]:
-    """Tenants who harm others, and whose place is not ours to change."""
+    """Sorted tenants that harm others and are `fixed`."""
     free = SubscriptionWindows(
         case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
     )
@@ -114,8 +117,8 @@ def unmovable(case: SubscriptionWindows) -> list[str]:
 
 
 def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> list[LevelMove]:
-    """Moves down that nothing shows to help: others waited as long in the windows that no tenant of these moves made
-    noise in. Where there are no such windows, nothing speaks against a move.
+    """Returns the moves to a level below that nothing shows to help: in the windows that none of these moves is blamed
+    for, others waited as long. If there are no such windows, nothing speaks against a move.
     """
     down = [one for one in moves if one.action in _DOWN]
     blamed = {at for one in down for at in one.windows}
@@ -144,8 +147,8 @@ def _others(one: LoadWindow) -> tuple[int, int]:
 
 
 def _fewest(case: SubscriptionWindows, recent: Sequence[LoadWindow]) -> list[tuple[str, tuple[LoadWindow, ...]]]:
-    """Tenants to move, each with the windows blamed on it: greedy, and then whom the others make needless is left
-    out.
+    """Tenants to move, each with the windows blamed on it: a greedy choice, less the tenants that the other ones make
+    needless.
     """
     open_ = {
         one.at for one in recent if is_degraded(one) and not any(_explains(case, tenant, one) for tenant in case.routed)
@@ -183,15 +186,15 @@ def _volume(tenant: str, windows: Iterable[LoadWindow]) -> int:
 
 
 def _next(case: SubscriptionWindows, tenant: str) -> str | None:
-    """The level below the one it is in."""
+    """The level below the tenant's present one; None if that is the last."""
     place = case.routed.get(tenant)
     at = -1 if place is None else case.ladder.index(place)
     return case.ladder[at + 1] if at + 1 < len(case.ladder) else None
 
 
 def _lately(case: SubscriptionWindows, tenant: str, recent: Sequence[LoadWindow]) -> Iterator[LoadWindow]:
-    """Windows since it is where it is: behind the last one in which it was where it would be, or not where the file
-    has it. So what a move was recommended by never calls for the next one.
+    """Recent windows after the last one in which workers handled the tenant in the level below, or not in its level by
+    the file. So no window that led to one move leads to the next.
     """
     target, place = _next(case, tenant), case.routed.get(tenant)
     found = [(one.at, one.tenants[tenant].levels) for one in recent if tenant in one.tenants]
@@ -201,12 +204,14 @@ def _lately(case: SubscriptionWindows, tenant: str, recent: Sequence[LoadWindow]
 
 
 def _would_help(case: SubscriptionWindows, tenant: str, one: LoadWindow) -> bool:
-    """It is loud, and there is a level below."""
+    """True if the tenant is loud in the window, and there is a level below its own."""
     return _next(case, tenant) is not None and is_noisy(tenant, one)
 
 
 def _explains(case: SubscriptionWindows, tenant: str, one: LoadWindow) -> bool:
-    """The file moves it by now, and did not then: what it did there needs no other move."""
+    """True if the tenant was loud in the window, and its route in the file was not in effect then: no other move is
+    needed for this window.
+    """
     return is_noisy(tenant, one) and case.routed[tenant] not in one.tenants[tenant].levels
 
 
@@ -238,8 +243,8 @@ def _move(
 
 
 def _late(tenant: str, windows: Sequence[LoadWindow]) -> float | None:
-    """Returns the share of runs later than the goal, among the runs of all tenants except `tenant`. None if the others
-    had no runs.
+    """Returns the share of messages that were done later than the goal, of all tenants except `tenant`. None if the
+    others had nothing done.
     """
     done = sum(one.done + sum(load.done for name, load in one.tenants.items() if name != tenant) for one in windows)
     late = sum(one.late + sum(load.late for name, load in one.tenants.items() if name != tenant) for one in windows)

@@ -1,9 +1,9 @@
 """Settings for subscriptions that keep order, which no route may change: on another level a message would overtake
 others of its key. Pure.
 
-What may be recommended there is a bulkhead, a limit of handlers at once for each tenant, and more slots. More
-partitions are never recommended: keys go to other partitions then, while older messages of theirs still wait. A key
-whose messages ran without a pause is named: they run one after the other whatever the settings are.
+Only a bulkhead, a limit of handlers at once for each tenant, and more slots may be recommended there. More partitions
+are never recommended: keys go to other partitions then, while older messages of theirs still wait. A key whose messages
+ran without a pause is named: they run one after the other whatever the settings are.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MORE: Final = 2  # at most so many times the slots of today are recommended
 
 @dataclass(frozen=True, slots=True)
 class DeclaredLimit:
-    """The limit of handlers at once for each tenant: its index in the file's `limits`, and its number. `shared`: it counts
-    the handlers of all workers; `own`: tenants that have another number.
+    """The limit of handlers at once for each tenant in the file: `index` in the list `limits`, and its number `limit`.
+    `shared`: it counts the handlers of all workers; `own`: tenants with another number.
     """
 
     index: int
@@ -35,15 +35,15 @@ class DeclaredLimit:
     own: frozenset[str] = frozenset()
 
     def is_exceeded(self, slots: SubscriptionSlots, one: SlotWindow) -> bool:
-        """True if a tenant had more handlers in the window."""
+        """True if, on average over the window, a tenant had more handlers at once in a worker than the limit allows."""
         most = self.limit / max(1, one.workers) if self.shared else self.limit
         return any(_busy(slots, one, tenant) > most for tenant in one.tenants.keys() - self.own)
 
 
 @dataclass(frozen=True, slots=True)
 class SerialKey:
-    """A key whose messages had a handler at work all the time in three windows or more. `busy`: seconds in them; `span`:
-    seconds that they have.
+    """A message key for which a handler was at work nearly all the time in at least three windows. `windows`: their
+    number; `busy`: seconds of handlers in them; `span`: seconds of the windows.
     """
 
     key: str
@@ -53,7 +53,9 @@ class SerialKey:
 
 
 def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> int:
-    """Beginning of the last window in which a tenant was over the limit of the file: it was not in effect. -1: in none."""
+    """Beginning (ms) of the last recent window in which a tenant exceeded the declared limit, which was not in effect
+    then; -1: none.
+    """
     found = [one.at for one in slots.recent() if declared is not None and declared.is_exceeded(slots, one)]
     return max(found, default=-1)
 
@@ -61,8 +63,9 @@ def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> 
 def recommend_limit(
     slots: SubscriptionSlots, fair_by: str, declared: DeclaredLimit | None, after: int
 ) -> SettingChange | None:
-    """A limit of handlers at once for each tenant, where one tenant took the slots others waited for. `after`: beginning
-    of the last window in which the settings of the file were not in effect, -1 for none.
+    """Recommends a limit of handlers at once for each tenant, if one tenant took the slots for which others waited;
+    else None. `after`: beginning (ms) of the last window in which the settings of the file were not in effect, -1 for
+    none.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     found = [
@@ -91,8 +94,8 @@ def _limit_of(
 
 
 def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
-    """Recommends more slots if the workers had none free and the arrivals need more; None otherwise. `after`: ms; only
-    windows that begin later count.
+    """Recommends more slots if the workers had none free and the arrivals need more; else None. `after`: ms since the
+    epoch; only windows that begin later count.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]
@@ -105,7 +108,7 @@ def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | Non
 
 
 def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
-    """Keys whose messages ran without a pause while messages waited, longest first."""
+    """Keys whose messages ran without a pause while messages waited, most seconds of handlers first."""
     recent = [one for one in slots.recent() if is_harmed(one, _every)]
     found = []
     for key in sorted({name for one in recent for name in one.tenants}):
@@ -117,7 +120,9 @@ def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
 
 
 def idle_while_waiting(slots: SubscriptionSlots) -> tuple[int, float] | None:
-    """(windows, slots in use on average) in which messages waited though slots were free; None below three windows."""
+    """(number of windows, slots of a worker in use on average) of the recent windows in which messages waited although
+    slots were free; None if there are fewer than three.
+    """
     found = [one for one in slots.recent() if is_harmed(one, _every) and not slots.is_full(one)]
     return (len(found), sum(one.busy(slots.width) for one in found) / len(found)) if len(found) >= ENTER else None
 
@@ -131,7 +136,7 @@ def _is_short(slots: SubscriptionSlots, one: SlotWindow) -> bool:
 
 
 def _busy(slots: SubscriptionSlots, one: SlotWindow, tenant: str) -> float:
-    """Slots of one worker in which handlers ran for the tenant, on average."""
+    """Number of slots of one worker in which handlers ran for the tenant, on average."""
     load = one.tenants.get(tenant)
     return load.slot_ms / slots.width / max(1, one.workers) if load is not None else 0.0
 

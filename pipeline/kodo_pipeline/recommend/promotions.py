@@ -26,9 +26,9 @@ FEWEST: Final = 10  # runs in the newest windows below which a tenant is not jud
 
 @dataclass(frozen=True, slots=True)
 class PromotionCase:
-    """One subscription. `level`: the next above L1. `promoted`: where routes of ours put tenants above L1; `fixed`:
-    tenants whose place is not ours to change, or that another move is about. `noisy`: beginnings of windows that such
-    a move is to end. `goals`: of single tenants, in ms; `goal` of all others.
+    """One subscription. `level`: the next above L1; `promoted`: level by tenant, as managed routes put tenants above
+    L1; `fixed`: tenants that must not be moved, or that another move is about; `noisy`: beginnings of windows that a
+    move of a noisy tenant should end; `goals`: by tenant, in ms; `goal`: of all others.
     """
 
     slots: SubscriptionSlots
@@ -40,19 +40,21 @@ class PromotionCase:
     goal: int
 
     def goal_of(self, tenant: str) -> int:
-        """Time in ms within which runs of the tenant are to begin."""
+        """Time in ms within which runs of the tenant should begin."""
         return self.goals.get(tenant, self.goal)
 
 
 def is_heavy(tenant: str, one: SlotWindow) -> bool:
-    """True if the tenant brought an eighth of the runs or of the slot time of the window."""
+    """True if the tenant had at least an eighth of the runs, or of the slot time, of a window with enough runs
+    (JUDGED).
+    """
     load = one.tenants.get(tenant)
     started, slot_ms = _sums([one])
     return load is not None and started >= JUDGED and (load.started >= CALM * started or load.slot_ms >= CALM * slot_ms)
 
 
 def recommend_promotions(case: PromotionCase) -> list[LevelMove]:
-    """Moves of one subscription: who is promoted, most in need first, then who goes back to L1."""
+    """Moves of one subscription: promotions, most in need first, then returns to L1."""
     recent = case.slots.recent()
     back = [move for tenant in sorted(case.promoted) if (move := _return(case, tenant, recent)) is not None]
     shares = {tenant: _share(tenant, recent) for tenant in case.promoted}
@@ -100,7 +102,7 @@ def _sums(windows: Sequence[SlotWindow]) -> tuple[int, int]:
 
 
 def _share(tenant: str, windows: Sequence[SlotWindow]) -> float:
-    """The larger of its shares of the runs and of the slot time."""
+    """The larger of the tenant's shares of the runs and of the slot time."""
     started, slot_ms = _sums(windows)
     own = [one.tenants[tenant] for one in windows if tenant in one.tenants]
     return max(sum(one.started for one in own) / max(1, started), sum(one.slot_ms for one in own) / max(1, slot_ms))

@@ -1,5 +1,7 @@
 # adapter: a command line
-"""pipeline recommend: who harms whom by the counted tables, and the topology file that would end it, as a patch."""
+"""Command `pipeline recommend`: tenants that harm others, by the counted tables, and a patch of the topology file
+against that.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,9 @@ from typing import NotRequired, TypedDict
 
 
 class WaitingTenant(TypedDict):
-    """A tenant that waited while another was loud. `p95`: ms in those windows, `p95_else`: in all others; null: none known."""
+    """A tenant that waited while another was loud. `done`, `late`: messages done in those windows, and how many of them
+    later than the goal; `p95`: ms in those windows, `p95_else`: in all others; null: unknown.
+    """
 
     tenant: str
     done: int
@@ -34,8 +36,9 @@ RecommendedMove = TypedDict(
         "victims": list[WaitingTenant],
     },
 )
-"""A tenant's move to another level. `action`: isolate, degrade or upgrade by the load of all; promote or return by its own
-runs, whose figures (`own_…`) the other actions do not have. `windows`: their first ms; `share`: of all messages in them, 0 to 1.
+"""A tenant's move to another level. `action`: isolate, degrade or upgrade by the load of all; promote or return by its
+own runs, whose figures (`own_…`) the other actions do not have. `windows`: beginnings, ms since the epoch; `share`: of
+all messages in them, 0 to 1.
 """
 
 RecommendedSetting = TypedDict(
@@ -57,9 +60,9 @@ RecommendedSetting = TypedDict(
         "others_late_else": float | None,
     },
 )
-"""A setting of a subscription. `action`: bulkhead, limit or concurrency; `path` in the file, below the subscription; `by`: the
-property of a limit. `who` had `busy_slots` of the `total_slots` of a worker in `windows`, on average; others needed
-`needed_slots`. `from`: null where the file has none.
+"""A setting of a subscription. `action`: bulkhead, limit or concurrency; `path`: keys in the file, below the
+subscription; `by`: the property of a limit. `who` had `busy_slots` of the `total_slots` of a worker in `windows`, on
+average; others needed `needed_slots`. `from`: null if the file has none.
 """
 
 
@@ -85,8 +88,8 @@ class RecommendedLevel(TypedDict):
 
 
 class RecommendationDocument(TypedDict):
-    """`calm_share`: a tenant below it in every window counts as calm; `patch`: a unified diff, or
-    empty.
+    """Recommendations as JSON. `calm_share`: a tenant below it in every window counts as calm; `patch`: a unified diff,
+    or empty.
     """
 
     format_version: int

@@ -23,8 +23,8 @@ OWN: Final = ("promote", "return")  # actions by the runs of the tenant itself
 
 
 class Victim(NamedTuple):
-    """A tenant that waited while another was loud: what it had done then, what of it too late, its p95 then and else
-    in ms.
+    """A tenant that waited while another was loud. `done`, `late`: messages done in those windows, and how many of them
+    later than the goal; `p95`, `p95_else`: 95th percentile in ms in those windows and in all others, None: unknown.
     """
 
     tenant: str
@@ -43,7 +43,7 @@ def document(
     victims: Mapping[LevelMove, Sequence[Victim]],
     notes: Sequence[str],
 ) -> RecommendationDocument:
-    """Returns the report as a JSON document for programs. Times are in ms."""
+    """Returns the recommendations as a JSON document, with an empty patch. `window`: width in ms; `goal`: ms."""
     return {
         "format_version": FORMAT_VERSION,
         "window_ms": window,

@@ -17,7 +17,9 @@ NEW_LIMIT = ("limits",)  # path of a change that adds a limit
 
 
 def rewrite_setting(text: str, path: Path, change: SettingChange, total: int) -> str:
-    """The text with the setting of the subscription at `path`; `total`: its slots. Raises CannotPatchError."""
+    """Returns the text with the changed setting of the subscription at `path`; `total`: its present slots. Raises
+    CannotPatchError.
+    """
     edited = Text(text)
     if change.path == NEW_LIMIT:
         line = "{kind: concurrency, by: %s, limit: %d, scope: worker}" % (yaml_scalar(change.by), change.after)  # noqa: UP031
@@ -60,7 +62,7 @@ def _set_slots(edited: Text, path: Path, change: SettingChange, total: int) -> N
 
 
 def _flow(steps: Sequence[str], value: int) -> str:
-    """`states: {retrying: {max: 8}}`"""
+    """Keys and value in YAML's flow style, such as `retrying: {max: 8}`."""
     return f"{yaml_scalar(steps[0])}: {_value(steps[1:], value)}"
 
 
@@ -69,7 +71,7 @@ def _value(steps: Sequence[str], value: int) -> str:
 
 
 def with_setting(subscription: Subscription, data: dict[str, Any], change: SettingChange) -> None:
-    """The dumped data of the subscription as they are to be when the patch is in."""
+    """Changes `data`, the dumped data of the subscription, in place, as the patched file should say it."""
     if change.path[0] == "concurrency":
         raw = data["concurrency"]
         slots = raw if isinstance(raw, dict) else {"total": raw}

@@ -1,13 +1,13 @@
-"""Bulkheads that slot use speaks for: a state or a level that took the slots others waited for. Pure.
+"""Bulkheads by slot use: limits for a state or a level that took the slots for which others waited. Pure.
 
 A window is blamed on a state or a level if it was full, the state or level had half of the slots and more than the
 lanes that waited would leave it, and of the messages of all other lanes more than 5 % waited longer than the goal.
-Three blamed windows of the newest twelve are a `max` that leaves the others what they need. Where there is no such
-state or level, a level that needs few slots and waits gets a `min`. One bulkhead is recommended at a time: the one
-that explains most windows.
+Three blamed windows of the newest twelve lead to a `max` that leaves the others enough. Where there is no such state or
+level, a level that needs few slots and waits gets a `min`. One bulkhead is recommended at a time: the one that explains
+most windows.
 
 A bulkhead of the file that was exceeded in a window was not in effect then: neither that window nor any before it
-counts. So what was recommended is not recommended again, and nothing is ever relaxed.
+counts. So no recommendation is made twice, and none relaxes a bulkhead.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ TAKEN: Final = 0.5  # share of the slots that a state or a level has to have to 
 
 
 class LaneGroup(NamedTuple):
-    """A state or a level. `kind`: states or levels, as the file has it."""
+    """All lanes of one state or of one level. `kind`: `states` or `levels`, as the file has it; `name`: of the state or
+    level.
+    """
 
     kind: str
     name: str
 
     def has(self, lane: Lane) -> bool:
-        """True if the lane is of the group."""
+        """True if the lane belongs to the group."""
         return lane[self.kind == "states"] == self.name
 
     def lacks(self, lane: Lane) -> bool:
-        """True if the lane is of another one."""
+        """True if the lane does not belong to the group."""
         return not self.has(lane)
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredBulkhead:
-    """A bulkhead of the file: its group, and its slots of one worker."""
+    """A bulkhead of the file: its group, and the most and the fewest slots of one worker for it; None: not declared."""
 
     group: LaneGroup
     max: int | None = None
@@ -62,8 +64,9 @@ class _Case:
 def recommend_bulkhead(
     slots: SubscriptionSlots, groups: Sequence[LaneGroup], declared: Sequence[DeclaredBulkhead], after: int
 ) -> SettingChange | None:
-    """The bulkhead of one subscription, or None. `groups`: states and levels that its workers read; `after`: beginning of
-    the last window in which the settings of the file were not in effect, -1 for none.
+    """Recommends the bulkhead of one subscription; None if no figures suggest one. `groups`: states and levels that its
+    workers read; `after`: beginning (ms) of the last window in which the settings of the file were not in effect, -1:
+    none.
     """
     case = _Case(slots, declared, [one for one in slots.recent() if one.at > after])
     for judge in (_maximum, _minimum):
@@ -74,7 +77,9 @@ def recommend_bulkhead(
 
 
 def bulkheads_exceeded(slots: SubscriptionSlots, declared: Sequence[DeclaredBulkhead]) -> int:
-    """Beginning of the last window in which a bulkhead of the file was exceeded: it was not in effect. -1: in none."""
+    """Beginning (ms) of the last window in which a bulkhead of the file was exceeded, and so was not in effect; -1:
+    none.
+    """
     found = [one.at for one in slots.recent() if any(_is_exceeded(slots, one, bulkhead) for bulkhead in declared)]
     return max(found, default=-1)
 
@@ -106,7 +111,7 @@ def _maximum(case: _Case, group: LaneGroup) -> Iterator[SettingChange]:
 
 
 def _needed_by_waiting(slots: SubscriptionSlots, one: SlotWindow, group: LaneGroup) -> int:
-    """Slots of one worker that the lanes whose messages waited need: without them the group would have left no less."""
+    """Number of slots of one worker that the lanes of other groups need whose messages waited."""
     waiting = {lane for lane, use in one.lanes.items() if group.lacks(lane) and use.late > LATE * use.started}
     return slots_for(one.offered(slots.width, waiting.__contains__))
 

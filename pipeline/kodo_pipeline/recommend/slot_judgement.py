@@ -1,4 +1,4 @@
-"""Judgement by slots: bulkheads, limits, slots and promotions of every audited subscription, and the reasons where there
+"""Judgement by slots: bulkheads, limits, slots and promotions for every audited subscription, and the reasons if there
 are none.
 """
 
@@ -49,7 +49,9 @@ Moves = Sequence[tuple["SubscriptionRoutes", Sequence[LevelMove]]]
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """Times in ms: messages of all tenants are to be done within `goal`; runs of single ones to begin within their own."""
+    """Goals in ms. `goal`: time within which messages of all tenants should be done; `tenants`: by tenant, the time
+    within which its runs should begin.
+    """
 
     goal: int
     tenants: Mapping[str, int]
@@ -68,7 +70,9 @@ def tenant_goals(given: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class SlotAdvice:
-    """`moves`: promotions and returns by (topic, subscription); `notes`: what could not be judged, or helped."""
+    """Changes by slot use. `moves`: promotions and returns by (topic, subscription); `notes`: sentences about
+    subscriptions that could not be judged or helped.
+    """
 
     settings: tuple[SettingChange, ...]
     moves: Mapping[Key, Sequence[LevelMove]]
@@ -90,7 +94,9 @@ def slot_query(expansion: Expansion, width: int, goals: Goals, places: Sequence[
 def recommend_by_slots(
     found: Mapping[Key, Sequence[SlotWindow]], query: SlotQuery, expansion: Expansion, goals: Goals, moves: Moves
 ) -> SlotAdvice:
-    """Settings and promotions by the slot use that was `found`. `moves`: what noisy tenants are moved by."""
+    """Recommends settings and promotions by the slot use that was `found`. `moves`: moves of noisy tenants, by
+    subscription.
+    """
     settings: list[SettingChange] = []
     promotions: dict[Key, Sequence[LevelMove]] = {}
     notes: list[str] = []
@@ -118,7 +124,7 @@ def recommend_by_slots(
 def judge_settings(
     slots: SubscriptionSlots, ground: GroundTopic, subscription: Subscription
 ) -> tuple[SettingChange | None, list[str]]:
-    """(the setting of one subscription that figures speak for, notes)."""
+    """Returns (the one setting of a subscription that the figures suggest, or None; notes)."""
     groups = [
         *(LaneGroup("states", one.value) for one in (State.READY, *read_states(subscription))),
         *(LaneGroup("levels", one.value) for one in read_levels(ground)),

@@ -48,8 +48,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SlotQuery:
-    """Query of slot use, for (topic, subscription) `pairs` in windows of `width` ms. `goal`, and `goals` by tenant, are
-    in ms; `promoted`: (topic, subscription, tenant) of the tenants that routes have promoted.
+    """Query of slot use for (topic, subscription) `pairs`, in windows of `width` ms. `goal`: of all tenants, and
+    `goals`: by tenant, in ms; `promoted`: (topic, subscription, tenant) of the tenants that routes have promoted.
     """
 
     pairs: Sequence[Key]
@@ -62,7 +62,9 @@ class SlotQuery:
 def read_slot_windows(
     spark: SparkSession, landing: Landing, expansion: Expansion, query: SlotQuery
 ) -> dict[Key, list[SlotWindow]]:
-    """Windows by (topic, subscription), of those that have audit records with slot times."""
+    """Runs the query. Returns the newest windows, oldest first, by (topic, subscription): of those whose audit records
+    have slot times.
+    """
     from pyspark.sql import functions as F
 
     snapshot = landing.snapshot(EVENTS, CURSORS)
@@ -117,9 +119,10 @@ def _windows(
 
 
 def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: SlotQuery) -> DataFrame:
-    """(topic, subscription, run, level, state, tenant, begins, ends, arrived, slot_time, first, ran, late, timed, overdue)
-    of each audit record once. Times are ms. `first`: it waited in a ready lane since it was stored; `late`: longer than
-    its goal, from `overdue` on.
+    """Returns (topic, subscription, run, level, state, tenant, begins, ends, arrived, slot_time, first, ran, late,
+    timed, overdue) of each audit record, and of duplicates only one. Times are ms. `first`: the message was in a ready
+    lane since it was stored, and a handler ran; `late`: it waited longer than its goal, from `overdue` on; `timed`: the
+    record has a slot time.
     """
     from pyspark.sql import functions as F
 
@@ -159,8 +162,9 @@ def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: Sl
 
 
 def _add_windows(runs: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
-    """(keys, slot_ms, offered_ms, started, late, levels): slot time in every window that a run was in, what was offered
-    in that in which its message arrived, runs in those in which they began or were late.
+    """Returns (keys, slot_ms, offered_ms, started, late, levels) by window. `slot_ms` counts in every window in which
+    the run was, `offered_ms` in the one in which the message arrived, `started` and `late` in those in which the run
+    began or the message was late.
     """
     from pyspark.sql import functions as F
 
@@ -183,8 +187,8 @@ def _add_windows(runs: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
 
 
 def _workers(runs: DataFrame, width: int) -> DataFrame:
-    """(topic, subscription, window, workers, timed): those whose records span the window, and whether some have slot
-    times.
+    """Returns (topic, subscription, window, workers, timed): the number of workers whose records span the window, and
+    whether a record has a slot time.
     """
     from pyspark.sql import functions as F
 
@@ -198,8 +202,8 @@ def _workers(runs: DataFrame, width: int) -> DataFrame:
 
 
 def _relevant_rows(spark: SparkSession, tenants: DataFrame, query: SlotQuery) -> DataFrame:
-    """Rows of tenants that may matter: those with most slot time of a window, light ones with late runs, and those that
-    routes have promoted.
+    """Rows of the tenants that matter: those with most slot time in a window, light tenants with late runs, and tenants
+    that routes have promoted.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -245,7 +249,7 @@ def _window(moment: str, width: int) -> Column:
 
 
 def _from_to(begins: str, ends: str, width: int) -> Column:
-    """Beginnings of all windows from one moment to another; no more than those that are read."""
+    """Array of the beginnings (ms) of all windows from one moment to another, at most RECENT + 2 of them."""
     from pyspark.sql import functions as F
 
     last = _window(ends, width)

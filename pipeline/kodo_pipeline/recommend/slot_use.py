@@ -1,7 +1,8 @@
-"""Slot use of a subscription in windows of time: who had the slots, who waited for one. Pure types and figures.
+"""Slot use of a subscription in windows of time: tenants and lanes that had the slots, and those that waited for one.
+Pure types and figures.
 
-A window is *full* if handlers ran in four fifths of the slots of its workers, or in all but one of each worker. What
-others need are the slots of their offered load, the slot time of what arrived, and the square root of it besides.
+A window is *full* if handlers ran in four fifths of the slots of its workers, or in all but one of each worker. Others
+need as many slots as their offered load, the slot time of arrived messages, and its square root besides.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Chosen = Callable[[Lane], bool]
 
 @dataclass(frozen=True, slots=True)
 class LaneUse:
-    """One lane in one window. `slot_ms`: time that its handlers ran in the window; `offered_ms`: slot time of what
-    arrived in it. `started`: messages on their first hop whose run began in the window, or that were late in it; `late`
-    of them waited longer than the goal.
+    """One lane in one window. `slot_ms`: time that its handlers ran in the window; `offered_ms`: slot time of the
+    messages that arrived in it. `started`: messages on their first hop whose run began in the window, or that were late
+    in it; `late`: how many of them waited longer than the goal.
     """
 
     slot_ms: int = 0
@@ -33,7 +34,9 @@ class LaneUse:
 
 @dataclass(frozen=True, slots=True)
 class TenantUse:
-    """One tenant in one window, over all lanes, as LaneUse has it; `levels` in which handlers ran for it."""
+    """One tenant in one window, summed over all lanes, as LaneUse has it. `levels`: levels in which handlers ran for
+    it.
+    """
 
     slot_ms: int = 0
     offered_ms: int = 0
@@ -44,8 +47,8 @@ class TenantUse:
 
 @dataclass(frozen=True, slots=True)
 class SlotWindow:
-    """One window, `at` ms since the epoch. `workers` that ran in it. `tenants`: those with most slot time, candidates
-    for a promotion, and those that a route has promoted.
+    """One window, `at` ms since the epoch. `workers`: number of workers in it. `tenants`: those with most slot time,
+    candidates for a promotion, and those that a route has promoted.
     """
 
     at: int
@@ -54,7 +57,7 @@ class SlotWindow:
     tenants: Mapping[str, TenantUse]
 
     def busy(self, width: int, chosen: Chosen = lambda _: True) -> float:
-        """Slots of one worker in which the chosen lanes ran, on average."""
+        """Number of one worker's slots in which handlers of the chosen lanes ran, on average. `width`: ms."""
         taken = sum(one.slot_ms for lane, one in self.lanes.items() if chosen(lane))
         return taken / width / max(1, self.workers)
 
@@ -63,14 +66,16 @@ class SlotWindow:
         return sum(one.offered_ms for lane, one in self.lanes.items() if chosen(lane)) / width / max(1, self.workers)
 
     def waits(self, chosen: Chosen = lambda _: True) -> tuple[int, int]:
-        """(started, late) of the chosen lanes."""
+        """(started, late) summed over the chosen lanes."""
         some = [one for lane, one in self.lanes.items() if chosen(lane)]
         return sum(one.started for one in some), sum(one.late for one in some)
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSlots:
-    """Slot use of one subscription. `total`: slots of one worker; `width` of a window in ms; `slices` in any order."""
+    """Slot use of one subscription. `total`: slots of one worker; `width` of a window in ms; `slices`: windows in any
+    order.
+    """
 
     topic: str
     subscription: str
@@ -79,25 +84,26 @@ class SubscriptionSlots:
     slices: Sequence[SlotWindow]
 
     def recent(self) -> list[SlotWindow]:
-        """The newest windows, oldest first."""
+        """Windows that begin within the newest RECENT widths, oldest first."""
         if not self.slices:
             return []
         since = max(one.at for one in self.slices) - (RECENT - 1) * self.width
         return sorted((one for one in self.slices if one.at >= since), key=lambda one: one.at)
 
     def is_full(self, one: SlotWindow) -> bool:
-        """True if the workers had hardly a slot left."""
+        """True if handlers took at least the share FULL of the slots, or all but one of each worker."""
         return one.workers > 0 and one.busy(self.width) >= min(FULL * self.total, self.total - 1)
 
     def late(self, windows: Iterable[SlotWindow], chosen: Chosen) -> float | None:
-        """Share of the runs of the chosen lanes that began later than the goal; None where none began."""
+        """Share of the runs of the chosen lanes that began later than the goal; None if none began."""
         counts = [one.waits(chosen) for one in windows]
         started = sum(count for count, _ in counts)
         return sum(late for _, late in counts) / started if started else None
 
 
 def is_harmed(one: SlotWindow, chosen: Chosen) -> bool:
-    """True if messages of the chosen lanes waited for a slot longer than the goal, too many of them."""
+    """True if of the runs of the chosen lanes, at least JUDGED, more than the share LATE waited longer than the goal.
+    """
     started, late = one.waits(chosen)
     return started >= JUDGED and late > LATE * started
 
@@ -109,11 +115,11 @@ def slots_for(offered: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting of a subscription that figures speak for. `action`: bulkhead, limit or concurrency; `path` below the
-    subscription in the file; `before`: None where the file has none. `who`: the lanes or the tenant that took the
-    slots. `busy` of the `total` slots of one worker, on average; `needed`: slots that the others need. `late` and
-    `late_else`: shares of the others' runs that began later than the goal, in these windows and in all others. `by`:
-    the property of a limit.
+    """A setting of one subscription that the figures suggest. `action`: bulkhead, limit or concurrency; `path`: keys
+    below the subscription in the file; `before`: None if the file has no value. `who`: the lanes or the tenant that
+    took the slots: `busy` of the `total` slots of one worker, on average over `windows` (their beginnings); `needed`:
+    slots that the others need. `late`, `late_else`: shares of the others' runs that began later than the goal, in these
+    windows and in all others. `by`: the property of a limit.
     """
 
     topic: str

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRoutes:
-    """Settings of one subscription in the file. `ladder`: levels below L1, best first; `above`: levels above it,
-    nearest first. `added`: of these levels those that the file does not have yet, each with the topic's key that adds
-    it, the key's value in the file, and as data.
+    """Settings of one subscription in the file. `ladder`: levels below L1, nearest first; `above`: levels above it,
+    nearest first. `added`: of these the levels that the file does not have yet, each with (the topic's key that adds
+    it, the key's value as text in the file, and as data). `routes`: managed ones; `fixed`: tenants that must not be
+    moved.
     """
 
     topic: str
@@ -35,7 +36,7 @@ class SubscriptionRoutes:
 
     @property
     def routed(self) -> dict[str, str]:
-        """Tenants that our routes move; the first one that names them wins."""
+        """Level by tenant, as the managed routes have it. If several name a tenant, the first counts."""
         found: dict[str, str] = {}
         for one in self.routes:
             for tenant in one.tenants:
@@ -44,11 +45,11 @@ class SubscriptionRoutes:
 
     @property
     def promoted(self) -> dict[str, str]:
-        """Tenants that our routes move above L1."""
+        """Level by tenant, of the tenants that managed routes move above L1."""
         return {tenant: level for tenant, level in self.routed.items() if level in self.above}
 
     def adds(self, levels: Iterable[str]) -> dict[str, tuple[str, Any]]:
-        """Keys of the topic, with their values as text and as data, that these levels need."""
+        """Keys that the topic needs for these levels, each with its value as text and as data."""
         needed = [self.added[level] for level in levels if level in self.added]
         return {key: (text, value) for key, text, value in needed}
 
@@ -88,7 +89,7 @@ def _routes_of(topic: str, name: str, ground: GroundTopic) -> SubscriptionRoutes
 
 
 def with_level(ground: GroundTopic, level: Level) -> tuple[str, Any]:
-    """The topic's `levels` with one more, as text in the file and as data."""
+    """New value of the topic's key `levels`, with one level more: as text in the file, and as data."""
     if ground.levels == "single" and level is Level.L2:
         return "double", "double"
     named = {"single": (Level.L1,), "double": (Level.L1, Level.L2)}

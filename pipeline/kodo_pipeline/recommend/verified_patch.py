@@ -1,6 +1,6 @@
 # adapter: reads a file
 """Patch of the topology file with recommended routes and settings: edited as text, then read again and compared with
-what was meant.
+the recommendations.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Recommendations:
         return bool(self.moves or self.settings or self.levels)
 
     def texts(self) -> list[str]:
-        """Each in words, for an error."""
+        """A line of text for each change, for an error."""
         moved = [
             f"{place.topic} / {place.subscription}: {one.tenant} from {one.source} to {one.target}"
             for place, some in self.moves
@@ -66,8 +66,8 @@ class Recommendations:
 
 
 def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, str]:
-    """(text of the file, text with the recommendations). Raises KodoctlError where the result would say anything else
-    than meant.
+    """Reads the topology file and returns (its text, the text with the recommendations); writes nothing. Raises
+    KodoctlError (K803) if the new text would say anything else than the recommendations.
     """
     source, environment = expansion.topology.source, expansion.topology.environment
     before = FilePath(source.path).read_bytes().decode("utf-8")
@@ -136,7 +136,9 @@ def _places(moves: Sequence[LevelMove]) -> dict[str, str | None]:
 
 
 def _verify(expansion: Expansion, wanted: Recommendations, after: str) -> None:
-    """Read as every command would read it: no error in any environment, what was meant, nothing else changed."""
+    """Raises KodoctlError unless the new text, read as every command reads it, has no error in any environment, and has
+    the recommended changes and no others.
+    """
     source, environment = expansion.topology.source, expansion.topology.environment
     file = source_of(after.encode("utf-8"), source.name)
     for one in (None, *file.environments):

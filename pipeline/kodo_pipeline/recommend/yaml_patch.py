@@ -33,12 +33,12 @@ _NO_END: Final = "\\ No newline at end of file\n"
 
 
 class CannotPatchError(Exception):
-    """The file cannot be edited, or the patch does not fit; the message names the place."""
+    """The file cannot be edited, or the patch does not fit. The message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedRoute:
-    """A route that is managed here: its index in the list, its tenants and its level."""
+    """A route that kodoctl manages: its index in the list (-1: not in the file yet), its tenants and its level."""
 
     index: int
     tenants: tuple[str, ...]
@@ -46,7 +46,7 @@ class ManagedRoute:
 
 
 def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
-    """Managed routes: those that move tenants to a level of the `ladder`."""
+    """Managed routes among `routes`: they move tenants, which they name by `fair_by`, to a level of `ladder`."""
     return [
         ManagedRoute(at, tuple(as_property(value) for value in when.in_), route.to.value)
         for at, route in enumerate(routes)
@@ -55,8 +55,8 @@ def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequenc
 
 
 def _test_of(route: Route, fair_by: str | None) -> RouteCondition | None:
-    """The test of the tenant by which every message is routed as it is sent; None: it is another kind of route. Where
-    keys are the tenants, it is a text: `key IN ('a', 'b')`.
+    """Condition on the tenant, if the route tests it for every message at dispatch; None for any other route. If keys
+    are the tenants, the file has the condition as text: `key IN ('a', 'b')`.
     """
     when = key_test_of(route.when) if fair_by == KEY and isinstance(route.when, str) else route.when
     plain = route.at == (RouteMoment.DISPATCH,) and share_of(route) == 1
@@ -79,8 +79,8 @@ def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequen
 def move_tenants(
     before: Sequence[ManagedRoute], places: Mapping[str, str | None]
 ) -> tuple[list[ManagedRoute], list[ManagedRoute]]:
-    """(routes of ours as they are to be, those to append) when tenants go to these levels; None: no route any more. A
-    route without tenants is to go.
+    """Returns (managed routes after the change, routes to append). `places`: new level by tenant; None: no route. The
+    first list has an item for each of `before`; one without tenants is to be removed.
     """
     kept = [
         ManagedRoute(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before
@@ -100,7 +100,7 @@ def move_tenants(
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """Characters from `start` to before `end` become `text`."""
+    """Replacement of the characters from `start` to before `end` by `text`."""
 
     start: int
     end: int
@@ -108,7 +108,7 @@ class TextEdit:
 
 
 class Text:
-    """A YAML text and the places in it."""
+    """A YAML text, its parsed tree, and edits to be made in it: methods add edits, and `result` makes them."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -120,7 +120,7 @@ class Text:
         self.edits: list[TextEdit] = []
 
     def find(self, path: Path) -> Item | None:
-        """Item at the path; None if there is none."""
+        """Item at the path, whose steps are keys and indexes; None if there is none."""
         item = self.tree
         for step in path:
             entry = _entry(item, step)
@@ -130,18 +130,20 @@ class Text:
         return item
 
     def result(self) -> str:
-        """The text with every edit."""
+        """Returns the text with every edit made."""
         text = self.text
         for one in sorted(self.edits, key=lambda one: (one.start, one.end), reverse=True):
             text = text[: one.start] + one.text + text[one.end :]
         return text
 
     def replace(self, item: Item, text: str) -> None:
-        """Another value in the same place."""
+        """Adds an edit: other text for the item."""
         self.edits.append(TextEdit(self._offset(item.start), self._offset(item.end), text))
 
     def put(self, path: Path, key: str, value: str) -> None:
-        """A key and its value on one line, whether the key is there or not."""
+        """Adds an edit: the key at `path` gets this value, on one line, whether the key is there or not. Raises
+        CannotPatchError.
+        """
         there = self.find((*path, key))
         if there is None:
             self.set_key(path, key, [value])
@@ -151,7 +153,9 @@ class Text:
             raise CannotPatchError(f"`{key}` is written over several lines")
 
     def set_key(self, path: Path, key: str, value: Sequence[str]) -> None:
-        """A key that is not there yet: one line of value, or several that stand below it, indented."""
+        """Adds an edit: a new key at `path`. `value`: one line, or lines that begin with `- ` and stand below the key,
+        indented. Raises CannotPatchError if `path` has no keys.
+        """
         owner = self.find(path)
         if owner is None or not owner.entries:
             raise CannotPatchError(f"`{path[-1]}` has no keys yet")
@@ -175,7 +179,7 @@ class Text:
             self._insert_below(owner.entries[0].start[0] - 1, lines)
 
     def append(self, path: Path, line: str) -> None:
-        """One more entry, `{…}`, of a list."""
+        """Adds an edit: one more entry, such as `{…}`, at the end of the list at `path`."""
         owner = self.find(path)
         assert owner is not None
         if owner.flow:
@@ -185,7 +189,9 @@ class Text:
             self._insert_below(_last_line(owner), [f"{' ' * owner.start[1]}- {line}"])
 
     def remove(self, path: Path, indexes: set[int]) -> None:
-        """Entries of the list; the list and its key with the last one."""
+        """Adds edits that remove entries of the list at `path`, or its key if no entry stays. Raises CannotPatchError
+        if the mapping would then be empty.
+        """
         owner = self.find(path)
         assert owner is not None
         if len(indexes) < len(owner.entries):
@@ -239,8 +245,8 @@ def rewrite_routes(
     places: Mapping[str, str | None],
     adds: Sequence[tuple[Path, str, str]] = (),
 ) -> str:
-    """The text with tenants of the subscription at `path` put to these levels; `adds`: topics with a key of theirs and
-    its value, such as `backup: true`. Raises CannotPatchError.
+    """Returns the text in which tenants of the subscription at `path` have these levels (None: no route). `adds`: (path
+    of a topic, key, value) of keys to set, such as `backup: true`. Raises CannotPatchError.
     """
     edited = Text(text)
     kept, appended = move_tenants(before, places)
@@ -302,7 +308,7 @@ def yaml_scalar(text: str) -> str:
 
 
 def unified_diff(name: str, before: str, after: str) -> str:
-    """A unified diff that `git apply` takes. `name`: the file below the top of its repository."""
+    """Returns a unified diff for `git apply`. `name`: path of the file from the root of its repository."""
     return "".join(_diff(name, before, after))
 
 
@@ -313,8 +319,8 @@ def _diff(name: str, before: str, after: str) -> Iterator[str]:
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """The text as a unified diff of this one file has it; words before its hunks are passed over, as git does. Raises
-    CannotPatchError where the text is another one than the diff was made of.
+    """Returns the text after a unified diff of this one file. Lines before the first hunk are ignored, as git does.
+    Raises CannotPatchError if the diff was made of another text, or has no hunk.
     """
     old, made, at = _LINE.findall(text), list[str](), 0
     lines = _LINE.findall(diff)
@@ -339,7 +345,7 @@ def apply_diff(text: str, diff: str) -> str:
 
 
 def _hunk(lines: Sequence[str], number: int, gone: int, new: int) -> tuple[list[str], int]:
-    """(its lines, the number of the line behind them)."""
+    """Returns (lines of the hunk, index of the line after it)."""
     hunk: list[str] = []
     while number < len(lines) and (gone or new or lines[number] == _NO_END):
         line = lines[number]

@@ -1,7 +1,7 @@
-"""The document of a report: what an audit found, what was counted and what waits, with what to do about it. Pure.
+"""The document of a report: the audit, the counts and the waiting messages, with recommended steps. Pure.
 
-Everything in it is a few rows, made by kodo_pipeline.report.report_tables and kodo_pipeline.rollup.summary;
-pages, pictures and lines are drawn from it by kodoctl.render.
+It has only few rows, made by kodo_pipeline.report.report_tables and kodo_pipeline.rollup.summary. Modules of this
+package draw the page, the pictures and the lines from it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ NOTHING: Final[TrafficCounts] = {"arrivals": 0, "done": 0, "failed": 0, "over_li
 class Facts:
     """Input of a report. Durations are ms, times are ms since the epoch.
 
-    `waiting`, `failures` (the most frequent of `failed` in all), `groups` and `points` (each `width` long): rows of
-    kodo_pipeline.report.report_tables, lanes with their level. `past`, `future`, `impossible_ages`: see
-    kodo_pipeline.report.report_document. `sent`: by ground topic and tenant, for the
-    tenants of `counted`; where it lacks one, nothing was sent.
+    `waiting`, `failures` (the most frequent of `failed` in all), `groups` and `points` (windows `width` long): rows of
+    kodo_pipeline.report.report_tables, those of `waiting` with their level. `past`, `future`, `impossible_ages`: see
+    kodo_pipeline.report.report_document. `sent`: messages sent, by (ground topic, tenant), for the tenants of
+    `counted`; a tenant that is not in it sent none.
     """
 
     audit: AuditDocument
@@ -69,8 +69,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class ReportOrigin:
-    """Identity of a report: the run that made it, its topology, and the names of the same tables on a command line, and of
-    the recall ledger where it is not where commands look for it.
+    """Identity of a report. `run`: id of the run that made it; `made_at`: ms since the epoch; `file`, `typed`:
+    arguments of a command line that name the topology file, and the landing as well; `ledger`: the recall ledger, empty
+    if it is at its default address.
     """
 
     run: str
@@ -113,12 +114,14 @@ def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
 
 
 def fitting(span: int) -> int:
-    """The width of windows (ms) in which so long a time is a readable chart."""
+    """Width (ms) of the narrowest windows of which at most MOST cover a time of `span` ms; else of the widest that
+    there are.
+    """
     return next((width for width in _WIDTHS if span <= width * MOST), _WIDTHS[-1])
 
 
 def coarser(span: int, width: int) -> int:
-    """The same, as a multiple of the windows there are."""
+    """Width (ms) of windows for a chart of `span` ms, as a multiple of `width`, that of the counted windows."""
     wanted = max(width, fitting(span))
     return wanted - wanted % width
 
@@ -143,7 +146,7 @@ def _place(row: WaitingLane) -> tuple[Any, ...]:
 
 
 def _rank(level: str | None) -> tuple[int, str]:
-    """S before L before B before D."""
+    """Sort key of a level: S, then L, then B, then D, then none."""
     return ("SLBD".find(level[0]), level) if level else (9, "")
 
 
@@ -154,7 +157,7 @@ def _latency(lane: LaneCounts) -> LaneLatency:
 
 
 def _waiting(rows: Iterable[Row]) -> list[WaitingLane]:
-    """Partitions of a lane in one row. Its median is that of the partition that holds most."""
+    """Sums the partitions of each lane into one row. Its median is that of the partition with most messages."""
     lanes: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         lanes.setdefault((row["topic"], row["subscription"], row["level"], row["state"]), []).append(row)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 
 class RollupTables(NamedTuple):
-    """Tables as `kodoctl pipeline rollup` counts them, but that keys may come repeatedly, in windows of `width` ms, and the
-    time that is drawn. `failures`: each failure in one row.
+    """Tables as `kodoctl pipeline rollup` counts them, except that several rows may have one key. `width` of a window
+    in ms; `bounds`: the time that is drawn; `failures`: each failure in one row only.
     """
 
     rollup: DataFrame
@@ -57,14 +57,16 @@ class RollupTables(NamedTuple):
 def gather(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> Facts:
-    """Everything a report is made of. Writes nothing. `keys`: see kodo_pipeline.audit.job.classify_landing."""
+    """Audits a landing, and computes all facts of a report. Writes nothing. `keys`: see
+    kodo_pipeline.audit.job.classify_landing.
+    """
     inputs = load_inputs(spark, landing, expansion, admin, ledger, keys)
     with judged_landing(spark, landing, inputs, AuditOptions("", is_read_only=True)) as judged:
         return gather_facts(spark, landing, expansion, judged)
 
 
 def gather_facts(spark: SparkSession, landing: Landing, expansion: Expansion, judged: JudgedLanding) -> Facts:
-    """The same of an audit that was made already."""
+    """Computes all facts of a report from an audit that was made already. Writes nothing."""
     found, audit = judged.result, judged.document
     with counts(spark, landing, judged.tables) as known:
         failures, totals, groups, waiting = run_queries(
@@ -100,7 +102,7 @@ def gather_facts(spark: SparkSession, landing: Landing, expansion: Expansion, ju
 
 
 def _waiting(found: AuditResult, audit: AuditDocument, since: int) -> list[dict[str, Any]]:
-    """Asked where a message waits, or has a worse fate at another of its places."""
+    """Rows of `report_tables.waiting`. The query runs only if a message has a status as bad as waiting, or worse."""
     fates = (RANKS[MessageStatus(fate)] for one in audit["subscriptions"] for fate in one["messages"])
     if max(fates, default=0) < RANKS[MessageStatus.DEAD]:
         return []

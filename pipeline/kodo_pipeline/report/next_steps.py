@@ -143,8 +143,9 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 
 
 def advice(document: ReportDocument, file: str, typed: str, ledger: str = "") -> list[NextStep]:
-    """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be
-    copied; `ledger`: the recall ledger, "" where it is where commands look for it.
+    """Returns the steps for all findings, or one that says to read again. `file`, `typed`: arguments of a command line
+    that name the topology file, and the landing as well, quoted for a shell; `ledger`: the recall ledger, empty if it
+    is at its default address.
     """
     words = {"file": file, "typed": typed, "ledger": ledger}
     found = [
@@ -205,7 +206,7 @@ def _doubts(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Next
 
 
 def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
-    """Step for tenants of whom nothing is done, because every run of a handler failed."""
+    """Yields a step for each of the tenants whose runs of handlers all failed, at most `_MOST`."""
     tenants = [one for one in document["tenants"] if one["failed"] >= _LEAST_RUNS and not one["done"]]
     for one in sorted(tenants, key=lambda one: -one["failed"])[:_MOST]:
         name = _name(one["tenant"])
@@ -221,7 +222,9 @@ def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
 
 
 def _limited_lanes(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
-    """Step for lanes in which messages wait for long where a limit sent messages aside."""
+    """Yields a step for each lane in which messages wait for long, at most `_MOST`, if a limit sent messages of its
+    topic aside.
+    """
     lanes = [one for one in document["waiting"] if one["state"] in _ASIDE and one["oldest_ms"] >= _LONG]
     for one in sorted(lanes, key=lambda one: -one["messages"])[:_MOST]:
         limited = [row for row in document["tenants"] if row["topic"] == one["topic"] and row["over_limit"]]
@@ -246,12 +249,14 @@ def _name(tenant: str | None) -> str:
 
 
 def _nameable(tenant: str | None) -> bool:
-    """True if a condition can be written that finds the tenant."""
+    """True if a condition in a command can name the tenant."""
     return bool(tenant) and _name(tenant) == tenant
 
 
 def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
-    """Step for dead letters, which wait for a decision: to be sent again, or discarded where that would not help."""
+    """Yields a step for each lane of dead letters, at most `_MOST`: they wait for a decision, to be sent again, or
+    discarded if that would not help.
+    """
     dead = sorted((one for one in document["waiting"] if one["state"] == "dead"), key=lambda one: -one["messages"])
     for one in dead[:_MOST]:
         of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
@@ -288,7 +293,7 @@ def _given_up_at_once(document: ReportDocument, lane: WaitingLane, cause: str) -
 
 
 def _commonest_cause(document: ReportDocument, lane: WaitingLane) -> str:
-    """The cause that most letters died of; "" where there is none that a condition can name."""
+    """The cause of most letters of the lane; empty if there is none that a condition can name."""
     causes = [
         one["cause"]
         for one in document["failures"]
@@ -306,7 +311,7 @@ def _quote(text: str) -> str:
 
 
 def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
-    """Step for a noisy tenant that makes others wait."""
+    """Yields a step for each topic on which a noisy tenant makes others wait."""
     for one in document["fairness"]:
         if is_harmed(one):
             why = (
@@ -318,7 +323,9 @@ def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextS
 
 
 def is_harmed(fairness: TopicFairness) -> bool:
-    """True if quiet tenants waited as long as noisy ones: tenants that are kept apart wait a fraction of it."""
+    """True if quiet tenants waited at least half as long as noisy ones, by the 95th percentile, and at least a second:
+    tenants that are kept apart wait a fraction of it.
+    """
     noisy = fairness["noisy"]["latency_ms"] if fairness["noisy"] else None
     quiet = fairness["quiet"]["latency_ms"]
     return bool(quiet and noisy and quiet["p95"] >= 0.5 * noisy["p95"] and quiet["p95"] >= 1000)

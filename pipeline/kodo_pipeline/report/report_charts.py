@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""A report's pictures: the same chart for a page (SVG, light and dark, wide and narrow) and for a chat (PNG)."""
+"""Charts of a report: each for a page (SVG; light and dark, wide and narrow) and for a chat (PNG)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _SHARES: Final[tuple[Literal["p50", "p95", "p99"], ...]] = ("p50", "p95", "p99")
 
 
 def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style) -> None:
-    """(name, value, text, colour), from the top down. On a narrow screen the name stands above its bar."""
+    """Draws rows (name, value, text, colour) as bars, from the top down. In a narrow style the name is above its bar.
+    """
     from matplotlib.transforms import blended_transform_factory
 
     at = [len(rows) - 1 - number for number in range(len(rows))]
@@ -45,7 +46,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style)
 
 
 def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Messages that wait in each lane, and the age of the oldest."""
+    """Chart of the messages that wait in each lane, with the age of the oldest; None if none wait."""
     rows = [
         (
             words.lane(document, one),
@@ -63,7 +64,7 @@ def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure |
 
 
 def failures(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Failed runs of a handler, by cause."""
+    """Chart of failed runs of handlers, by cause; None if none failed."""
     found = words.causes(document)
     total = sum(number for _, number in found)
     rows = [
@@ -83,7 +84,7 @@ def failures(document: ReportDocument, style: Style, title: str = "") -> Figure 
 
 
 def latency(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Time until messages were done, lane by lane, on a logarithmic scale: each line is ten times the one before."""
+    """Chart of the time until messages were done, lane by lane, on a logarithmic scale; None if none were done."""
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
         return None
@@ -96,7 +97,7 @@ def latency(document: ReportDocument, style: Style, title: str = "") -> Figure |
 def _ranges(
     axes: Axes, rows: Sequence[tuple[str, Mapping[str, float] | None]], style: Style, *, named: bool = True
 ) -> None:
-    """A line from p50 to p99 for each, with a mark for each of the three."""
+    """Draws for each row (name, percentiles) a line from p50 to p99, with a mark at p50, p95 and p99."""
     from matplotlib.transforms import blended_transform_factory
 
     at = [len(rows) - 1 - number for number in range(len(rows))]
@@ -129,7 +130,8 @@ def _ranges(
 
 
 def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Messages sent by each tenant, and the time that each waited."""
+    """Chart of the messages that each tenant sent, and of the time until they were done; None if there are no tenants.
+    """
     rows = document["tenants"][:_TENANTS]
     if not rows:
         return None
@@ -153,7 +155,9 @@ def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure |
 
 
 def traffic(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Messages that arrived, were done, failed, or were over a limit, over time."""
+    """Chart over time of messages that arrived, were done, failed, or were over a limit; None for fewer than three
+    points.
+    """
     points, width = document["over_time"]["points"], document["over_time"]["width_ms"]
     if len(points) < 3:
         return None
@@ -216,8 +220,8 @@ CHARTS: Final[dict[str, Callable[..., Figure | None]]] = {
 
 
 def for_chat(document: ReportDocument) -> Iterator[tuple[str, bytes]]:
-    """(name of the file, PNG) of the verdict and of every chart that has something to show,
-    each with its headline.
+    """Yields (name of the file, PNG) of the verdict and of every chart that has something to show, each with its
+    headline.
     """
     titles = {
         "waiting": words.waiting,
@@ -237,7 +241,7 @@ def _traffic_title(document: ReportDocument) -> str:
 
 
 def _card(document: ReportDocument, style: Style) -> Figure:
-    """The verdict and the headlines, to be read at a glance."""
+    """Picture of the verdict and the headlines."""
     from matplotlib.patches import Rectangle
 
     kind, title, _ = words.verdict(document)

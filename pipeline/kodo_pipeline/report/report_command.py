@@ -1,5 +1,5 @@
 # adapter: a command line
-"""pipeline report: a landing as one page to read and send around, and as pictures for a chat."""
+"""Command `pipeline report`: writes a report on a landing as one page, and as pictures for a chat."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def report(
 
 
 def _writable(file: str, png: str | None) -> None:
-    """Makes the folders, and raises UsageError for a file that cannot be written, before Spark takes its time."""
+    """Makes the folders of the page and the pictures, before Spark takes its time. Raises UsageError if the page cannot
+    be written.
+    """
     for folder in (Path(file).parent, *([Path(png)] if png else [])):
         make_folder(folder)
     if Path(file).is_dir():

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class WaitingLane(TypedDict):
-    """Messages that wait in a lane. `overdue`: those that wait for longer than any delay in the file."""
+    """Messages that wait in a lane. `overdue`: how many wait for longer than any delay in the file; `oldest_ms`,
+    `median_ms`: ages.
+    """
 
     topic: str
     subscription: str
@@ -24,7 +26,7 @@ class WaitingLane(TypedDict):
 
 
 class LaneLatency(TypedDict):
-    """Time until messages were done in a lane: percentiles in ms."""
+    """Time until messages were done in a lane: percentiles in ms. `done`: number of messages."""
 
     topic: str
     subscription: str | None
@@ -51,14 +53,16 @@ class FailureCount(TypedDict):
 
 
 class ReportTenant(TenantCounts):
-    """Counts of a tenant. `share`: of the messages that arrived on the topic, 0 to 1."""
+    """Counts of a tenant. `arrivals`: messages that it sent; `share`: of the messages sent to the topic, 0 to 1."""
 
     share: float
     noisy: bool
 
 
 class TenantGroup(TypedDict):
-    """The noisy tenants of a topic, or all others, together. `names`: of the noisy ones."""
+    """The noisy tenants of a topic together, or all others. `names`: of the noisy ones, empty for the others; `share`:
+    of the messages sent, 0 to 1.
+    """
 
     tenants: int
     arrivals: int
@@ -68,7 +72,7 @@ class TenantGroup(TypedDict):
 
 
 class TopicFairness(TypedDict):
-    """The two groups of a topic; `noisy` is null where no tenant is."""
+    """The two groups of a topic; `noisy` is null if no tenant is noisy."""
 
     topic: str
     quiet: TenantGroup
@@ -85,7 +89,7 @@ class TrafficCounts(TypedDict):
 
 
 class TrafficPoint(TrafficCounts):
-    """Counts of one window. `at`: its first ms."""
+    """Counts of one window. `at`: its beginning, ms since the epoch."""
 
     at: int
 
@@ -102,7 +106,7 @@ class TrafficOverTime(TypedDict):
 
 
 class Advice(TypedDict):
-    """A step to take. `commands` can be copied as they are; none where no command helps."""
+    """A step to take. `commands` can be copied as they are; empty if no command helps."""
 
     title: str
     why: str
@@ -110,9 +114,9 @@ class Advice(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """`read_at`: of the newest reading; `since`, `until`: of the windows that are drawn; all in ms since the epoch.
-    `impossible_ages`: messages done that are left out of every percentile, because by their publish time they are older
-    than their topic.
+    """A report as JSON. `read_at`: time of the newest reading; `since`, `until`: of the windows that are drawn; all in
+    ms since the epoch. `impossible_ages`: number of done messages that no percentile includes, because by their publish
+    time they are older than their topic.
     """
 
     format_version: int

@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""A report as one page that needs nothing from elsewhere: the verdict first, then one part for each question."""
+"""A report as one HTML page that loads no other file: the verdict first, then one part for each question."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def report_html(document: ReportDocument) -> str:
 
 
 def _fates(audit: AuditDocument) -> list[str]:
-    """Fates that occur, in the order of the page."""
+    """Statuses that messages have, in the order of the page."""
     return list(dict.fromkeys(fate for one in audit["subscriptions"] for fate in one["messages"]))
 
 
 def _pictures(document: ReportDocument) -> dict[str, dict[str, str]]:
-    """Every chart four times: the page shows the one that fits screen and colours."""
+    """Every chart in four styles as a data URI; the page shows the one that fits the screen and the colours."""
     found = {}
     for name, paint in CHARTS.items():
         wide, narrow = (charts.svg(paint, document, style) for style in (charts.LIGHT, charts.NARROW))
@@ -163,7 +163,7 @@ def _tenants(document: ReportDocument) -> Json:
 
 
 def _coverage(audit: AuditDocument) -> list[list[str]]:
-    """A row for each partition that has, or had, anything; the others in one."""
+    """A row for each partition that has, or had, an entry or a problem; all others in one row."""
     found, empty = [], 0
     for one in audit["coverage"]:
         if one["entries_planned"] or one["entries_seen"] or not one["from_creation"] or one["problems"]:
@@ -176,7 +176,7 @@ def _coverage(audit: AuditDocument) -> list[list[str]]:
 
 
 def _windows(points: Sequence[TrafficPoint], width: int) -> Iterator[list[str]]:
-    """A row for each window; those in a row in which nothing happened are one."""
+    """Yields a row for each window; neighbouring windows in which nothing happened are one row."""
     for quiet, group in groupby(points, lambda one: not any(one[name] for name in _COUNTED)):
         some = list(group)
         if quiet and len(some) > 1:

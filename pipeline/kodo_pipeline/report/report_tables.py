@@ -34,10 +34,11 @@ Row = dict[str, Any]
 
 
 def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: DataFrame | None = None) -> list[Row]:
-    """(topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of lanes that hold anything;
-    ages since it came there, when the cursors were read, and `since` (ms since the epoch) at most. `verdicts` as
-    kodo_pipeline.audit.classify.place_outcomes makes them; `dead_letters`: settled ones, of which there are none among
-    them, as kodo_pipeline.landing.state_tables.DEAD_LETTERS.
+    """Returns (topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of each lane with
+    waiting messages or dead letters. An age is from the publish time, but from `since` (ms since the epoch) at the
+    earliest, to the reading of the cursors. `verdicts`: result of kodo_pipeline.audit.classify.place_outcomes;
+    `dead_letters`: settled ones, which are not among them, with the columns of
+    kodo_pipeline.landing.state_tables.DEAD_LETTERS.
     """
     came = F.greatest("published", F.lit(since))
     named = lanes.select("lane", *_LANE, "read_at")
@@ -69,8 +70,8 @@ def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: Dat
 
 
 def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
-    """((topic, subscription, event, rule, cause, reason, messages) of the commonest, all of them); `reason` is one of
-    those that have the cause. `counted`: the table of that name, with each failure in one row.
+    """Returns (rows of the CAUSES commonest failures, number of all failures). `reason` is one of those that have the
+    cause. `counted`: the table `failures`, with each failure in one row.
     """
     messages, reason = F.sum("messages").alias("messages"), F.min("reason").alias("reason")
     every = F.sum("messages").over(Window.partitionBy()).alias("every")
@@ -81,16 +82,18 @@ def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
 
 
 def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[tuple[str, str], int]:
-    """Number of messages that each of some (topic, tenant) sent. `sent`: the table."""
+    """Number of messages that each of these (topic, tenant) sent; those that sent none are missing. `sent`: the table
+    of that name.
+    """
     names = sorted({name for _, name in tenants if name is not None})
     found = sent.where(F.col("tenant").isin(names)).groupBy("topic", "tenant").agg(F.sum("messages").alias("messages"))
     return {(row["topic"], row["tenant"]): row["messages"] for row in found.collect()}
 
 
 def groups(sent: DataFrame) -> list[Row]:
-    """(topic, noisy, names, tenants, arrivals): noisy tenants of each topic, and all the others. `names` are those of the
-    noisy ones: who over all of the time is what kodo_pipeline.recommend.noisy_neighbours calls loud in a window.
-    `arrivals`: of the table `sent`.
+    """Returns (topic, noisy, names, tenants, arrivals): for each topic a row of its noisy tenants and one of all
+    others. `noisy`: over the whole time as kodo_pipeline.recommend.noisy_neighbours defines loud for a window; `names`:
+    of the noisy ones; `arrivals`: messages in the table `sent`.
     """
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
@@ -108,7 +111,8 @@ def groups(sent: DataFrame) -> list[Row]:
 
 
 def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
-    """`groups` with `latency_ms`, None where nothing was done. `late`: of all noisy tenants."""
+    """Returns `groups` with `latency_ms` (percentiles), None if nothing was done. `late` must have all noisy tenants.
+    """
     names = {group["topic"]: group["names"] for group in groups if group["noisy"]}
 
     def row(group: Row) -> Row:
@@ -122,7 +126,7 @@ def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
 
 
 class Traffic(NamedTuple):
-    """Counts of windows where anything happened, and of all that is before or behind them."""
+    """Counts of the windows in which something happened, and of everything before and after the time that is drawn."""
 
     points: list[TrafficPoint]
     past: TrafficCounts
@@ -130,8 +134,8 @@ class Traffic(NamedTuple):
 
 
 def traffic(rollup: DataFrame, sent: DataFrame, width: int, bounds: TimeBounds) -> Traffic:
-    """Windows of `width` ms within the bounds. Arrivals are those of the table `sent`, whose windows divide these; what
-    is outside is added up by Spark: a sender may choose as many times as it likes.
+    """Counts windows of `width` ms within the bounds. Arrivals are those of the table `sent`, whose windows divide
+    these. Spark sums up everything outside of the bounds, because senders may choose any number of times.
     """
     first, last = bounds.windows(width)
     within = F.greatest(F.lit(first - 1), F.least(F.lit(last + 1), "at")).alias("at")
@@ -149,7 +153,7 @@ def traffic(rollup: DataFrame, sent: DataFrame, width: int, bounds: TimeBounds) 
 
 
 def _window(moment: Column, width: int) -> Column:
-    """Beginning `at` of the window of a moment, in ms."""
+    """Column `at`: beginning, in ms, of the window of a moment."""
     return (F.floor(moment / width) * width).cast("bigint").alias("at")
 
 

@@ -47,12 +47,12 @@ _FIGURES: Final = {
     "lost": "lost",
     "not for me": "",
 }
-"""Figure that a message counts in, by its status."""
+"""Name of the figure to which a message is added, by its status; empty: none."""
 _ALWAYS: Final = frozenset({"done", "waiting", "dead letters", "lost"})
 
 
 def verdict(document: ReportDocument) -> tuple[str, str, str]:
-    """The verdict of the report: `good`, `bad` or `open`; a sentence; and its meaning."""
+    """Returns (`good`, `bad` or `open`; the verdict as a sentence; its meaning)."""
     audit = document["audit"]
     lost = sum(one["messages"].get("lost", 0) for one in audit["subscriptions"])
     match audit["verdict"]:
@@ -133,7 +133,7 @@ def failing(document: ReportDocument) -> str:
 
 
 def causes(document: ReportDocument) -> list[tuple[str, int]]:
-    """(cause, runs that failed), whatever came of them; the commonest first, all others last."""
+    """(cause, number of failed runs), whatever the outcome; the commonest first, all others together last."""
     found: dict[str, int] = {}
     for one in document["failures"]:
         found[cause(one)] = found.get(cause(one), 0) + one["messages"]
@@ -192,7 +192,7 @@ def undrawn(document: ReportDocument) -> str:
 
 
 def _undrawn(counts: TrafficCounts) -> Iterator[str]:
-    """Messages by their publish time, actions of workers by the time that their record says."""
+    """Yields counts in words: of messages by their publish time, of actions of workers by the time in their records."""
     if counts["arrivals"]:
         yield many(counts["arrivals"], "message")
     if actions := counts["done"] + counts["failed"] + counts["over_limit"]:
@@ -200,7 +200,7 @@ def _undrawn(counts: TrafficCounts) -> Iterator[str]:
 
 
 def headlines(document: ReportDocument) -> Iterator[str]:
-    """All of it in a few lines: for a terminal, or a chat."""
+    """Yields the report as a few sentences, for a terminal or a chat."""
     _, title, _ = verdict(document)
     yield f"{title}."
     for one in (waiting, slow, failing, noisy):
@@ -210,7 +210,7 @@ def headlines(document: ReportDocument) -> Iterator[str]:
 
 
 def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
-    """`L1 pending`, or `orders / billing: L1 pending` where the report is about several subscriptions."""
+    """`L1 pending`, or `orders / billing: L1 pending` if the report is about several subscriptions."""
     name = lane_text(row["level"], row["state"])
     places = {(one["topic"], one["subscription"]) for one in (*document["waiting"], *document["latency"])}
     if len({place for place in places if place[1]}) <= 1:
@@ -224,12 +224,14 @@ def cause(row: FailureCount) -> str:
 
 
 def outcome(row: FailureCount) -> str:
-    """Result of a failure."""
+    """Outcome of a failure, in words."""
     return RULES.get(row["rule"], safe_name(row["rule"]))
 
 
 def safe_name(text: str | None, limit: int = NAME) -> str:
-    """A name from the cluster, harmless and short."""
+    """A name from the cluster, escaped and on one line: cut after `limit` characters, counted before escaping; None:
+    empty.
+    """
     return one_line(text or "", limit)
 
 
@@ -242,8 +244,8 @@ def span(document: ReportDocument) -> str:
 
 
 def figures(document: ReportDocument) -> Sequence[tuple[str, str]]:
-    """Figures and their names for the head of the page; the first is the sum of the others. Producers' markers
-    and messages for another subscription are not counted.
+    """(figure, its name) for the head of the page; the first is the sum of the others. Producers' markers and messages
+    for another subscription are not counted.
     """
     counts: dict[str, int] = {}
     for one in document["audit"]["subscriptions"]:

@@ -1,1 +1,1 @@
-"""The rollup: latencies and failures of subscriptions in windows of time, and what producers sent."""
+"""The rollup: latencies and failures of subscriptions, and messages that producers sent, in windows of time."""

@@ -1,4 +1,4 @@
-"""Files of the counted tables for some days: by Spark, or, where few rows have landed, by this process."""
+"""Files of the counted tables for some days, written by Spark, or, if few rows have landed, by this process."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ class CountedDays:
     anew: bool
 
     def replaced(self, table: Table) -> list[str]:
-        """Days whose files are replaced; none: all."""
+        """Days whose files of the table are replaced; an empty list: all files."""
         return [] if self.anew else self.failure_days if table is FAILURES else self.days
 
 
 def write_counts(
     landing: Landing, snapshot: LandingSnapshot, topics: DataFrame, work: CountedDays, attempt: str
 ) -> dict[str, TableFiles]:
-    """Counts these days; files that replace theirs, or all (`anew`), by table. A day without rows has none. `topics`: see
-    kodo_pipeline.rollup.job.topics_table.
+    """Counts the rows of these days and writes files, which no commit names yet. Returns, by table name, the files and
+    the days whose files they replace (all, with `anew`). A day without rows has no file. `topics`: see
+    kodo_pipeline.rollup.job.topics_table; `attempt`: folder of the files.
     """
     if not work.failure_days and not work.anew:
         return {}

@@ -1,4 +1,6 @@
-"""Failures by day: of audit records, and, of subscriptions without any, of the messages on retry and dead letter topics."""
+"""Failures by day: from audit records, and, for subscriptions without any, from the messages on retry and dead letter
+topics.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ def failed_records(transitions: DataFrame) -> DataFrame:
 
 
 def failures_by_day(stored: DataFrame, failed: DataFrame, targets: DataFrame) -> DataFrame:
-    """The table `failures` of some days. `stored`: events of these days; `failed`: their records, each once, by
-    `failed_records`; `targets`: events of these days, of the day before and the day after each. The cause of a record
-    is that of the message it went on as, which has the error text also where records have none, if that was published
-    on the record's day or a neighbour of it: so a day's failures are the same whatever else is counted with it.
+    """Returns the rows of the table `failures` for some days. `stored`: events of these days; `failed`: their records,
+    each once, by `failed_records`; `targets`: events of these days, of the day before and of the day after each. The
+    cause of a record is that of the message as it went on, which has the error text also if records have none, provided
+    that the message was published within a day of the record: so a day's failures do not depend on the other days of a
+    count.
     """
     cause = F.coalesce("cause", F.expr(cause_column("reason", "NULL")), F.lit(""))  # landed by an older kodoctl
     reason = F.coalesce(F.min("reason"), F.lit("")).alias("reason")
@@ -35,8 +38,8 @@ def failures_by_day(stored: DataFrame, failed: DataFrame, targets: DataFrame) ->
 
 
 def without_doubles(counted: DataFrame, recorded: DataFrame) -> DataFrame:
-    """Each failure in one row. `counted`: the table `failures`; `recorded`: (topic, subscription) of those with any audit
-    record: what is on their topics is in rows of their records.
+    """Returns `counted`, the table `failures`, with each failure in one row. `recorded`: (topic, subscription) of those
+    with any audit record: for these, rows that are counted from messages are left out.
     """
     pairs = recorded.select("topic", "subscription", F.lit(False).alias("recorded"))
     return counted.join(F.broadcast(pairs), ["topic", "subscription", "recorded"], how="left_anti")

@@ -17,13 +17,13 @@ from kodo_pipeline.rollup.latency_histograms import BASE, NEGATIVE, ZERO
 
 
 def bucket(latency: str | Column) -> Column:
-    """The bucket of a latency in ms; null for none."""
+    """Bucket of a latency in ms, given as a column or the name of one; null for null."""
     taken = F.col(latency) if isinstance(latency, str) else latency
     return F.when(taken < 0, NEGATIVE).when(taken < 1, ZERO).otherwise(F.floor(F.log(BASE, taken))).cast("int")
 
 
 def value(number: str) -> Column:
-    """The latency, in ms, that a bucket stands for: the harmonic middle of its ends, off by at most 1 % to both
+    """Latency, in ms, of a bucket in the column `number`: the harmonic middle of its ends, off by at most 1 % to both
     sides.
     """
     middle = 2 * BASE / (1 + BASE)
@@ -31,8 +31,8 @@ def value(number: str) -> Column:
 
 
 def percentiles(histogram: DataFrame, keys: Sequence[str], shares: Sequence[float]) -> DataFrame:
-    """(keys, share, latency): for each share the latency (ms) that so many of all did not exceed. `histogram`: (keys,
-    bucket, messages), buckets as often as they come.
+    """Returns (keys, share, latency): for each share the latency (ms) that this share of the messages did not exceed.
+    `histogram`: (keys, bucket, messages), with any number of rows for a bucket.
     """
     order = Window.partitionBy(*keys).orderBy("bucket")
     counted = (

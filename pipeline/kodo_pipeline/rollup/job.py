@@ -1,12 +1,12 @@
 # adapter: runs Spark
-"""Rollup job: counts landed messages and audit records by time window, into the tables `rollup`, `latencies` and `sent`,
-and failures by day, into `failures`.
+"""Rollup job: counts landed messages and audit records by time window, into the tables `rollup`, `latencies` and
+`sent`, and failures by day, into `failures`.
 
-The unit of work is a day (UTC), which consists of whole windows. A run reads which batches are not counted yet and
-the days of their rows; it counts these days again from all landed rows, and then replaces the files of these days by
-one commit of all tables. So a repeated run finds nothing to do, a killed run leaves the earlier result, and no
-message is counted twice. Duplicates of an audit record have the same event time: both are on a
-day that is counted, and one of them counts. Days whose rows were removed stay as they were counted.
+The unit of work is a day (UTC), which consists of whole windows. A run reads which batches are not counted yet and the
+days of their rows; it counts these days again from all landed rows, and then replaces the files of these days by one
+commit of all tables. So a repeated run finds nothing to do, a killed run leaves the earlier result, and no message is
+counted twice. Duplicates of an audit record have the same event time: both are on a day that is counted, and one of
+them counts. Days whose rows were removed stay as they were counted.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ Pair = tuple[str, str]  # ground topic, subscription
 @dataclass(frozen=True, slots=True)
 class RollupState:
     """State of the counted tables. `window`: ms; 0 if nothing was counted yet. `batch`: the last batch that is counted,
-    with all batches before it. `topics`: level and state of every topic with any event so far. `number`: the number of
-    the commit. `recorded`: subscriptions with any audit record so far; None if an older kodoctl counted, which had only
-    the tables `rollup` and `latencies`.
+    with all batches before it; `batches`: how many of these have messages. `topics`: level and state of every topic
+    with any event so far. `number`: the number of the commit. `recorded`: subscriptions with any audit record so far;
+    None if an older kodoctl counted, which had only the tables `rollup` and `latencies`.
     """
 
     window: int = 0
@@ -80,8 +80,8 @@ class RollupState:
 
 @dataclass(frozen=True, slots=True)
 class RollupScope:
-    """Work of a run. `fresh`: batches that are not counted yet; `anew`: all are counted again, because windows have
-    another width, or (`is_upgrade`) because an older kodoctl counted less.
+    """Work of a run. `window`: ms; `fresh`: number of batches to count; `anew`: all are counted again, because windows
+    have another width, or (`is_upgrade`) because an older kodoctl counted less.
     """
 
     window: int
@@ -92,7 +92,9 @@ class RollupScope:
 
 @dataclass(frozen=True, slots=True)
 class RollupResult:
-    """Result of a run: its batches, and the days (2026-01-31) it counted anew."""
+    """Result of a run. `window`: ms; `batches`: number of counted batches; `days`: days (2026-01-31) that were counted
+    anew.
+    """
 
     window: int
     batches: int
@@ -101,7 +103,9 @@ class RollupResult:
 
 @dataclass(frozen=True, slots=True)
 class CountedTables:
-    """All windows counted so far; `window`: their width in ms; `bounds`: the time that anything can be of."""
+    """All windows counted so far. `window`: their width in ms; `bounds`: the time to which anything that landed can
+    belong.
+    """
 
     window: int
     rollup: DataFrame
@@ -110,14 +114,14 @@ class CountedTables:
 
 
 def check_counted(landing: Landing) -> None:
-    """Raises UsageError when nothing was counted, or not even landed. Starts no Spark, makes no folder."""
+    """Raises UsageError if nothing was counted, or no messages have landed. Starts no Spark, makes no folder."""
     must_hold(landing, "TOPOLOGY", messages=True)
     if not RollupState.of(landing.commits()).window:
         raise UsageError(error("K802", "nothing has been counted", f"{landing.root.uri} has no windows yet"))
 
 
 def counted_tables(spark: SparkSession, landing: Landing) -> CountedTables:
-    """The tables as the last run left them. Raises UsageError when nothing was counted."""
+    """The tables as the last run left them. Raises UsageError if nothing was counted."""
     check_counted(landing)
     snapshot = landing.snapshot(ROLLUP, LATENCIES, CURSORS)
     rollup, latencies = (landing.read(spark, table, snapshot=snapshot) for table in (ROLLUP, LATENCIES))
@@ -125,8 +129,8 @@ def counted_tables(spark: SparkSession, landing: Landing) -> CountedTables:
 
 
 def time_bounds(landing: Landing, snapshot: LandingSnapshot) -> TimeBounds:
-    """Returns the time bounds, from the creation times of partitions and the clock of the machine that landed them.
-    `snapshot` must have the table CURSORS.
+    """Returns the bounds of times, from the creation times of partitions and the times of readings and landings, which
+    are by the cluster's clock. `snapshot` must have the table CURSORS.
     """
     cursors = small_rows(landing.table(CURSORS), snapshot.files[CURSORS.name]).select(["created_ts", "taken_ts"])
     created, taken = ({round(at.timestamp() * 1000) for at in column.unique().to_pylist() if at} for column in cursors)
@@ -141,10 +145,10 @@ def count(
     window: int | None = None,
     report: Callable[[RollupScope], None] = lambda _: None,
 ) -> RollupResult:
-    """Counts the batches that are not counted yet. `window`: ms, a whole part of a day; None: the width of the existing
-    tables, else 5 minutes. Another width counts everything again, and so does what an older kodoctl counted. Raises
-    UsageError when nothing was landed, LockedError while another run counts. Raises UsageError (K800) for another width
-    where rows were removed.
+    """Counts the batches that are not counted yet, and commits the result. `window`: ms, a whole part of a day; None:
+    the width of the existing tables, else 5 minutes. Another width counts everything again, and so does the first count
+    after one by an older kodoctl. Raises UsageError if nothing was landed, LockedError while another run counts, and
+    UsageError (K800) for another width if rows were removed.
     """
     from kodo_pipeline.rollup.counted_files import CountedDays, write_counts
 
@@ -183,8 +187,9 @@ def count(
 
 @dataclass(frozen=True, slots=True)
 class _Happened:
-    """`caused`: days on which messages were stored that have a cause; `pairs`: subscriptions with a state topic that has
-    any message; `recorded`: with any audit record.
+    """Facts about rows that landed. `days`: on which anything happened; `caused`: days on which messages with a cause
+    were stored; `topics`: level and state by topic; `pairs`: subscriptions with a message on one of their own state
+    topics; `recorded`: subscriptions with an audit record.
     """
 
     days: list[str]
@@ -225,7 +230,8 @@ def _new_days(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, 
 
 
 def _near_days(happened: _Happened, snapshot: LandingSnapshot) -> list[str]:
-    """Days with audit records whose messages went on as one of these on the day before or after."""
+    """Days with audit records that may be about one of these messages with a cause: their own day and its neighbours.
+    """
     dates = {one.partition[DATE] for one in snapshot.files[TRANSITIONS.name]}  # None: of any days
     return [one for one in with_neighbours(happened.caused) if None in dates or one in dates]
 
@@ -251,7 +257,7 @@ def topics_table(spark: SparkSession, places: Mapping[str, Place]) -> DataFrame:
 
 
 def _declared_topics(expansion: Expansion) -> dict[str, Place]:
-    """Topics of the topology file as it is now."""
+    """Level and state of each topic in the topology file, without audit topics."""
     return {
         one.name.full: (one.level.value if one.level else None, one.state.value)
         for one in expansion.topics

@@ -22,17 +22,19 @@ _DAY: Final = timedelta(days=1)
 
 
 def is_dated(moment: str) -> str:
-    """Expression: the column has a time that is on a day. What an ingest before LATEST was its bound landed may have none."""
+    """SQL condition: the time in the column `moment` is on a day that a date can have. An older kodoctl landed other
+    times.
+    """
     return f"{moment} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
 
 
 def day_of(ms: int) -> str:
-    """The day (2026-01-31) of a time since the epoch."""
+    """Day (such as 2026-01-31, UTC) of a time in ms since the epoch."""
     return datetime.fromtimestamp(ms / 1000, UTC).date().isoformat()
 
 
 def with_neighbours(days: Iterable[str]) -> list[str]:
-    """These days, and the day before and the day after each, in order, as far as anything can happen on them."""
+    """These days, and the day before and the day after each, sorted, without days on which nothing can happen."""
     steps = (-_DAY, timedelta(), _DAY)
     every = {(date.fromisoformat(day) + step).isoformat() for day in days for step in steps}
     return sorted(one for one in every if day_of(0) <= one <= day_of(LATEST))
@@ -41,7 +43,7 @@ def with_neighbours(days: Iterable[str]) -> list[str]:
 def rows_of_days(
     spark: SparkSession, landing: Landing, table: Table, files: Iterable[DataFile], days: list[str]
 ) -> DataFrame:
-    """Everything landed that happened on these days. Files are passed over by the bounds of their times."""
+    """Rows of `files` that happened on these days. Files whose times are all on other days are not read."""
     spans = _spans(days)
     if not spans:
         return landing.read_files(spark, table, ())
@@ -61,8 +63,8 @@ def is_on_days(table: Table, days: list[str]) -> Column:
 
 
 def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
-    """Beginning and end of each row of days without a gap: to compare with these costs less than to tell the day of
-    each message.
+    """Beginning and end of each sequence of neighbouring days; comparing with these costs less than computing the day
+    of each message.
     """
     spans: list[tuple[datetime, datetime]] = []
     for begin in map(_begin, days):

@@ -1,5 +1,5 @@
-"""Histograms of latencies of lanes and of tenants, and their percentiles: what is left of those of
-kodo_pipeline.rollup.histogram when windows are added up. Pure.
+"""Histograms of latencies of lanes and of tenants, and their percentiles: sums over windows of the histograms of
+kodo_pipeline.rollup.histogram, in this process. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BASE: Final = 1.02
 ZERO: Final = -1  # bucket of what took less than 1 ms
 NEGATIVE: Final = -2  # bucket of what ended before it began: clocks differ, which is told and not hidden
 Histogram = Mapping[int, int]
-"""Messages by bucket."""
+"""Number of messages by bucket."""
 _MIDDLE: Final = 2 * BASE / (1 + BASE)
 
 
@@ -38,7 +38,7 @@ class Histograms:
         return sum(one.total() for one in map(Counter, self.lanes.values()))
 
     def possible(self, oldest: int) -> Histograms:
-        """The same without ages behind this bucket."""
+        """Copy without buckets above `oldest`."""
         return Histograms(_until(self.lanes, oldest), _until(self.tenants, oldest))
 
     def of_tenants(self, topic: str, names: Iterable[str]) -> Counter[int]:
@@ -52,8 +52,8 @@ class Histograms:
 
 
 def percentiles_of(histogram: Histogram, shares: Mapping[str, float]) -> dict[str, float]:
-    """Returns for each share the latency (ms) that so many of the messages did not exceed. Empty if the histogram is
-    empty.
+    """Returns for each name in `shares` the latency (ms) that this share of the messages did not exceed. Empty if the
+    histogram is empty.
     """
     total, found = sum(histogram.values()), dict[str, float]()
     for name, share in shares.items():
@@ -67,7 +67,7 @@ def percentiles_of(histogram: Histogram, shares: Mapping[str, float]) -> dict[st
 
 
 def bucket_of(latency: int) -> int:
-    """The bucket of a latency in ms: as kodo_pipeline.rollup.histogram.bucket."""
+    """Bucket of a latency in ms, as kodo_pipeline.rollup.histogram.bucket has it."""
     return NEGATIVE if latency < 0 else ZERO if latency < 1 else floor(log(latency) / log(BASE))
 
 

@@ -29,7 +29,9 @@ Row = dict[str, Any]
 
 
 def parse_window(text: str) -> int:
-    """`5m`, `5 minutes` -> ms. Raises UsageError for what does not divide a day: windows of all days begin alike."""
+    """Parses a width such as `5m` or `5 minutes` to ms. Raises UsageError if it does not divide a day: windows of all
+    days begin alike.
+    """
     found = _WIDTH.fullmatch(text)
     window = int(found[1]) * _UNITS[found[2][0]] if found else 0
     if not window or DAY % window:
@@ -40,7 +42,7 @@ def parse_window(text: str) -> int:
 
 
 def _nearest(window: int) -> Duration:
-    """The next smaller one of those that people use."""
+    """The widest one of the usual widths that is not above this one."""
     return Duration.parse(max((one for one in _USUAL if Duration.parse(one) <= window), key=Duration.parse))
 
 
@@ -83,7 +85,7 @@ def document(
 
 
 def lane_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Key of a lane, different for each."""
+    """Key of a lane: (topic, subscription, level, state)."""
     return (row["topic"], row["subscription"], row["level"], row["state"])
 
 

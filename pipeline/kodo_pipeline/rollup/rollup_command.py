@@ -1,5 +1,7 @@
 # adapter: a command line
-"""pipeline rollup: counts landed messages by windows of time, for questions about tenants, lanes and latencies."""
+"""Command `pipeline rollup`: counts landed messages by windows of time, for questions about tenants, lanes and
+latencies.
+"""
 
 from __future__ import annotations
 

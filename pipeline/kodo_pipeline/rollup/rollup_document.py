@@ -22,7 +22,9 @@ class RollupCounts(TypedDict):
 
 
 class LaneCounts(RollupCounts):
-    """Counts of a lane. `subscription`: null where messages of a ready topic arrived for all; `level`: null for dead letters."""
+    """Counts of a lane. `subscription`: null for arrivals on a ready topic, which all subscriptions read; `level`: null
+    for dead letters.
+    """
 
     subscription: str | None
     level: str | None
@@ -36,9 +38,9 @@ class TenantCounts(RollupCounts):
 
 
 class RollupDocument(TypedDict):
-    """`since`, `until`: of the first window's beginning and the last one's end; `windows`: how many hold anything.
-    `impossible_windows`: further ones that do, of a time at which nothing can have been stored or done yet; every count
-    includes them.
+    """A rollup as JSON. `since`, `until`: beginning of the first window and end of the last one, ms since the epoch;
+    `windows`: number of windows between them with rows. `impossible_windows`: number of further ones, of times at which
+    nothing can have been stored or done; every count includes them.
     """
 
     format_version: int

@@ -71,7 +71,9 @@ def _lane(row: LaneCounts) -> str:
 
 
 def _table(head: str, rows: Sequence[tuple[str, LaneCounts | TenantCounts]]) -> Iterator[Line]:
-    """Columns in which nothing happened are left out; a long first one is cut, so that the table fits."""
+    """Yields the lines of a table. Columns with only zeros are left out; names in the first column are cut to fit the
+    screen.
+    """
     names = [name for name in _SHOWN if name in _ALWAYS or any(row[name] for _, row in rows)]
     shares = next((sorted(row["latency_ms"]) for _, row in rows if row["latency_ms"]), [])
     cells = [

@@ -1,4 +1,4 @@
-"""Counted tables of few rows, made by Arrow: to plan a query for each takes Spark longer. Pure."""
+"""Counted tables made by Arrow, for few rows: Spark takes longer to plan a query for each table. Pure."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def small_counts(detailed: pa.Table) -> dict[Table, pa.Table]:
 
 
 def _sums(rows: pa.Table, keys: Sequence[str], counts: Mapping[str, str]) -> pa.Table:
-    """Rows of one key in one. `counts`: names of the sums, and of what is added."""
+    """Sums the rows of each key into one. `counts`: name of the summed column, by name of the sum."""
     added = rows.group_by(list(keys), use_threads=False).aggregate([(name, "sum") for name in counts.values()])
     return added.select([*keys, *(f"{name}_sum" for name in counts.values())]).rename_columns([*keys, *counts])

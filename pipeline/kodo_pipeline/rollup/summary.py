@@ -1,5 +1,5 @@
-"""The counted tables in a few rows: lanes, and of each ground topic the tenants with most messages. Rows are added,
-never listed.
+"""Summary of the counted tables in a few rows: lanes, and for each ground topic the tenants with most messages. Spark
+sums up the rows.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _TENANT: Final = ("topic", "tenant")
 
 
 class RollupTotals(NamedTuple):
-    """Counts of lanes, and of the tenants with most messages. `span`: beginning of the first window and of the last, in
-    ms, how many hold rows, and how many more do in which nothing can have happened.
+    """Counts of lanes, and of the tenants with most messages. `span`: (beginning of the first window and of the last,
+    in ms since the epoch; number of windows with rows; number of further ones, at impossible times).
     """
 
     lanes: Sequence[dict[str, Any]]
@@ -35,7 +35,7 @@ class RollupTotals(NamedTuple):
 
     @property
     def names(self) -> set[tuple[str, str]]:
-        """The tenants, by (topic, tenant)."""
+        """The tenants by (topic, tenant), without messages that have no tenant."""
         return {(one["topic"], one["tenant"]) for one in self.tenants if one["tenant"] is not None}
 
     def document(self, window: int, late: Histograms) -> RollupDocument:
@@ -50,15 +50,15 @@ class RollupTotals(NamedTuple):
 
 
 def summary(rollup: DataFrame, latencies: DataFrame, window: int, bounds: TimeBounds) -> RollupDocument:
-    """The document of kodo_pipeline.rollup.report. `window`: ms. `bounds`: of the windows that its span is of; the counts
-    are those of all windows.
+    """Returns the document of a rollup. `window`: ms; `bounds`: of the windows in its span; its counts are those of all
+    windows. Runs queries.
     """
     found = totals(rollup, bounds.windows(window))
     return found.document(window, histograms(latencies, found.names))
 
 
 def totals(rollup: DataFrame, within: tuple[int, int]) -> RollupTotals:
-    """`within`: the first and the last moment at which a window of the span begins, in ms."""
+    """Counts of all windows. `within`: the first and the last moment (ms) at which a window of the span may begin."""
     lanes = rollup.groupBy(*_LANE).agg(*(F.sum(name).alias(name) for name in COUNTS))
     counted, tenants, ((since, until, windows, every),) = collect_all(lanes, _largest(rollup), _span(rollup, within))
     span = (since or 0, until or 0, windows, every - windows)

@@ -1,7 +1,7 @@
-"""Bounds of time: the first and the last moment at which what landed can have been stored. Pure.
+"""Bounds of time: the first and the last moment at which a landed message can have been stored. Pure.
 
-They are from the cluster and from the clock of who landed it. A publish time is what its sender wrote: one in the year
-9999 would make a chart of eight thousand years, and the newest windows those of that one message.
+They come from the creation of partitions and from the readings, by the cluster's clock. A publish time is chosen by its
+sender: one in the year 9999 would stretch a chart over eight thousand years, and its window would be the newest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class TimeBounds(NamedTuple):
 
     @classmethod
     def of(cls, created: Iterable[int], read: Iterable[int]) -> TimeBounds:
-        """`created`: when partitions were made, as far as the broker tells; `read`: when they were read, and when it landed."""
+        """Bounds from two sets of times in ms since the epoch. `created`: of partitions, if the broker tells; `read`:
+        of readings and of landings.
+        """
         until = max(read, default=0) + CLOCKS
         return cls(max(min(created, default=0) - CLOCKS, until - LONGEST, 0), until)
 
@@ -30,5 +32,5 @@ class TimeBounds(NamedTuple):
         return max(0, min(last, self.until) - max(first, self.since))
 
     def windows(self, width: int) -> tuple[int, int]:
-        """The first and the last moment at which a window of `width` ms begins that has any of this time."""
+        """First and last moment at which a window of `width` ms that touches this time can begin."""
         return self.since - self.since % width, self.until

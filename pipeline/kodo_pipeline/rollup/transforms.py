@@ -24,9 +24,9 @@ _SENT: Final = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS N
 
 
 def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every
-    subscription reads, arrivals are counted once, with `subscription` null. `topics`: (msg_topic, level, state), where
-    `events` may lack some.
+    """Returns (KEYS, COUNTS), a row for each key with counts that are not all 0. `window` such as `5 minutes`. On ready
+    topics, which every subscription reads, arrivals are counted once, with `subscription` null. `topics`: (msg_topic,
+    level, state) of all topics, needed if `events` may lack some.
 
     `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait because of a limit
     or on request of the handler; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
@@ -37,8 +37,9 @@ def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: Da
 def detailed_counts(
     events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None
 ) -> DataFrame:
-    """(KEYS, bucket, COUNTS, sent): `rollup`, `latencies` and `sent` in one, of which `together`, `late` and `sent_among`
-    are made. What was done is in a row for each bucket, everything else in one without.
+    """Returns (KEYS, bucket, COUNTS, sent): `rollup`, `latencies` and `sent_counts` in one table, of which `together`,
+    `late` and `sent_among` make them. Done messages have a row for each bucket; all other counts are in a row without a
+    bucket.
     """
     first = F.when(F.expr(_SENT), 1).otherwise(0).cast("bigint").alias("sent")
     rows = _count_events(events, transitions, window, topics, first).groupBy(*KEYS, "bucket")
@@ -47,18 +48,18 @@ def detailed_counts(
 
 
 def together(rows: DataFrame) -> DataFrame:
-    """(KEYS, COUNTS): rows of one key in one."""
+    """Returns (KEYS, COUNTS): the rows of each key summed up."""
     return rows.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in COUNTS)).select(*KEYS, *COUNTS)
 
 
 def late(detailed: DataFrame) -> DataFrame:
-    """The result of `latencies`."""
+    """Returns the result of `latencies`, from that of `detailed_counts`."""
     done = detailed.where("bucket IS NOT NULL")
     return done.select(*KEYS, "bucket", F.col("done").alias("messages"))
 
 
 def sent_among(detailed: DataFrame) -> DataFrame:
-    """The result of `sent`."""
+    """Returns the result of `sent_counts`, from that of `detailed_counts`."""
     return detailed.where("sent > 0").groupBy(*SENT.names[:-1]).agg(F.sum("sent").alias("messages"))
 
 
@@ -89,7 +90,8 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics:
 def _count_events(
     events: DataFrame, transitions: DataFrame, window: str, topics: DataFrame | None, *more: Column
 ) -> DataFrame:
-    """(KEYS, bucket, COUNTS): a row for each that happened, with `more` of arrivals."""
+    """Returns (KEYS, bucket, COUNTS) and the columns `more` of arrivals: a row for each arrival and each audit record.
+    """
     placed = _handling_rows(transitions, _topics(events) if topics is None else topics, window)
     return _arrival_rows(events, window, *more).unionByName(placed, allowMissingColumns=True)
 
@@ -125,7 +127,7 @@ def _handling_rows(transitions: DataFrame, topics: DataFrame, window: str) -> Da
 
 
 def _topics(events: DataFrame) -> DataFrame:
-    """(msg_topic, level, state): what the topology gave these events."""
+    """Returns (msg_topic, level, state) of the topics of these events, without audit topics."""
     return events.where(F.col("state") != AUDIT).select("msg_topic", "level", "state").distinct()
 
 

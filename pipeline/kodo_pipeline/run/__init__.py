@@ -1,1 +1,2 @@
-"""One run of the whole pipeline: ingest, rollup, audit and report of a topology, in a session that may go on."""
+"""Run of the whole pipeline: ingest, rollup, audit and report of a topology in one Spark session, once or repeatedly.
+"""

@@ -1,5 +1,7 @@
 # adapter: runs Spark
-"""Run job: ingest, rollup, audit and report of one topology, one after another in one Spark session."""
+"""Run job: ingest, then rollup and audit side by side, then the facts of a report, of one topology in one Spark
+session.
+"""
 
 from __future__ import annotations
 
@@ -45,21 +47,21 @@ class RunProgress(Protocol):
     """Observer of a run: its methods are called as the run proceeds."""
 
     def stage(self, name: str) -> None:
-        """A stage begins."""
+        """Called when a stage begins; `name` is of STAGES."""
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
         """Called before the topics are read. Raises ClusterError if there are none."""
 
     def batch(self, landed: LandingResult) -> None:
-        """A batch counts."""
+        """Called after each batch that was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run of one topology. `counted`: the landing once more, for the rollup beside the audit: tables of delta-rs are of
-    one thread. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes`, `maintain_every`:
-    see kodo_pipeline.ingest.job.IngestRequest. `is_report_wanted`: with all that a page shows. `window`: see
-    kodo_pipeline.rollup.job.count.
+    """A run of one topology. `run`: its id; `counted`: the landing again, for the rollup, which runs in another thread
+    beside the audit; `ledger`: address of the recall ledger; `keys`: keys with which producers sign; `max_bytes`,
+    `accept_holes`, `maintain_every`: see kodo_pipeline.ingest.job.IngestRequest. `is_report_wanted`: gather the facts
+    of a page. `window`: see kodo_pipeline.rollup.job.count.
     """
 
     run: str
@@ -78,9 +80,10 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`facts`: of the page; None where none is wanted, or where what comes behind the audit ended in `failure`.
-    `landed`: batches; `seconds`: of each stage, two of which may run side by side; `took`: of all. `read_at`: start
-    time of the ingest, ms since the epoch. `holes`: partitions that were left unread, which the audit doubts.
+    """Result of a run. `facts`: of the page; None if no page is wanted, or if a later step than the audit raised
+    `failure`. `landed`: batches; `seconds`: by stage, two of which may run side by side; `took`: seconds of all.
+    `read_at`: start time of the last complete ingest, ms since the epoch. `holes`: error that names partitions left
+    unread, which the audit doubts.
     """
 
     audit: AuditDocument
@@ -95,14 +98,14 @@ class RunResult:
 
 @dataclass(slots=True)
 class _Stages:
-    """Stages of a run and their times. `is_stopped`: the run is to end before the next stage, or batch."""
+    """Stages of a run and their seconds. `is_stopped`: True if the run should end before the next stage or batch."""
 
     progress: RunProgress
     is_stopped: Callable[[], bool]
     seconds: dict[str, float] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises StoppedError when it is to end."""
+        """Raises StoppedError if the run should end."""
         if self.is_stopped():
             raise StoppedError(error("K815", "the run was stopped", "what is complete stays; the next run goes on"))
 
@@ -122,8 +125,8 @@ def run_topology(
     progress: RunProgress,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
-    """All stages. Raises KodoctlError; StoppedError between two batches or stages when `is_stopped` says so. What a stage
-    has completed stays.
+    """Runs all stages, rollup and audit side by side. Raises KodoctlError; StoppedError between two batches or stages
+    if `is_stopped` returns True. Everything that a stage has completed stays.
     """
     stages, began = _Stages(progress, is_stopped), time.monotonic()
     landing = request.landing
@@ -184,8 +187,8 @@ def _judge(
 
 
 def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> tuple[list[LandingResult], HolesError | None]:
-    """Runs the ingest. Returns the batches that landed, and the error that names the skipped partitions; None if there
-    are none. The run may stop after each committed batch: Spark ends the stream, and the next run uses the batch.
+    """Runs the ingest. Returns (batches that landed, error that names the partitions left unread or None). A stop ends
+    the stream after a committed batch, and the next run continues after that.
     """
     wanted = ingest_job.IngestRequest(
         request.expansion,

@@ -28,7 +28,7 @@ Labels = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class PipelineMetric:
-    """A metric, and how it is documented."""
+    """A metric: its name, kind and labels, and its `help` text."""
 
     name: str
     help: str
@@ -62,8 +62,8 @@ PIPELINE_METRICS: Final = (VERDICT, MESSAGES, HOLES, LAG, INTERVAL, LAST_RUN, ST
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """Results of a run. Times are ms since the epoch; `messages`: by (topic, subscription), the number of
-    messages by status.
+    """Results of a run. Times are ms since the epoch; `messages`: by (topic, subscription), the number of messages by
+    status; `hole_entries`: entries that could not be read; `seconds`: by stage; `landed`: number of messages.
     """
 
     labels: Labels
@@ -85,9 +85,9 @@ class _Topology:
 
 
 class PipelineCollector(Collector):
-    """The last run of each topology, for a registry and for probes. `statuses`: of messages, which have a sample at 0;
-    `interval`: seconds; `now`: ms since the epoch; `silent`: seconds that a healthy run may go on without progress.
-    One thread notifies, others collect.
+    """Collector of the last run of each topology, for a registry and for probes. `statuses`: statuses of messages,
+    which have a sample even at 0; `interval`: seconds; `now`: returns ms since the epoch; `silent`: seconds without
+    progress after which a run makes the process unhealthy. One thread notifies, others collect.
     """
 
     def __init__(
@@ -104,42 +104,44 @@ class PipelineCollector(Collector):
         self._progress_at: int | None = None  # of the run under way
 
     def progress(self) -> None:
-        """A run begins, or gets on."""
+        """Notes that a run begins or makes progress."""
         self._progress_at = self._now()
 
     def rest(self) -> None:
-        """No run is under way."""
+        """Notes that no run is under way."""
         self._progress_at = None
 
     def landed(self, labels: Labels, messages: int) -> None:
-        """A batch counts."""
+        """Notes a committed batch with this number of messages, and progress."""
         with self._lock:
             self._topologies[labels].landed += messages
         self.progress()
 
     def update(self, record: RunRecord) -> None:
-        """A run came to a verdict."""
+        """Notes a run that came to a verdict."""
         with self._lock:
             found = self._topologies[record.labels]
             found.record, found.problem = record, ""
             found.runs["verdict"] += 1
 
     def fail(self, labels: Labels, problem: str) -> None:
-        """A run failed. `problem`: one line."""
+        """Notes a run that failed. `problem`: one line."""
         with self._lock:
             found = self._topologies[labels]
             found.problem = problem
             found.runs["failed"] += 1
 
     def health(self) -> tuple[bool, object]:
-        """True and a document if this process makes progress, for /healthz: otherwise it should be restarted."""
+        """Returns (is healthy, JSON document) for /healthz. Unhealthy: the run under way has made no progress for too
+        long, and the process should be restarted.
+        """
         at = self._progress_at
         silent = 0.0 if at is None else (self._now() - at) / 1000
         problems = [f"the run under way has made no progress for {silent:.0f} s"] if silent > self._silent else []
         return not problems, {"ok": not problems, "problems": problems, **self._runs()}
 
     def readiness(self) -> tuple[bool, object]:
-        """True and a document if the last run of each topology came to a verdict, for /readyz."""
+        """Returns (is ready, JSON document) for /readyz. Ready: the last run of each topology came to a verdict."""
         runs = self._runs()
         well = not any(one["problems"] for one in runs["topologies"])
         return well, {"ok": well, **runs}
@@ -178,7 +180,7 @@ class PipelineCollector(Collector):
 
 
 def _samples(record: RunRecord, statuses: Sequence[str], now: int) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """(metric, labels behind those of the topology, value)."""
+    """Yields (name of the metric, values of the labels after those of the topology, value)."""
     for verdict in VERDICTS:
         yield VERDICT.name, (verdict,), float(record.verdict == verdict)
     for names, counts in record.messages.items():

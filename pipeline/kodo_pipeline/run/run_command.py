@@ -1,5 +1,5 @@
 # adapter: a command line
-"""pipeline run: ingest, rollup, audit and report of topologies in one session, once or again and again."""
+"""Command `pipeline run`: ingest, rollup, audit and report of topologies in one session, once or at intervals."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run(
 
 
 def worst(codes: list[int]) -> int:
-    """The exit code of several runs."""
+    """Exit code of several runs: that of a loss, else of a failure, else of an inconclusive run, else 0."""
     from kodo_pipeline.audit.report import EXIT_CODES
     from kodo_pipeline.audit.verdict import Outcome
 

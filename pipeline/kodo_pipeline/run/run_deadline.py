@@ -1,5 +1,6 @@
-"""Deadline of the runs of a standing service: a run that gets no further is cancelled in Spark; where that does not end
-it, the process cannot go on. A query of Spark's can hang for ever, and who waits for one cannot look at a clock.
+"""Deadline of the runs of a service: the Spark jobs of a run without progress are cancelled; if that does not end the
+run, the process cannot continue. A query of Spark's can hang for ever, and the thread that waits for it cannot look at
+a clock.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from contextlib import contextmanager
 
 class RunDeadline:
     """Deadline of one run. `limit`: seconds without progress after which `cancel` is called, in a thread of its own;
-    `grace`: seconds behind which `give_up` is called with the last progress, if the run has not ended. `exceeded`: the
-    last progress of a run that was cancelled; None: none was.
+    `grace`: seconds after that, when `give_up` is called with the last progress if the run has not ended. `exceeded`:
+    the last progress of a run that was cancelled; None: it was not.
     """
 
     def __init__(self, limit: float, grace: float, cancel: Callable[[], None], give_up: Callable[[str], None]) -> None:
@@ -22,7 +23,7 @@ class RunDeadline:
         self._progress = "its beginning", time.monotonic()
 
     def progress(self, what: str) -> None:
-        """The run gets on. `what`: as an error names it."""
+        """Notes progress, which starts the time anew. `what`: name of the progress in an error."""
         self._progress = what, time.monotonic()
 
     @contextmanager

@@ -1,5 +1,7 @@
 # adapter: a command line
-"""pipeline run --every: runs at equal intervals in one session, their metrics and health over HTTP, until SIGTERM."""
+"""Service of `pipeline run --every`: runs at equal intervals in one session, with metrics and health over HTTP, until
+SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,9 @@ def serve(
     address: tuple[str, int | None],
     timeout: int = RUN_TIMEOUT,
 ) -> None:
-    """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for errors that exist from the
-    beginning; a run that fails later is reported, and the next one tries again.
+    """Runs the topologies until a signal, and blocks. `interval`, `timeout`: ms; `address`: host and port, no port: no
+    HTTP. Raises KodoctlError for errors of the beginning; a later run that fails is reported, and the next one tries
+    again.
     """
     from kodo_pipeline.evidence.audit_evidence import MessageStatus
 
@@ -57,9 +60,9 @@ def serve(
 
 @dataclass(slots=True)
 class PipelineService:
-    """Runs of topologies again and again. `interval`: seconds from the beginning of one run to that of the next; `names`: of
-    the topologies that this process has the locks of; `expansions`: of their files when they were read last; `timeout`:
-    seconds without progress until a run is cancelled; `grace`: seconds that it has to end then.
+    """Repeated runs of topologies. `interval`: seconds between the beginnings of two runs; `names`: of the topologies
+    whose landings this process has locked; `expansions`: as their files were last read; `timeout`: seconds without
+    progress after which a run is cancelled; `grace`: seconds that it then has to end.
     """
 
     runner: Runner
@@ -119,7 +122,7 @@ class PipelineService:
             return True
 
     def _cycle(self, spark: Session, stop: threading.Event) -> None:
-        """One run of each topology, as its file is now."""
+        """Runs each topology once, as its file is now. Errors are reported."""
         try:
             self.expansions = self.runner.expansions()
         except KodoctlError as problem:
@@ -180,7 +183,8 @@ class PipelineService:
         return RunProgressView(runner.output, new_run(), runner.bar, name, brief=True, landed=on_landed, got_on=got_on)
 
     def _root_cause(self, deadline: RunDeadline, problem: KodoctlError) -> KodoctlError:
-        """The cause of a failure: a run that was cancelled fails by that, in Spark's words."""
+        """The error to report: that of the deadline if it cancelled the run, whose own error is then in Spark's words.
+        """
         if deadline.exceeded is None:
             return problem
         return self._timed_out(
@@ -238,7 +242,9 @@ def _labels(expansion: Expansion) -> Labels:
 
 @contextmanager
 def _serve(collector: PipelineCollector, host: str, port: int | None) -> Iterator[None]:
-    """HTTP, where a port is named. Raises UsageError where it cannot be listened on."""
+    """Context with an HTTP server for metrics and probes; without one if `port` is None. Raises UsageError if the
+    address cannot be listened on.
+    """
     if port is None:
         yield
         return

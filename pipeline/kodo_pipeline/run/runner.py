@@ -62,7 +62,7 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, and 
 
 @dataclass(frozen=True, slots=True)
 class RunFlags:
-    """Arguments and options of a run, besides those of the service."""
+    """Arguments and options of a run, without those of the service."""
 
     topologies: Files
     landing: LandingOption = LANDING
@@ -80,8 +80,8 @@ class RunFlags:
 
 
 class RunProgressView(IngestProgress):
-    """Lines of one run of one topology. `brief`: of a service, whose log should be short; `landed` is called with the
-    messages of each batch, `got_on` with each stage.
+    """Progress of one run of one topology. `brief`: print less, for the log of a service; `landed` is called with the
+    number of messages of each batch, `got_on` with the name of each stage.
     """
 
     def __init__(
@@ -104,19 +104,20 @@ class RunProgressView(IngestProgress):
         super().line(event, text, **self._facts, **facts)
 
     def stage(self, name: str) -> None:
-        """A stage begins."""
+        """Notes that a stage begins; JSON output has a line for it."""
         self._got_on(name)
         if self.json:
             self.line("stage", "", stage=name)
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints the topics that the run will read. A brief view prints only missing topics."""
+        """Prints the topics that the run will read; a brief view prints nothing. Raises ClusterError if there are none.
+        """
         if topics and self._brief:
             return
         super().topics(expansion, topics, absent)
 
     def batch(self, landed: LandingResult) -> None:
-        """A batch counts."""
+        """Notes a committed batch, and prints it; a brief view prints no empty batch."""
         self._landed(landed.events)
         if landed.events or not self._brief:
             super().batch(landed)
@@ -124,7 +125,9 @@ class RunProgressView(IngestProgress):
     def verdict(
         self, result: RunResult, page: str | None, topology: str, *, whole: bool, pictures: Path | None = None
     ) -> None:
-        """Prints the result: the audit in full (`whole`), or in a line. `pictures`: their folder."""
+        """Prints the result: the whole audit (`whole`) or one line. `page`: path of the page, None: none; `pictures`:
+        folder.
+        """
         from kodo_pipeline.audit.audit_text import WHOLE, lines
 
         took = {stage: round(seconds, 3) for stage, seconds in result.seconds.items()}
@@ -163,14 +166,14 @@ class Runner:
         return list(command_target.load_desired(self.asked.topologies, env, self._warn).expansions)
 
     def _warn(self, warnings: Sequence[Diagnostic]) -> None:
-        """Tells of warnings once: a service reads its files for each run."""
+        """Prints warnings the first time: a service reads its files for each run."""
         texts = tuple(map(str, warnings))
         if texts not in self.reported_warnings:
             self.reported_warnings.add(texts)
             tell_warnings(self.asked.topologies, warnings)
 
     def landing(self, expansion: Expansion) -> Landing:
-        """The tables of a topology."""
+        """A new object for the landing of a topology."""
         from kodo_pipeline.landing.landing_store import Landing
 
         return Landing(self.asked.landing, expansion.name, expansion.topology.environment)
@@ -202,18 +205,22 @@ class Runner:
 
     @contextmanager
     def alone(self, expansions: list[Expansion]) -> Iterator[None]:
-        """One run at a time of each topology, where its landing is a folder. Raises LockedError."""
+        """Context in which no other process runs these topologies; without effect for a landing in an object store.
+        Raises LockedError.
+        """
         with ExitStack() as locks:
             for one in expansions:
                 locks.enter_context(self.landing(one).alone("run"))
             yield
 
     def settings_for(self, expansions: list[Expansion]) -> SparkSettings:
-        """Settings of a Spark session that ends with this run: light if all landings are small."""
+        """Settings of a Spark session for this run alone: a light one if all landings are small."""
         return replace(self.settings, light=all(self.landing(one).is_small() for one in expansions))
 
     def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
-        """One run, printed. Its exit code: that of the audit, or of the error that is reported; a loss before all else."""
+        """Runs a topology, prints the result, and returns the exit code: that of a loss, else of a reported error, else
+        of the audit. `several`: print the topology's name before.
+        """
         from kodo_pipeline.audit.report import EXIT_CODES
         from kodo_pipeline.audit.verdict import Outcome
 
@@ -241,7 +248,7 @@ class Runner:
         return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
 
     def failure(self, problem: KodoctlError, view: RunProgressView) -> int:
-        """Reports a failure: its exit code."""
+        """Reports an error and returns its exit code."""
         report(problem.diagnostics)
         if self.output is Format.JSON:
             view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
@@ -254,7 +261,7 @@ class Runner:
         view: RunProgressView,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> RunResult:
-        """One run. Raises KodoctlError."""
+        """Runs all stages of a topology and returns the result. Raises KodoctlError."""
         from kodo_pipeline.run.job import RunRequest, run_topology
         from kodo_pipeline.spark.spark_session import spark_failures
 
@@ -272,12 +279,12 @@ class Runner:
 
     @property
     def _book(self) -> str:
-        """The recall ledger."""
+        """Address of the recall ledger."""
         return ledger_named(self.asked.ledger, self.asked.landing)
 
     @property
     def _ledger(self) -> str:
-        """The ledger as printed in commands to copy: "" for the default ledger."""
+        """Address of the recall ledger for commands to copy; empty for the default one."""
         return "" if self._book == LEDGER else self._book
 
     def _typed_command(self, expansion: Expansion, landing: str) -> str:
@@ -316,5 +323,5 @@ class Runner:
 
 
 def problem_json(finding: Any) -> dict[str, str]:
-    """A diagnostic as lines of JSON have it."""
+    """A diagnostic as an object of JSON lines."""
     return {"code": finding.code, "summary": finding.summary, "detail": finding.detail}

@@ -1,9 +1,9 @@
-"""Arrivals of one ground topic for one of its subscriptions: the messages that producers sent, those that waited already,
-and what workers recorded of each.
+"""Arrivals of one ground topic for one of its subscriptions: messages that producers sent, messages that waited
+already, and the results that workers recorded for each.
 
-A run of a handler is not recorded itself, only what became of the message in its lane: a letter for each lane in which
-a handler ran says how (kodo_consumer.simulation.simulation.SimulatedArrival). What only a limit, a route or isolation
-moved has none.
+Records have no runs of handlers, only the result of a message in its lane: a letter for each lane in which a handler
+ran says how it ended (kodo_consumer.simulation.simulation.SimulatedArrival). A message that only a limit, a route or
+isolation moved has no letter for that lane.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _STATES: Final = ("retrying", "pending", "blocking")
 def arrivals(
     events: DataFrame, transitions: DataFrame, *, topic: str, subscription: str, properties: Sequence[str], newest: int
 ) -> DataFrame:
-    """(COLUMNS) of the newest messages of all levels, oldest first. `properties`: those that are asked for.
+    """Returns (COLUMNS) of the `newest` messages of all levels, oldest first. `properties`: names of those to keep.
     `took_ms`: time until it was done, null without a record; `moves`: number of lanes it left before; `outcomes`: a
-    letter for each lane in which a handler ran. Marks, recalled messages and messages for other subscriptions are
-    left out.
+    letter for each lane in which a handler ran. Marks, recalled messages and messages for other subscriptions are left
+    out.
     """
     reader = F.col("for_subscription")
     sent = events.where(
@@ -64,8 +64,9 @@ def waiting_messages(
     newest: int,
     since: int,
 ) -> DataFrame:
-    """(WAITING) of messages that waited in RETRYING, PENDING, BLOCKING or backup at `since` (ms since the epoch) and left
-    their lane after it, as recorded. `outcomes` and `moves` from then on; `due_ms`: null without a due time.
+    """Returns (WAITING) of messages that waited in RETRYING, PENDING, BLOCKING or backup at `since` (ms since the
+    epoch), and left their lane later, by a record: at most `newest`, in order of `due_ms`, which is null without a due
+    time. `outcomes` and `moves` count from `since` on.
     """
     records = _records(transitions, topic, subscription).where(F.unix_millis("at_ts") >= since)
     waited = _lanes(events, topic, subscription).where(F.unix_millis("publish_ts") < since)
@@ -84,8 +85,8 @@ def waiting_messages(
 
 
 def run_times(events: DataFrame, transitions: DataFrame, *, topic: str, subscription: str) -> DataFrame:
-    """(tenant, state, quick_ms) of the waiting states and `backup`: the time that the quickest tenth of the messages in
-    which a handler ran took at most in their lane, from when they were due.
+    """Returns (tenant, state, quick_ms) for waiting states and `backup`: the 10th percentile of the ms that messages in
+    which a handler ran were in their lane after they were due.
     """
     ran = _records(transitions, topic, subscription).where(F.col("letter").isNotNull())
     lanes = _lanes(events, topic, subscription)
@@ -110,7 +111,7 @@ def _lanes(events: DataFrame, topic: str, subscription: str) -> DataFrame:
 
 
 def _records(transitions: DataFrame, topic: str, subscription: str) -> DataFrame:
-    """The subscription's records, with `letter`: null where no handler ran."""
+    """Records of the subscription with the column `letter`, null if no handler ran."""
     event, rule = F.col("event"), F.col("rule")
     by_limit = F.coalesce(F.col("reason").startswith(_LIMIT), F.lit(False))
     letters: tuple[tuple[Column, str], ...] = (
@@ -129,7 +130,7 @@ def _letter(text: str) -> Column:
 
 
 def _recorded_results(records: DataFrame) -> DataFrame:
-    """(identity, took_ms, moves, outcomes): what the records say of each message."""
+    """Returns (identity, took_ms, moves, outcomes): the recorded results of each message."""
     letters = F.array_sort(F.collect_list(F.when(F.col("letter").isNotNull(), F.struct("hop", "at_ts", "letter"))))
     return records.groupBy("identity").agg(
         F.max(F.when(F.col("event").isin(*DONE), F.col("age_ms"))).alias("took_ms"),
@@ -144,7 +145,7 @@ def _select_properties(properties: Sequence[str]) -> Column:
 
 
 def _fill_columns(columns: Sequence[str]) -> list[Column]:
-    """The columns, with no moves and no outcomes where nothing is recorded."""
+    """The columns, with 0 and an empty text instead of null in `moves` and `outcomes`."""
     given = {
         "moves": F.coalesce("moves", F.lit(0).cast("bigint")),
         "outcomes": F.coalesce("outcomes", F.lit("")),

@@ -1,4 +1,4 @@
-"""Today's file and a candidate on the same recorded arrivals: what is asked of the replay, and one document.
+"""Comparison of today's file and a candidate on the same recorded arrivals: input of the replay, and one document.
 Pure.
 """
 
@@ -30,9 +30,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One subscription's recorded arrivals: rows of kodo_pipeline.simulate.arrivals. `waiting`: messages that waited
-    before. `slots`: handlers at once in all workers, and `workers`: how many of these, where the files are not to say
-    that. `handler_ms`: by tenant and state; a state that is not named takes as long as ready.
+    """Recorded arrivals of one subscription: rows of kodo_pipeline.simulate.arrivals. `waiting`: messages that waited
+    before; `slots`: handlers at once in all workers, `workers`: their number, None: as the file says. `handler_ms`: by
+    tenant and state; a state that is missing takes as long as ready.
     """
 
     topic: str
@@ -46,22 +46,26 @@ class Trial:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Ms since the epoch of the first arrival and of the last."""
+        """(time of the first arrival, time of the last), ms since the epoch."""
         return self.arrivals[0]["at_ms"], self.arrivals[-1]["at_ms"]
 
     @property
     def struck(self) -> list[list[str]]:
-        """The tenants of each outage, those with most messages first. Raises UsageError where there are not as many."""
+        """Tenants of each outage, most messages first. Raises UsageError if the arrivals have too few tenants, or not
+        these.
+        """
         counts = Counter(one["tenant"] for one in self.arrivals)
         ordered = sorted(counts, key=lambda name: (-counts[name], name))
         return [one.tenants_of(ordered, f"{self.topic} / {self.subscription}") for one in self.outages]
 
     def check(self) -> None:
-        """Raises UsageError where an outage is of tenants that are not there."""
+        """Raises UsageError if the arrivals lack tenants of an outage."""
         _ = self.struck
 
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
-        """Input of kodo_consumer.simulation.simulator: a request, then one arrival a line, in the order of their time."""
+        """Yields the input of kodo_consumer.simulation.simulator as JSON lines: a request, the waiting messages, the
+        arrivals in order of time. `text`: of the topology file.
+        """
         since, until = self.span
         request = {
             "text": text,
@@ -96,7 +100,7 @@ def _seconds(times: Mapping[str, float]) -> dict[str, float]:
 
 
 def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[str]:
-    """Message properties that fairness, limits or routes of any of these go by."""
+    """Sorted names of the message properties that fairness, limits or routes of any of these topics read."""
     specs = [ground.subscriptions[subscription] for ground in grounds]
     names = {ground.fair_by for ground in grounds}
     names |= {limit.by for spec in specs for limit in spec.limits}
@@ -105,7 +109,9 @@ def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[
 
 
 def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: str) -> int:
-    """Handlers at once, of all workers. Raises UsageError where only the workers know, or there is none for each."""
+    """Number of handlers at once in all workers. Raises UsageError if the file does not say it, or if `asked` is less
+    than one for each worker.
+    """
     number = workers or spec.expected_workers
     if asked is not None:
         if asked < number:
@@ -142,8 +148,9 @@ def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
 def times_by_state(
     ready: Mapping[str, float], waiting: Iterable[Row], names: Iterable[str]
 ) -> dict[str, dict[str, float]]:
-    """Run times in ms by tenant and state. `waiting`: rows of kodo_pipeline.simulate.arrivals.run_times; `names`: all
-    tenants. One of whom only waiting messages are known takes on ready lanes as long as the middle one.
+    """Run times in ms by tenant and state. `ready`: by tenant; `waiting`: rows of
+    kodo_pipeline.simulate.arrivals.run_times; `names`: all tenants. A tenant that `ready` lacks gets the median of the
+    others for ready lanes.
     """
     usual = _share(sorted(ready.values()), 0.5)
     found = {name: {"ready": ready.get(name, usual)} for name in names}
@@ -158,7 +165,7 @@ def _share(ordered: Sequence[float], share: float) -> float:
 
 
 def recorded_figures(arrivals: Sequence[Row]) -> RecordedFigures:
-    """Recorded results of the same messages: the number of those done, and percentiles of ms until then."""
+    """Recorded results of the same messages: the number of done ones, and percentiles (ms) of the time until then."""
     took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
     return {

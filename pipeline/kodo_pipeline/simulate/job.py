@@ -50,15 +50,15 @@ class Side:
 
     @classmethod
     def of(cls, expansion: Expansion) -> Side:
-        """The file as it is."""
+        """The present topology file of an expansion. Reads it."""
         path = expansion.topology.source.path
         return cls(path.read_bytes().decode("utf-8"), str(path), expansion)
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """`newest`: arrivals of each subscription; `handler_ms`, `slots`, `workers`: instead of what records and the file say.
-    `outages`: put into what is replayed.
+    """Request of a simulation. `newest`: number of arrivals for each subscription; `handler_ms`, `slots`, `workers`:
+    used instead of the records and the file; None: not given. `outages` are put into the replay.
     """
 
     newest: int
@@ -69,8 +69,8 @@ class SimulationRequest:
 
 
 def candidate(today: Side, data: bytes, name: str) -> Side:
-    """`data`: a whole topology file, or a patch of today's; `name`: what it is called. Raises InvalidFileError with
-    every error of the file, UsageError for a patch that does not fit.
+    """Makes the candidate from `data`, a whole topology file or a patch of today's. `name`: its name in errors. Raises
+    InvalidFileError with every error of the file, UsageError for a patch that does not fit.
     """
     text, path = data.decode("utf-8", errors="replace"), name
     if any(line.startswith("@@ -") for line in text.splitlines()):
@@ -115,8 +115,8 @@ def every_subscription(today: Side) -> list[tuple[str, str]]:
 def build_simulations(
     spark: SparkSession, landing: Landing, today: Side, then: Side | None, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
-    """Subscriptions to replay, and the reasons for those that are left out: those that a candidate changes, without one all.
-    Raises UsageError if none can be replayed.
+    """Reads the arrivals of each subscription that the candidate changes; without one (`then` None), of all. Returns
+    (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed.
     """
     pairs, notes = changed_subscriptions(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []
@@ -181,7 +181,9 @@ def _trial(
 def run_simulations(
     found: Sequence[Trial], today: Side, then: Side | None
 ) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun | None]]:
-    """Each under both files, two at a time; under the first alone where there is no other. Raises KodoctlError."""
+    """Yields (trial, result of today's file, result of the candidate or None), after replaying each trial in processes
+    of their own, two at a time. Raises KodoctlError.
+    """
     with ThreadPoolExecutor(2) as pool:
         for trial in found:
             first = pool.submit(_replay, trial, today)

@@ -1,5 +1,5 @@
 # adapter: a command line
-"""pipeline lab: recorded traffic under another topology file, before anyone applies it."""
+"""Command `pipeline lab`: replays recorded traffic under another topology file, before anyone applies it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Outage requests: an outage that did not happen, as people ask for it, to be put into a replay. Pure.
+"""Outage requests: outages that did not happen, as text of a user, to be put into a replay. Pure.
 
-tenants=60,state=retrying,duration=8s
-tenant=acme,"tenant=a,b",state=ready,duration=20s,begin=5m,length=10m,outcome=done
+  tenants=60,state=retrying,duration=8s
+  tenant=acme,"tenant=a,b",state=ready,duration=20s,begin=5m,length=10m,outcome=done
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ OUTCOMES: Final = ("failed", "done")
 
 @dataclass(frozen=True, slots=True)
 class OutageRequest:
-    """An outage. `count`: so many tenants, those with most messages; or else `names`. `duration`: ms that a handler takes in
-    `state`; `begin`: ms since the first arrival; `length`: ms, None: until the last arrival.
+    """An outage. It is of the `count` tenants with most messages, or of `names` if `count` is None. `duration`: ms that
+    a handler takes in `state`; `begin`: ms since the first arrival; `length`: ms, None: until the last arrival; `done`:
+    the handlers succeed instead of failing.
     """
 
     count: int | None
@@ -37,8 +38,8 @@ class OutageRequest:
     done: bool = False
 
     def tenants_of(self, ordered: Sequence[str], name: str) -> list[str]:
-        """Its tenants, of all that there are, those with most messages first. Raises UsageError where there are not as many,
-        or none of a name.
+        """Tenants of the outage. `ordered`: all tenants, most messages first; `name`: of the subscription, for errors.
+        Raises UsageError if there are too few, or none of a name.
         """
         if self.count is not None and self.count > len(ordered):
             detail = f"{name}: {self.count} tenants are asked for, messages of {len(ordered)} arrived"
@@ -49,8 +50,8 @@ class OutageRequest:
         return list(self.names if self.count is None else ordered[: self.count])
 
     def asked(self, tenants: Sequence[str], until: float) -> dict[str, Any]:
-        """Returns the outage in the format of `kodo_consumer.simulation.simulator`, with times in seconds. `until`: the time of
-        the last arrival.
+        """Returns the outage in the format of `kodo_consumer.simulation.simulator`, with times in seconds since the
+        first arrival. `until`: the time of the last arrival.
         """
         begin = self.begin / 1000
         return {
@@ -75,7 +76,7 @@ class OutageRequest:
 
 
 def outage_of(text: str) -> OutageRequest:
-    """The outage that a text names. Raises UsageError with everything that is wrong with it."""
+    """Parses the text of an outage. Raises UsageError with all of its errors."""
     try:
         pairs = [part.partition("=")[::2] for part in next(csv.reader([text], strict=True), [])]
     except csv.Error as problem:
@@ -103,14 +104,14 @@ class _OptionReader:
         self._wrong: list[str] = []
 
     def every(self, name: str) -> list[str]:
-        """All values of a name, in their order."""
+        """All values of an option, in their order, each once."""
         self._known.add(name)
         values = [value for found, value in self._pairs if found == name]
         self._wrong += [f"{name}: name one" for value in values if not value]
         return list(dict.fromkeys(values))
 
     def one(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """The only value of a name; None without one, or where it is wrong."""
+        """The only value of an option, parsed; None if it is missing or wrong."""
         values = self.every(name)
         if len(values) > 1:
             self._wrong.append(f"{name} is there {len(values)} times")
@@ -121,7 +122,7 @@ class _OptionReader:
             return None
 
     def check(self) -> None:
-        """Raises UsageError with all that is wrong."""
+        """Raises UsageError with all errors of the text."""
         names = [name for name, _ in self._pairs]
         for unknown in dict.fromkeys(name for name in names if name not in self._known):
             self._wrong.append(f"{unknown!r} is none of {', '.join(sorted(self._known))}")

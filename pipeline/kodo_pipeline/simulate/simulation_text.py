@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""A simulation for people: of each subscription how true the replay is, tables of states and tenants, and bars."""
+"""A simulation as text: for each subscription the accuracy of the replay, tables of states and tenants, and bars."""
 
 from __future__ import annotations
 

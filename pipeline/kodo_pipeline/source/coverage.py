@@ -1,5 +1,5 @@
-"""Coverage of a split: the entries that were planned and those that were read. Pure. In every silent loss that could
-be provoked the job succeeded, and the coverage showed the loss.
+"""Coverage of a split: comparison of the entries that were planned with those that were read. Pure. In every silent
+loss that could be provoked the job succeeded, and the coverage showed the loss.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _MOST_GAPS: Final = 100
 @dataclass(slots=True)
 class Coverage:
     """Record of the entries of a split that were read. Entries must be reported in order; a gap between two is detected
-    by comparison with the planned ranges. `empty`: stored entries without a message of their own, because they are part
-    of a chunked message or were proved unreadable.
+    by comparison with the planned ranges. `rows`: messages; `seen`: entries with a message; `empty`: stored entries
+    without a message of their own, because they are part of a chunked message or were proved unreadable; `state`: one
+    of the constants above; `ledgers_after`: ids of the partition's ledgers after the reading, None: not asked.
     """
 
     split: Split
@@ -41,7 +42,7 @@ class Coverage:
     _next: int = -1
 
     def entry(self, ledger: int, entry: int) -> None:
-        """The first message of another entry, of the range."""
+        """Records the first message of the next entry that was read."""
         pieces = self.split.pieces
         expected = (pieces[self._piece].ledger, self._next if self._next >= 0 else pieces[self._piece].first)
         if (ledger, entry) != expected:
@@ -57,11 +58,11 @@ class Coverage:
         self.last_seen = (ledger, entry)
 
     def end(self, state: str) -> None:
-        """The reading ended, with a state."""
+        """Records the state in which the reading ended."""
         self.state = state
 
     def entries(self, ledger: int, first: int, last: int) -> None:
-        """Consecutive entries of a ledger, of the range: as `entry` with each of them."""
+        """Records entries `first` to `last` of a ledger, as `entry` with each of them does."""
         self.entry(ledger, first)
         while first < last:
             piece = self.split.pieces[self._piece]
@@ -80,7 +81,7 @@ class Coverage:
 
     @property
     def problem(self) -> str:
-        """Problem of the split, in words; "" if the split is full."""
+        """Text that says why the split is not full; empty if it is full."""
         if self.full:
             return ""
         if self.state == HOLE:
@@ -93,7 +94,7 @@ class Coverage:
         return f"{self.split.id}: {self.seen:,} of {many(self.split.entries, 'entry', 'entries')}, {why}{trimmed}"
 
     def record(self) -> dict[str, Any]:
-        """Its row in the table `coverage`, but for run and batch."""
+        """Row of the table `coverage` as a dictionary, without run and batch."""
         split = self.split
         ledgers = sorted({piece.ledger for piece in split.pieces})
         return {
@@ -119,7 +120,7 @@ class Coverage:
 
     @property
     def file(self) -> str:
-        """Name of its file: the same for every attempt, so that the last one counts."""
+        """Name of the file for the record. Every attempt at the split has the same, so that the last one counts."""
         return f"{hashlib.sha256(self.record()['split_id'].encode()).hexdigest()[:24]}.json"
 
 

@@ -1,6 +1,6 @@
 # adapter: reads messages of the client library
-"""Messages as Arrow batches of the source's columns: gathered from the client library's objects, or from the buffers of
-the native border.
+"""Conversion of messages to Arrow batches of the source's columns, from objects of the client library or from buffers
+of the native border.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 
 BATCH_BYTES: Final = 32 * 1024 * 1024  # of an Arrow batch; Arrow itself ends at 2 GiB of payloads
 ReadableContent = tuple[dict[str, str], str | None, str | None]
-"""Properties, key, and what of a message cannot be read."""
+"""(properties, key or None, text about the parts that cannot be read or None)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoMessage:
-    """Stands for the message of an entry that has none."""
+    """Stand-in for the message of an entry for which the client library gives none. `published`: publish time, in ms
+    since the epoch, of a message beside it.
+    """
 
     published: int
 
     def data(self) -> bytes:
-        """Nothing."""
+        """An empty payload."""
         return b""
 
     def has_null_value(self) -> bool:
@@ -45,15 +47,15 @@ class NoMessage:
         return self.published
 
     def event_timestamp(self) -> int:
-        """None, which is 0."""
+        """0, which stands for no event time."""
         return 0
 
     def properties(self) -> dict[str, str]:
-        """None."""
+        """No properties."""
         return {}
 
     def partition_key(self) -> str:
-        """None."""
+        """An empty key."""
         return ""
 
     def encryption_context(self) -> str:
@@ -62,7 +64,9 @@ class NoMessage:
 
 
 class Columns:
-    """Gathers messages, and turns them into Arrow column by column: `most` of them, fewer where they are large."""
+    """Collector of messages of one split, for Arrow batches of at most `most` messages, fewer if they are large.
+    `payload`: keep payloads; otherwise the column is null.
+    """
 
     def __init__(self, split: Split, most: int, *, payload: bool) -> None:
         self._split, self._most, self._payload = split, most, payload
@@ -80,16 +84,17 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        """Messages gathered since the last Arrow batch."""
+        """Number of messages collected since the last batch."""
         return len(self._messages)
 
     @property
     def full(self) -> bool:
-        """True if the gathered messages are enough for a batch."""
+        """True if the collected messages are enough for a batch."""
         return len(self._messages) >= self._most or self._size >= BATCH_BYTES
 
     def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
-        """Consecutive messages of an entry, the first of them at `index`."""
+        """Adds neighbouring messages of an entry; `index` is the batch index of the first one, -1 for a message alone.
+        """
         number = len(messages)
         if self._payload:
             found = [one.data() for one in messages]
@@ -105,7 +110,7 @@ class Columns:
         self._published += [min(messages[0].publish_timestamp(), LATEST)] * number
 
     def batch(self) -> pa.RecordBatch:
-        """Gathered messages as an Arrow batch; gathering begins anew."""
+        """Returns the collected messages as an Arrow batch, and begins a new one."""
         import pyarrow as pa
 
         messages, broken = self._messages, None
@@ -146,7 +151,8 @@ class Columns:
 
 
 class MessageArrays(NamedTuple):
-    """The columns that differ from message to message, as Arrow arrays. `payload`: None where it is not asked for."""
+    """Columns whose values differ from message to message, as Arrow arrays. `payload`: None if payloads are not wanted.
+    """
 
     ledger: Any
     entry: Any
@@ -160,7 +166,7 @@ class MessageArrays(NamedTuple):
 
 
 def record_batch(split: Split, arrays: MessageArrays) -> pa.RecordBatch:
-    """An Arrow batch of the source's columns."""
+    """Makes an Arrow batch with all columns of kodo_pipeline.landing.tables.MESSAGES."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -188,7 +194,7 @@ def record_batch(split: Split, arrays: MessageArrays) -> pa.RecordBatch:
 
 
 def _nullable(found: list[bytes], messages: list[Any]) -> Sequence[bytes | None]:
-    """Payloads, None for those of messages that have none."""
+    """Payloads, with None for messages that have a null value."""
     if all(found):
         return found
     return [one if one or not message.has_null_value() else None for one, message in zip(found, messages, strict=True)]

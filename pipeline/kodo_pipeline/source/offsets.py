@@ -1,7 +1,8 @@
-"""Stream offsets: for each partition a position and the number of entries that lie before it. Pure.
+"""Stream offsets: for each partition a position and the number of entries up to it. Pure.
 
-The number makes a hole visible: a range is planned again from what is stored *now*, after a restart as well, and must
-have as many entries as when its end was fixed. As JSON: {"persistent://t/ns/orders-partition-0": "17:41:1042"}.
+The number makes a hole visible: a range is planned again from the entries that are stored *now*, after a restart as
+well, and must have as many entries as when its end was fixed. As JSON: {"persistent://t/ns/orders-partition-0":
+"17:41:1042"}.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from kodo_pipeline.source.splits import START, LedgerRange, Place, StoredPartiti
 
 
 class StreamOffset(NamedTuple):
-    """Everything up to the position is read: `entries` entries since the stream began."""
+    """Offset in one partition: everything up to the position (`ledger`, `entry`) is read, which is `entries` entries
+    since the stream began.
+    """
 
     ledger: int
     entry: int
@@ -22,7 +25,7 @@ class StreamOffset(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Position of the last entry that is read, without its count."""
+        """Position of the last entry that is read."""
         return self.ledger, self.entry
 
     def __str__(self) -> str:
@@ -46,7 +49,9 @@ def mark(offset: Mapping[str, str], part: str) -> StreamOffset:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBatch:
-    """Entries of one partition for the next batch."""
+    """Entries of one partition for the next batch. `since`: offset before them; `pieces`: their ranges; `tip`: position
+    at which a reader of all of them arrives.
+    """
 
     since: StreamOffset
     pieces: tuple[LedgerRange, ...]
@@ -59,7 +64,9 @@ class PartitionBatch:
 
 
 def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, PartitionBatch]:
-    """Entries stored after an offset, by partition."""
+    """All entries stored after the offset `since`, by full name of the partition. `now`: stored ranges of each
+    partition.
+    """
     found = {}
     for part, there in now.items():
         begin = mark(since, part)
@@ -70,7 +77,9 @@ def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str])
 
 
 def next_offset(waiting: Mapping[str, PartitionBatch], limit: int | None) -> Offset:
-    """The next offset: everything, or about `limit` bytes dealt out to the partitions. Never behind where it was."""
+    """The end of the next batch: everything, or about `limit` bytes, shared out to the partitions. It is never before
+    the present offset.
+    """
     parts = None if limit is None else share({part: one.size for part, one in waiting.items()}, limit)
     return {part: str(_next(one, None if parts is None else parts[part])) for part, one in waiting.items()}
 
@@ -93,5 +102,5 @@ def holes(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[
 
 
 def missing(pieces: list[LedgerRange], begin: StreamOffset, end: StreamOffset) -> int:
-    """Entries of a range that were stored when its end was fixed, and are not any more."""
+    """Number of entries of a range that were stored when its end was fixed, and are not stored any more."""
     return end.entries - begin.entries - sum(piece.entries for piece in pieces)

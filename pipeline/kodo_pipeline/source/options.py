@@ -1,4 +1,4 @@
-"""Options of the source, checked before anything is asked of the cluster: all that is wrong at once."""
+"""Options of the source, checked before the cluster is asked anything; one error has all findings."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ _ACCESS: Final = {
     "oauth2_audience": "oauth2Audience",
     "oauth2_scope": "oauth2Scope",
 }
-"""A context's word for it -> ours."""
+"""Option of the source by the key that a context has for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the source. `topics`: full names, in the order in which their ends are fixed. `cores`: tasks that
-    run at once. `max_bytes` of a batch of a stream, None: all there is. `timeout`: ms without a message after which a
-    split is not full. `coverage`: folder that gets a record of each split, None: none. `strict`: a split that is not
-    full fails the job. `native`: the native border reads, where it can be used.
+    """Options of the source. `topics`: full names, in the order in which their ends are fixed; `payload`: read
+    payloads; `cores`: tasks that run at once; `splits`: of each partition at most, None: as the cores suggest;
+    `max_bytes`: of a batch of a stream, None: all there is; `rows`: of an Arrow batch; `timeout`: ms without a message
+    after which a split ends and is not full; `skew`: ms that publish times may be off; `coverage`: folder that gets a
+    record of each split, None: none; `strict`: a split that is not full fails the job; `native`: use the native border
+    if possible.
     """
 
     connection: Connection
@@ -53,8 +55,8 @@ class Options:
 
 
 def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Options:
-    """Parsed options of the source. `given`: by name in any case; `cores`: default; `native`: text of
-    NATIVE_VARIABLE, "": not set. Raises UsageError with every finding.
+    """Parses the options of the source. `given`: text by name, in any case; `cores`: default of that option; `native`:
+    text of NATIVE_VARIABLE, empty: not set. Raises UsageError with every finding.
     """
     strange = unknown(given)
     faults = [_fault(f"no such option: {', '.join(strange)}")] if strange else []
@@ -106,7 +108,7 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
 
 
 def _access(given: Mapping[str, str], faults: list[Diagnostic]) -> Connection:
-    """A connection to nowhere, with who we are and whom we trust. Adds what is wrong to `faults`."""
+    """A connection with credentials and TLS settings, and without addresses. Adds findings to `faults`."""
     texts = {key: given.get(name) or "" for key, name in _ACCESS.items()}
 
     def try_read(kind: Callable[[], Any]) -> Any:
@@ -136,8 +138,8 @@ def _plain(given: Mapping[str, str]) -> Secret | None:
 
 
 def connection_options(connection: Connection) -> dict[str, str]:
-    """The options that say which cluster, and who we are there: secrets by the names of their files or variables.
-    Raises UsageError for a secret that has neither.
+    """The options for a cluster and its credentials. Secrets are given by the names of their files or variables. Raises
+    UsageError for a secret that has neither.
     """
     found = {"adminUrl": connection.admin_url, "serviceUrl": connection.broker_url or ""}
     if connection.token:
@@ -174,7 +176,7 @@ KNOWN: Final = (
 
 
 def unknown(given: Mapping[str, str]) -> list[str]:
-    """Names that mean nothing here; Spark adds `path` of its own."""
+    """Sorted names that are no options of the source. Spark itself adds `path`, which is none of them."""
     known = {name.lower() for name in KNOWN} | {"path"}
     return sorted(name for name in given if name.lower() not in known)
 

@@ -22,12 +22,12 @@ _AT_ONCE: Final = 8  # more does not make a broker faster
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 Part = tuple[TopicName, int]
-"""A topic and the number of its partition; -1: the topic has none."""
+"""(topic, number of its partition); -1: the topic has no partitions."""
 
 
 class PartitionMetadata(NamedTuple):
-    """Creation time of a partition, and the number of writes of its metadata, less its ledgers. None: not known from
-    the broker.
+    """Metadata of a partition. `created`: its creation time; `rewrites`: number of writes of its metadata, less the
+    number of its ledgers, which grows if ledgers are deleted. None: the broker does not tell.
     """
 
     created: datetime | None = None
@@ -39,13 +39,15 @@ class PartitionMetadata(NamedTuple):
         return same and nothing_deleted(earlier.rewrites, self.rewrites)
 
     def is_another_than(self, earlier: PartitionMetadata | None) -> bool:
-        """True if it was made at another time than the one of an earlier snapshot; False where that is not known of both."""
+        """True if it was created at another time than the partition of an earlier snapshot; False if one time is
+        unknown.
+        """
         return earlier is not None and None not in (earlier.created, self.created) and earlier.created != self.created
 
 
 def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredPartition]:
-    """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic
-    that is not there.
+    """Stored ranges of every partition of the topics, in their order. Asks the broker, several topics at once. Raises
+    UsageError (K560) with every topic that does not exist.
     """
     asked = list(topics)
     answers = each_internal_stats(admin, asked)
@@ -97,9 +99,10 @@ def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int,
 
 
 def _history(info: Mapping[str, Any]) -> PartitionMetadata:
-    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a
-    ledger that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty
-    ledger: one writing more only.
+    """Metadata from the broker's answer for a partition; without values if these cannot be read. A partition's metadata
+    is written when the partition is created, for each ledger that is opened, and when ledgers are deleted: a deleted
+    ledger is one ledger less, and one write more. If a broker that loads a partition replaces an empty ledger, that is
+    only one write more.
     """
     try:
         return PartitionMetadata(
@@ -117,7 +120,7 @@ def to_text(looks: Mapping[str, PartitionMetadata]) -> str:
 
 
 def of_text(text: str) -> dict[str, PartitionMetadata]:
-    """The inverse; those that nothing is known of are left out."""
+    """Metadata from a text that `to_text` made, by the full name of the partition."""
     return {
         part: PartitionMetadata(datetime.fromisoformat(made), rewrites)
         for part, (made, rewrites) in json.loads(text).items()
@@ -125,8 +128,8 @@ def of_text(text: str) -> dict[str, PartitionMetadata]:
 
 
 def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
-    """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it
-    tells none.
+    """Position of the first entry published at or after a moment (ms since the epoch), as the broker finds it; None if
+    it finds none. Asks the broker.
     """
     topic, number = part
     path = topic_path(topic) if number < 0 else partition_path(topic, number)

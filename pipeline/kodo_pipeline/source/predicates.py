@@ -1,6 +1,6 @@
 # adapter: takes filters of Spark
-"""Filters of a query, as far as they spare reading. Spark applies all of them to the rows afterwards, so this may cut
-too little.
+"""Filters of a query, as far as the source can read less because of them. Spark applies all filters to the rows
+afterwards, so it is right to read too much.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """None: no bound. Times are ms since the epoch, both included."""
+    """Bounds of a read, from the filters of a query. None: no bound. Times are ms since the epoch, both included."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -24,7 +24,7 @@ class Pruning:
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Pruning:
-        """All of them hold at once."""
+        """Bounds that satisfy all of these filters."""
         found = cls()
         for one in filters:
             found = found._with(one)
@@ -62,15 +62,15 @@ class Pruning:
         )
 
     def has_topic(self, name: str) -> bool:
-        """True if rows of the topic can remain."""
+        """True if the query may have rows of the topic."""
         return self.topics is None or name in self.topics
 
     def has_partition(self, number: int) -> bool:
-        """True if rows of the partition can remain."""
+        """True if the query may have rows of the partition."""
         return self.partitions is None or number in self.partitions
 
     def moments(self, skew: int) -> tuple[int | None, int | None]:
-        """The bounds, `skew` ms wider: producers' clocks stamp messages, and they differ."""
+        """The bounds of time, `skew` ms wider, because the clocks of producers, which stamp messages, differ."""
         since = None if self.since is None else max(0, self.since - skew)
         return since, None if self.until is None else self.until + 1 + skew
 

@@ -30,11 +30,11 @@ class LedgerRange:
         return self.last - self.first + 1
 
     def until(self, entries: int) -> LedgerRange:
-        """Its first so many entries."""
+        """Range of the first `entries` entries."""
         return LedgerRange(self.ledger, self.first, self.first + entries - 1, self.size * entries // self.entries)
 
     def beyond(self, entries: int) -> LedgerRange:
-        """All but its first so many entries."""
+        """Range without the first `entries` entries."""
         return LedgerRange(
             self.ledger, self.first + entries, self.last, self.size - self.size * entries // self.entries
         )
@@ -42,9 +42,9 @@ class LedgerRange:
 
 @dataclass(frozen=True, slots=True)
 class StoredPartition:
-    """One partition when it was asked. `ledgers`: every id there is; `last`: the last confirmed entry, which may lie
-    in a ledger that is gone; `tip`: where one stands who has read everything, the beginning of the open ledger if
-    nothing is in it.
+    """One partition at the time of a request. `pieces`: stored ranges; `ledgers`: ids of all its ledgers, ascending;
+    `last`: the last confirmed entry, whose ledger may be deleted; `tip`: position of a reader that has read everything,
+    before the first entry of the open ledger if that is empty.
     """
 
     pieces: tuple[LedgerRange, ...]
@@ -100,7 +100,7 @@ def parse_position(text: str) -> Place:
 
 
 def trim_ranges(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None = None) -> list[LedgerRange]:
-    """Entries after `after` and not after `upto`."""
+    """Parts of the ranges after the position `after`, up to and including `upto`; None: no end."""
     found = []
     for piece in pieces:
         first = max(piece.first, after[1] + 1) if piece.ledger == after[0] else piece.first
@@ -129,7 +129,7 @@ def split_ranges(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerR
 
 
 def _split_range(piece: LedgerRange, room: int | None) -> tuple[LedgerRange, LedgerRange | None]:
-    """Its entries up to `room` bytes, at least one, and the rest."""
+    """Returns (the first entries, at least one, of about `room` bytes; the rest or None). `room` None: no limit."""
     if room is None:
         return piece, None
     entries = max(1, -(-room * piece.entries // max(1, piece.size)))
@@ -137,7 +137,9 @@ def _split_range(piece: LedgerRange, room: int | None) -> tuple[LedgerRange, Led
 
 
 def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
-    """A limit dealt out to who has something waiting: equal parts, and what one does not need goes to the others."""
+    """Shares out `limit` bytes to names that have bytes waiting: equal parts, but a name that needs less leaves the
+    rest to the others. Returns the bytes by name.
+    """
     found = dict.fromkeys(waiting, 0)
     left, open_ = limit, sorted((name for name in waiting if waiting[name] > 0), key=lambda name: waiting[name])
     while open_:  # the smallest first: once its part is larger than its need, the others' parts only grow
@@ -148,7 +150,7 @@ def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def within(pieces: Iterable[LedgerRange], size: int) -> list[LedgerRange]:
-    """The first entries of about `size` bytes: none beyond it, but at least one."""
+    """The first entries of the ranges, of at most about `size` bytes, but at least one entry."""
     found: list[LedgerRange] = []
     left = size
     for piece in pieces:
@@ -216,10 +218,10 @@ class Split:
 
 
 def part_name(topic: str, partition: int) -> str:
-    """Full name of a partition; of the topic itself where there are none (-1)."""
+    """Full name of a partition; for -1 the name of the topic, which has no partitions."""
     return topic if partition < 0 else f"{topic}-partition-{partition}"
 
 
 def splits_of(topic: str, partition: int, pieces: Sequence[LedgerRange], most: int) -> list[Split]:
-    """The pieces of one partition as at most so many splits."""
+    """Cuts the ranges of one partition into at most `most` splits."""
     return [Split(topic, partition, run) for run in split_ranges(pieces, most)]

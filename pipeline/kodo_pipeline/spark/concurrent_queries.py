@@ -1,5 +1,5 @@
-"""Several queries of one session: each in a thread of its own, or all as one. Of few rows, Spark takes longer to plan a
-query than to run it, and plans one after another where one thread asks.
+"""Several queries of one session at the same time, in a thread each, or as one query. For few rows Spark takes longer
+to plan a query than to run it, and plans the queries of one thread one after another.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 
 @contextmanager
 def query_futures(*queries: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
-    """Results to come of functions that run queries, in their order; all have ended behind the block."""
+    """Context in which each function, which runs queries, runs in a thread of its own; yields their futures in order.
+    The end of the block waits for all of them.
+    """
     with ThreadPoolExecutor(len(queries), thread_name_prefix="kodo-query") as pool:
         yield [pool.submit(query) for query in queries]
 
 
 def run_queries(*queries: Callable[[], Any]) -> list[Any]:
-    """Results of one or more functions that run queries, in their order. Raises what the first of them that failed has
-    raised, when all have ended.
+    """Runs functions in a thread each, waits for all, and returns their results in order. Raises the error of the
+    first, in order, that failed.
     """
     with query_futures(*queries) as results:
         return [one.result() for one in results]
 
 
 def collect_all(*frames: DataFrame) -> list[list[Row]]:
-    """Rows of each frame, few of each, by one query. In any order."""
+    """Collects the few rows of each frame by one query. Returns a list for each frame, with its rows in any order."""
     from pyspark.sql import DataFrame
 
     named = [f"of_{at}" for at in range(len(frames))]

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE: Final = 15.0
-"""Seconds that work waits without an executor before anything is said: one starts within some."""
+"""Seconds that work waits without an executor before the first report; the start of one takes some seconds."""
 _AGAIN: Final = 60.0  # seconds between two words of one wait
 _LOOK: Final = 1.0
 
 
 @contextmanager
 def report_executor_wait(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
-    """Reports by `tell`, during the block, that Spark waits for executors. Does nothing in local mode, where there is
-    no such wait.
+    """Context in which a thread calls `tell` with a line if Spark waits for executors, and when the wait is over. Does
+    nothing in local mode, which has no such wait.
     """
     context = spark.sparkContext
     master, over = context.master or "", threading.Event()
@@ -52,15 +52,15 @@ def _watch(context: SparkContext, waiting: ExecutorWait, tell: Callable[[str], N
 
 
 def _stands(context: SparkContext) -> bool:
-    """True if there is work and no executor: one of those who hold blocks is the driver itself."""
+    """True if a stage is active and no executor is registered; the driver itself counts as one."""
     if not context.statusTracker().getActiveStageIds():
         return False
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) <= 1  # noqa: SLF001 - Python has no other way to ask
 
 
 class ExecutorWait:
-    """Notices about a wait for an executor, and their times. `memory`: the memory that an executor requests, as Spark
-    writes it.
+    """Lines about a wait for an executor, and the times for them. `memory`: that an executor requests, as Spark writes
+    it.
     """
 
     def __init__(self, master: str, memory: str) -> None:
@@ -69,7 +69,9 @@ class ExecutorWait:
         self._last_message: float | None = None
 
     def look(self, now: float, *, stands: bool) -> str:
-        """The next line, if there is one to say. `now` in seconds."""
+        """Returns the next line to print; empty if none is due. `now`: seconds of a steady clock; `stands`: work waits
+        now.
+        """
         if not stands:
             waited, last_message = now - (self._since or now), self._last_message
             self._since = self._last_message = None

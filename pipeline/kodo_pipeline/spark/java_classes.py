@@ -1,8 +1,9 @@
-"""Classes of Java that pyspark needs for each column of a query: each, and each of its members, is looked up once.
+"""Cache of Java classes that pyspark needs for each column of a query: each class and each of its members is looked up
+once.
 
-pyspark asks Java for the class, then for its member, before each call, and releases each column: four requests for a
-name in a list of columns, of which an audit has thousands. A column of Java's never changes: those of names and of
-plain values are made once.
+Before each call pyspark asks Java for the class, then for its member, and it releases each column afterwards: four
+requests for a name in a list of columns, of which an audit has thousands. A column object of Java never changes, so
+those of names and of plain values are kept.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ _CLASSES: Final = (
     "org.apache.spark.sql.expressions.Window",
     "PythonUtils",
 )
-"""As pyspark names them. It makes no object of one of them."""
+"""Names of the classes in pyspark, which makes no object of any of them."""
 _KEPT: Final = frozenset({"col", "lit", "expr"})
 _PLAIN: Final = (str, int, type(None))
 _MOST: Final = 4096  # columns: values come from anywhere
 
 
 class JavaClassMembers:
-    """A class of Java of which each member is asked for once."""
+    """A Java class, each member of which is looked up once."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
 
     def __getattr__(self, name: str) -> Any:
-        """The member; kept as an attribute, which Python then finds by itself."""
+        """Looks the member up and keeps it as an attribute, so that Python does not call this method for it again."""
         member = getattr(self._found, name)
         setattr(self, name, _keeping(member) if name in _KEPT else member)
         return getattr(self, name)
 
 
 def keep_java_classes(session: SparkSession) -> None:
-    """Has pyspark look these classes up once, as long as its process lives."""
+    """Makes pyspark look these classes up only once in this process."""
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark looks them up there and nowhere else
     for name in _CLASSES:
         if name not in vars(jvm):

@@ -12,12 +12,12 @@ from typing import Final
 from kodoctl.protocol.error_causes import MAX_CAUSE, REPLACEMENTS
 
 POSITION: Final = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `batch_index`)"
-"""Over the columns of kodo_pipeline.landing.tables.MESSAGES."""
+"""SQL expression over the columns of kodo_pipeline.landing.tables.MESSAGES."""
 
 
 def cause_column(reason: str, error: str) -> str:
-    """SQL expression of the cause of two expressions, by the rule of `kodoctl.protocol.error_causes`.
-    `concat_ws` leaves out NULL.
+    """SQL expression of the cause, by the rule of `kodoctl.protocol.error_causes`. `reason`, `error`: SQL expressions,
+    either of which may be NULL; without both the cause is NULL.
     """
     text = f"concat_ws(': ', nullif({reason}, ''), nullif({error}, ''))"
     for pattern, instead in REPLACEMENTS:
@@ -26,7 +26,9 @@ def cause_column(reason: str, error: str) -> str:
 
 
 def sql_literal(text: str) -> str:
-    """A text of Spark SQL; a backslash and whatever is not plain ASCII is written by its number."""
+    """A text as a literal of Spark SQL. A quote, a backslash and every character that is not printable ASCII is
+    escaped.
+    """
     return "'" + "".join(c if c.isascii() and c.isprintable() and c not in "'\\" else _escape(c) for c in text) + "'"
 
 

@@ -20,13 +20,13 @@ _WORDS: Final = 500  # characters
 
 
 def findings(text: str) -> Iterator[Diagnostic]:
-    """Our own findings in a report of Spark's."""
+    """Yields the diagnostics of kodoctl in the text of a Spark error."""
     for code, matches in groupby(_TOLD.finditer(text), key=lambda match: match[1]):
         yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)
 
 
 def _connector(text: str) -> Diagnostic | None:
-    """Spark has none for the store's scheme."""
+    """Diagnostic if Spark has no connector for the store's scheme; else None."""
     if (found := _NO_CONNECTOR.search(text)) is None:
         return None
     detail = f"{found[1] or found[2]}:// is unknown to it: docs/how-to/object-stores.md names a connector for --conf"
@@ -34,7 +34,7 @@ def _connector(text: str) -> Diagnostic | None:
 
 
 def _missing_file(text: str) -> Diagnostic | None:
-    """A file of a table is not there."""
+    """Diagnostic if a file of a table is missing; else None."""
     if (found := _GONE.search(text)) is None:
         return None
     detail = f"{found[1]} is gone, and its table names it: bring it back, or land elsewhere with --landing"
@@ -42,12 +42,14 @@ def _missing_file(text: str) -> Diagnostic | None:
 
 
 def words(text: str) -> str:
-    """The beginning of a report, on one line."""
+    """Beginning of the text of an error, on one line, with at most `_WORDS` characters."""
     return " ".join(line.strip() for line in text.splitlines() if line.strip())[:_WORDS]
 
 
 def spark_error(text: str, otherwise: Diagnostic) -> KodoctlError:
-    """The error that a report stands for; `otherwise` where it holds no finding of ours, and nothing we know."""
+    """Returns the error for the text of a Spark error: diagnostics of kodoctl in it, else a known cause, else
+    `otherwise`.
+    """
     if found := list(dict.fromkeys(findings(text))):
         return ClusterError(*found)
     if lacking := _connector(text):

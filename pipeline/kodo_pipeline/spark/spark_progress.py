@@ -25,7 +25,7 @@ _WIDE: Final = 24  # columns of the bar
 
 
 def tell_folded(text: str) -> None:
-    """A sentence for people on standard error, as wide as their screen."""
+    """Prints a sentence for people on standard error, folded to the width of the screen."""
     from kodoctl.text.wrap import fold
 
     for part in fold(text, columns()):
@@ -33,8 +33,8 @@ def tell_folded(text: str) -> None:
 
 
 class Bar:
-    """Sessions of Spark's, with their bar. While there is one, lines for people go through
-    `tell`, which puts them above it.
+    """Spark sessions with a progress bar, on a terminal and for text output only. Print lines for people by `tell`,
+    which puts them above the bar.
     """
 
     def __init__(self, output: Format) -> None:
@@ -45,11 +45,11 @@ class Bar:
         self._began = time.monotonic()
 
     def begin(self, run: str, what: str) -> None:
-        """The first line, before anything that takes time."""
+        """Prints the first line. Call it before any slow work."""
         tell_folded(f"Run {run}: {what}. {STARTS}")
 
     def tell(self, text: str) -> None:
-        """A line for people."""
+        """Prints a line for people on standard error, above the bar if there is one."""
         if self._live is None:
             tell_folded(text)
             return
@@ -60,8 +60,8 @@ class Bar:
 
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:
-        """Starts a session as `kodo_pipeline.spark.spark_session.spark_session` does, and prints a line
-        while a cluster has no room for it.
+        """Context with a session, started as `kodo_pipeline.spark.spark_session.spark_session` does. Prints a line
+        while a cluster has no executor for it.
         """
         from kodo_pipeline.spark.executor_wait import report_executor_wait
         from kodo_pipeline.spark.spark_session import spark_session
@@ -75,7 +75,8 @@ class Bar:
 
     @contextmanager
     def _show(self) -> Iterator[None]:
-        """Draws on a copy of the terminal: where Java starts, both outputs lead elsewhere for some seconds."""
+        """Context in which the bar is drawn, on a copy of the terminal: while Java starts, both outputs go to a file.
+        """
         if not (self._wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
             yield
             return

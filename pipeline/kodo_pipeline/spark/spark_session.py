@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Session = SparkSession
-    """For who may not import Spark."""
+    """Type for modules that must not import Spark."""
 
 LOCAL: Final = "local[*]"
 _YES: Final = "1"
 _PYTHON: Final = "PYSPARK_PYTHON"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS: Final = f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}"
-"""With a deep stack: Spark up to 4.1 runs over its stack when a query is stopped while our source is read."""
+"""Options of Java, with a deep stack: in Spark up to 4.1 the stack overflows if a query is stopped while our source is
+read.
+"""
 _SQL: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # our source pushes down; Spark refuses it when this is off
@@ -52,7 +54,7 @@ _SQL: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     "spark.sql.hive.filesourcePartitionFileCacheSize": "0",  # else up to 250 MB of listed files, which only their reader asks for
 }
-"""What our plans rely on: set in a session of our own, whoever made the context."""
+"""Settings on which our plans rely. They are set in a session of our own, whoever made the context."""
 _CONTEXT: Final = {
     f"spark.executorEnv.{SAFE_PATH}": _YES,  # workers run nothing because it lies in a folder that Spark was started in
     "spark.ui.enabled": "false",
@@ -80,24 +82,26 @@ _LIGHT: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For a few rows: most of what Spark and Java then spend is compiling what runs once, and planning anew behind each stage."""
+"""Settings for a few rows. Without them Spark and Java spend most of the time on compiling code that runs once, and on
+planning again after each stage.
+"""
 _JAVA: Final = "spark.driver.extraJavaOptions"
 _NIMBLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""With as much room for code as Java takes otherwise: with one compiler it takes 48 MB, and when they are full, which they are
-behind some hundred queries, a thread of Spark's own can end, and the query waits for ever.
+"""Options of Java for a light session. With one compiler Java reserves only 48 MB for code; when these are full, after
+some hundred queries, a thread of Spark's own can end, and the query waits for ever. So the usual size is given.
 """
 _COLLECTORS: Final = {False: "-XX:+UseParallelGC", True: "-XX:+UseSerialGC"}
-"""By whether there is little to do. Java's own choice shortens pauses, which nobody here waits for: an audit of a
-million took 8 % less time without it, a tenth less in a session that is warm (benchmarks/pipeline).
+"""Garbage collector, by whether the session is light. Java's own choice shortens pauses, which nobody here waits for:
+an audit of a million messages took 8 % less time without it, a tenth less in a warm session (benchmarks/pipeline).
 """
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_READS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _RELIED: Final = ("spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled", "spark.speculation")
-"""Whoever changed these would get other answers."""
+"""Settings that must not be changed, because results would differ."""
 _STORE: Final = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
 )  # fmt: skip
-"""How the environment names an object store and the way in, for Spark, Arrow and deltalake alike."""
+"""Environment variables with the address and the keys of an object store, for Spark, Arrow and deltalake alike."""
 
 
 _ENDED: Final = """its Java process has ended
@@ -106,11 +110,11 @@ the system ends it when memory runs out, and dmesg tells: take less with --conf 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """`master`: Spark's address of a cluster, or `local[n]`; None: the master of `spark-submit`, else every core here.
-    `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a
-    context's settings. `light`: a session of our own on this machine has little to do
-    (kodo_pipeline.landing.landing_store tells). `environ`: of the process, which names an object store and the way
-    in.
+    """Settings of a Spark session. `master`: Spark's address of a cluster, or `local[n]`; None: the master of
+    `spark-submit`, else every core here. `extra` has precedence over our own settings. `submitted`: `spark-submit`
+    started this process and made the settings of the context. `light`: for little work, in a session of our own on this
+    machine (kodo_pipeline.landing.landing_store.Landing.is_small). `environ`: environment variables, which have the
+    address and the keys of an object store.
     """
 
     master: str | None = None
@@ -121,12 +125,12 @@ class SparkSettings:
 
     @property
     def at(self) -> str | None:
-        """Spark's master; None: it is in the settings of the context already."""
+        """Spark's master; None if the settings of the context have it already."""
         return self.master or (None if self.submitted else LOCAL)
 
     @property
     def configuration(self) -> dict[str, str]:
-        """Settings of a new context."""
+        """Settings of a new context; empty if `spark-submit` made them."""
         if self.submitted:
             return {}
         local = _LOCAL | (_LIGHT if self.light else {}) if self.is_local else {}
@@ -145,7 +149,7 @@ class SparkSettings:
         )
 
     def _java(self) -> Iterator[str]:
-        """Java refuses two collectors, so one that the user names is the only one."""
+        """Yields options of Java. It refuses two garbage collectors, so ours is left out if the user names one."""
         given = self.extra.get(_JAVA, "")
         yield JAVA_OPTIONS
         if not is_listed_user():  # Java would take "?" for the home folder, and Spark refuses a relative one
@@ -174,8 +178,8 @@ def _store(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE`, as spark-submit takes them. Raises UsageError with every one that is
-    wrong; values may be secrets.
+    """Parses `KEY=VALUE` texts, as spark-submit takes them. Raises UsageError with every wrong key, and without values,
+    which may be secrets.
     """
     split = [(key.strip(), sign, value.strip()) for key, sign, value in (pair.partition("=") for pair in pairs)]
     wrong = [
@@ -192,7 +196,7 @@ def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def check_installed() -> None:
-    """Raises UsageError when the extra is not."""
+    """Raises UsageError (K570) if the extra `spark` is not installed."""
     try:
         import pyarrow as pa  # noqa: F401
         import pyspark  # noqa: F401
@@ -202,9 +206,8 @@ def check_installed() -> None:
 
 
 def open_session(settings: SparkSettings | None = None) -> SparkSession:
-    """A session: of the context that runs in this process, else of a new one. Takes 5 to 10 s for a new one.
-
-    Raises UsageError without the extra, KodoctlError when Spark does not start.
+    """Opens a session: of the context that runs in this process, else of a new one, which takes 5 to 10 s. The caller
+    ends it. Raises UsageError without the extra, KodoctlError if Spark does not start.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -226,8 +229,8 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
 @contextlib.contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """The same for the length of a block. Behind it the session is ended, or the one that was running is the active
-    one again. What fails in Spark is a KodoctlError.
+    """Context with a session of `open_session`. The end of the block ends a session of its own, or makes the session
+    active again that was running before. Errors of Spark in the block become KodoctlError.
     """
     check_installed()
     from py4j.protocol import Py4JError
@@ -253,8 +256,8 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
 
 @contextlib.contextmanager
 def spark_failures(session: SparkSession) -> Iterator[None]:
-    """Raises KodoctlError (K577) for every error of Spark in the block. A ConnectionError is raised unchanged unless
-    the Spark session has ended.
+    """Context that turns every error of Spark into KodoctlError: with a known cause, else K577. A ConnectionError is
+    raised unchanged unless the Spark session has ended.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -271,8 +274,8 @@ def spark_failures(session: SparkSession) -> Iterator[None]:
 
 
 def set_light(session: SparkSession, settings: SparkSettings, *, light: bool) -> None:
-    """Has the queries that follow compile nothing, or as the settings say: in a session of our own on this machine, which
-    one run after another uses. What the user set stays.
+    """Sets, for the following queries, the settings for a few rows, or takes them back if `light` is false. Only in a
+    session of our own on this machine, which several runs use; settings of the user stay.
     """
     if not settings.is_local:
         return
@@ -287,8 +290,8 @@ def set_light(session: SparkSession, settings: SparkSettings, *, light: bool) ->
 
 
 def cancel_jobs(session: SparkSession) -> None:
-    """Cancels all that its context does, batches of streams included: who waits for it gets an error. Of a Java process
-    that has ended nothing is to be cancelled.
+    """Cancels all jobs of the session's context, batches of streams included; a caller that waits for one gets an
+    error. Does nothing if the Java process has ended.
     """
     from py4j.protocol import Py4JError
 
@@ -297,7 +300,7 @@ def cancel_jobs(session: SparkSession) -> None:
 
 
 def has_ended(session: SparkSession) -> bool:
-    """True if its Java process is not there any more."""
+    """True if the session's Java process has ended."""
     from py4j.protocol import Py4JError
 
     try:
@@ -314,17 +317,18 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _make_active(session: SparkSession) -> None:
-    """Spark looks a source up in the active session, whoever asks and registers; a session becomes that whenever a
-    frame of rows is made in it. So ours is while it is in use, else sources of its maker's would stand in the way of
-    ours, and not behind that, else its maker's would be unknown.
+    """Makes a session the active one, by making a frame in it. Spark looks sources up in the active session, whichever
+    session asks. So ours must be active while it is in use, else sources of the caller would hide ours; afterwards the
+    caller's must be, else its sources would be unknown.
     """
     with contextlib.suppress(Exception):  # its context was ended meanwhile
         session.createDataFrame([], "n int")
 
 
 def small_table(session: SparkSession, rows: Iterable[Mapping[str, Any] | Sequence[Any]], schema: str) -> DataFrame:
-    """A table of these rows, by name or in the order of its columns, that is part of the plan (Spark's
-    LocalRelation): a list would become a data set in Java, and each join with it a job of its own.
+    """Makes a frame of a few rows, mappings or sequences in the order of the columns, that is part of the plan (Spark's
+    LocalRelation): a list would become a data set in Java, and each join with it a job of its own. `schema`: columns in
+    DDL.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -336,7 +340,7 @@ def small_table(session: SparkSession, rows: Iterable[Mapping[str, Any] | Sequen
 
 
 def running_tasks(session: SparkSession) -> tuple[int, int]:
-    """(over, all) of the stages that run now; (0, 0) where nothing does, or Spark has ended."""
+    """(completed tasks, all tasks) of the stages that run now; (0, 0) if none runs, or if Spark has ended."""
     try:
         tracker = session.sparkContext.statusTracker()
         stages = [found for one in tracker.getActiveStageIds() if (found := tracker.getStageInfo(one)) is not None]
@@ -374,8 +378,8 @@ def _start_session(asked: SparkSettings) -> SparkSession:
 
 
 def _of_nobody(conf: SparkConf) -> JavaGateway:
-    """The Java process of a context of a user that the machine does not list, as containers have them. Hadoop's login asks
-    the machine for the user's name, and fails where there is none, whatever the environment says: so it is told here.
+    """Starts the Java process for a user whom the machine does not list, as in containers. Hadoop's login asks the
+    machine for the user's name and fails without one, so the name is set here.
     """
     from pyspark.java_gateway import launch_gateway
 
@@ -387,7 +391,9 @@ def _of_nobody(conf: SparkConf) -> JavaGateway:
 
 @contextlib.contextmanager
 def _hidden_output() -> Iterator[IO[bytes]]:
-    """Both outputs go into a file while Java is started, which inherits them."""
+    """Context in which standard output and error go into the yielded file, so that the Java process that is started in
+    it inherits that file.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryFile() as output:

@@ -1,1 +1,1 @@
-"""Questions to a landing's tables in SQL, answered by DuckDB in this process."""
+"""SQL statements on a landing's tables, answered by DuckDB in this process."""

@@ -1,7 +1,7 @@
 """SQL on the tables of a landing as of one commit: DuckDB reads them as Arrow datasets, and writes nothing.
 
-DuckDB itself sees to that, whatever a statement looks like: its parser says which statements are questions, each runs
-in a transaction that only reads, and what EXPLAIN may run (ANALYZE does) runs where no file can be opened.
+DuckDB itself enforces that, whatever a statement looks like: its parser says which statements only read, each runs in a
+read-only transaction, and statements of EXPLAIN, which ANALYZE runs, use a connection that can open no file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _READ: Final = (*TABLES, *COUNTED, *RECORDED)
 NAMES: Final = tuple(table.name for table in (*_READ, COMMITS))
-"""Tables that statements may ask."""
+"""Names of the tables that statements can read."""
 _ROWS: Final = 2_000  # of a batch of an answer
 _EXTERNAL: Final = "SET enable_external_access = false"
 _LOCKED: Final = (
@@ -44,24 +44,25 @@ _NO_FILES: Final = {
     False: "\n--other-files allows statements to read them",
     True: "\nwhat is explained may run: it reads the landing's tables, and no other file",
 }
-"""By whether it is EXPLAIN."""
+"""Hint in the error if a statement opens another file, by whether the statement is EXPLAIN."""
 _FILE_GONE: Final = re.compile(r"Object at location (\S+) not found|local file '([^'\n]+)'\. Detail: \[errno 2\]")
 _PART: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The answer to one statement: names of its columns, and rows, read while they are asked for."""
+    """The answer to one statement: names of its columns, and an iterator of rows, which reads them on demand."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
 
 
 class LandingDatabase:
-    """Tables of a landing as of its newest commit, by their names. `number` and `read_at` (ms): of that commit, and of
-    the last ingest that ended by itself. Raises KodoctlError; UsageError for a statement that cannot be answered.
+    """Tables of a landing as of its newest commit, by their names. `number`: of that commit; `read_at`: start of the
+    last ingest that ended by itself, ms since the epoch. Raises KodoctlError; UsageError for a statement that cannot be
+    answered.
 
-    `explaining`: runs what is explained; it can open no file.
+    `explaining`: connection for EXPLAIN, which can open no file.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class LandingDatabase:
             one.register(COMMITS.name, _commits(snapshot.commits))
 
     def answers(self, text: str) -> Iterator[QueryResult]:
-        """The answer to each statement of a text, in order; all are read before the first is run."""
+        """Yields the answer to each statement of a text, in order. All statements are parsed before the first one runs.
+        Read the rows of an answer before the next one.
+        """
         statements = self._statements(text)
         if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:
             detail = f"{', '.join(dict.fromkeys(wrong))}: tables can be asked (SELECT, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), nothing else"
@@ -99,7 +102,7 @@ class LandingDatabase:
             return self._connection.extract_statements(text.encode().decode())
 
     def interrupt(self) -> None:
-        """Ends the statement that runs."""
+        """Ends the running statement; for a call while another one waits."""
         self._connection.interrupt()
         self._explaining.interrupt()
 
@@ -129,7 +132,7 @@ def _lock_connection(connection: duckdb.DuckDBPyConnection, scratch: str, but: s
 
 
 def _begin_to_read(connection: duckdb.DuckDBPyConnection) -> None:
-    """Begins a transaction that cannot write, and ends the one before: its rows have been read."""
+    """Begins a read-only transaction, after ending the one before."""
     import duckdb
 
     with suppress(duckdb.TransactionException):  # there is none
@@ -138,7 +141,7 @@ def _begin_to_read(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def check_installed() -> None:
-    """Raises UsageError when the extra `sql` is not."""
+    """Raises UsageError (K812) if the extra `sql` is not installed."""
     try:
         import deltalake  # noqa: F401
         import duckdb  # noqa: F401
@@ -149,7 +152,7 @@ def check_installed() -> None:
 
 
 def is_complete(text: str) -> bool:
-    """True if the text ends with the semicolon of a statement, which is in no string and no comment."""
+    """True if the text ends with the semicolon of a statement, outside of strings and comments."""
     rest = _PART.sub(lambda found: "" if found[0].startswith(("--", "/*")) else "x", text).rstrip()
     return rest.endswith(";") and not any(sign in rest for sign in ("'", '"', "/*", "$$"))
 
@@ -172,7 +175,7 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A map, which Arrow has as pairs, is a dictionary."""
+    """Values of a column; a map, which Arrow has as pairs, becomes a dictionary."""
     import pyarrow as pa
 
     found: list[Any] = column.to_pylist()
@@ -181,8 +184,8 @@ def _values(column: pa.Array) -> list[Any]:
 
 @contextmanager
 def _report_errors(*, is_explain: bool = False) -> Iterator[None]:
-    """Turns errors of DuckDB and Arrow in the block into KodoctlError if a file of the landing is missing, else into
-    UsageError. `is_explain`: see LandingDatabase.
+    """Context that turns errors of DuckDB and Arrow into KodoctlError if a file of the landing is missing, else into
+    UsageError. `is_explain`: the statement is EXPLAIN, for the hint in the error.
     """
     import duckdb
     import pyarrow as pa

@@ -1,5 +1,6 @@
 # adapter: draws for people
-"""Answers to SQL statements: a table where it fits the screen, else one column a line; CSV and JSON for machines."""
+"""Answers to SQL statements as text: a table if it fits the screen, else one column a line; CSV and JSON for programs.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ Row = Sequence[Any]
 
 
 def text_lines(columns: Sequence[str], rows: Sequence[Row], width: int, *, more: bool) -> Iterator[str]:
-    """Rows as a text table, `width` columns wide; a record per row if the table is wider. `more`: there are
-    more rows than these.
+    """Yields rows as the lines of a text table of at most `width` columns; if the table is wider, a record for each
+    row. `more`: there are more rows than these.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     heads = [printable(name) for name in columns]
@@ -77,7 +78,7 @@ def _text(value: Any) -> str:
 
 
 def csv_line(values: Sequence[Any]) -> str:
-    """A line of CSV (RFC 4180), without its end; null is an empty field, a text without characters two quotes."""
+    """A line of CSV (RFC 4180), without its line end. Null is an empty field, an empty text is two quotes."""
     return ",".join("" if value is None else _field(_text(value)) for value in values)
 
 
@@ -86,7 +87,9 @@ def _field(text: str) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """A value of Arrow's as JSON has it. Times are ISO 8601; bytes are text, or hexadecimal digits behind a backslash and x."""
+    """A value of Arrow's as JSON has it. Times are ISO 8601; bytes are text, or hexadecimal digits after a backslash
+    and x.
+    """
     match value:
         case None | bool() | int() | str():
             return value
@@ -116,7 +119,7 @@ def _of_bytes(value: bytes) -> str:
 
 
 def unique_names(columns: Sequence[str]) -> list[str]:
-    """Names of columns, the second of a name with its number: JSON has each once."""
+    """Names of columns, each different, because a JSON object has each once: a repeated one gets a number."""
     found: list[str] = []
     for name in columns:
         other, number = name, 1

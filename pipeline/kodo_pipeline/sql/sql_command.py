@@ -1,5 +1,5 @@
 # adapter: a command line
-"""pipeline sql: questions to the landing's tables, answered at once by DuckDB. Starts no Spark, writes nothing."""
+"""Command `pipeline sql`: answers SQL statements on the landing's tables by DuckDB. Starts no Spark, writes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HELP = ".tables  .refresh (as of the newest commit)  .help  .quit; a statement 
 
 
 class QueryFormat(StrEnum):
-    """Views of an answer."""
+    """Formats of an answer."""
 
     TEXT = "text"
     JSON = "json"
@@ -127,7 +127,7 @@ def _answer(database: LandingDatabase, text: str, output: QueryFormat) -> None:
 
 
 def _say_json(found: QueryResult) -> None:
-    """Rows are printed while they are read."""
+    """Prints the rows as a JSON array while they are read."""
     from kodo_pipeline.sql.query_text import to_json, unique_names
 
     names, separator = unique_names(found.columns), "["
@@ -139,7 +139,7 @@ def _say_json(found: QueryResult) -> None:
 
 
 def _ask_again_and_again(place: Landing, output: QueryFormat, *, other_files: bool) -> None:
-    """The prompt, until the end of input or .quit. `.refresh` opens the tables anew."""
+    """Prompts for statements and answers them until the end of input or `.quit`. `.refresh` opens the tables anew."""
     from kodo_pipeline.sql.landing_database import NAMES, open_database
 
     with suppress(ImportError):
@@ -168,7 +168,7 @@ def _ask_again_and_again(place: Landing, output: QueryFormat, *, other_files: bo
 
 
 def _try(database: LandingDatabase, text: str, output: QueryFormat) -> None:
-    """An answer, or why there is none: the prompt goes on."""
+    """Prints an answer, or the error; Ctrl-C interrupts the statement only."""
     try:
         _answer(database, text, output)
     except KodoctlError as problem:

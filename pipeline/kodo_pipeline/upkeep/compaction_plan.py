@@ -1,4 +1,4 @@
-"""Groups of small files that become one: of one partition, up to about 128 MB. Pure."""
+"""Groups of small files of one partition that are merged into files of up to about 128 MB. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _WORTH: Final = (
 def compaction_groups(
     files: Iterable[DataFile], floors: Sequence[int] = (), target: int = TARGET
 ) -> list[list[DataFile]]:
-    """Files that become one, group by group, in order of their batches. `floors`: batches up to which something was
-    counted; files on either side of one stay apart, lest what is counted has to be read again with what is not.
+    """Groups of files to merge, each in order of batches. `floors`: batches up to which a rollup or an audit has
+    counted; files on either side of one are not merged, lest counted rows be read again with new ones. `target`: bytes
+    of a merged file.
     """
     apart: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
     for one in files:
@@ -30,7 +31,7 @@ def compaction_groups(
 
 
 def _worthwhile(files: list[DataFile]) -> list[DataFile]:
-    """All but the large ones, for which the others together are too little."""
+    """The files without large ones, for which the others together are too small to rewrite them."""
     kept = sorted(files, key=lambda one: one.size)
     rest = sum(one.size for one in kept)
     while kept and kept[-1].size > _WORTH * (rest - kept[-1].size):

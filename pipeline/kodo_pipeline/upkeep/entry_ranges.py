@@ -1,4 +1,5 @@
-"""Entries of partitions in columns of Arrow: where the rows of a batch are stored, and ranges of neighbouring ones."""
+"""Entries of partitions in columns of Arrow: the positions of the rows of a batch, and ranges of neighbouring entries.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _SHIFT: Final = 40  # bits of an entry's number in a ledger
 
 
 class NumberRange(NamedTuple):
-    """Numbers of one key, both ends included, and in how many rows they were seen."""
+    """Range of numbers of one key, both ends included, and the number of rows in which they were seen."""
 
     key: tuple[Any, ...]
     first: int
@@ -50,11 +51,13 @@ class EntryColumns:
 
     @property
     def keys(self) -> pa.Array:
-        """A text for each entry."""
+        """A text for each entry, different for each; null without an entry."""
         return _join_columns(self.partition, self.ledger, self.entry)
 
     def before(self, limits: Sequence[tuple[str, int, int]]) -> pa.Array:
-        """True in front of the limit of the partition: (partition, ledger, entry); null in partitions without one."""
+        """True for each entry before the limit of its partition; null in partitions without one. `limits`: (partition,
+        ledger, entry).
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -64,7 +67,7 @@ class EntryColumns:
         return pc.or_kleene(pc.less(self.ledger, ledger), same)
 
     def first_of(self, chosen: pa.Array) -> list[tuple[str, int, int]]:
-        """The first chosen entry of each partition."""
+        """(partition, ledger, entry) of the first entry of each partition among rows in which `chosen` is true."""
         import pyarrow as pa
 
         rows = pa.table({"partition": self.partition, "ledger": self.ledger, "entry": self.entry})
@@ -77,7 +80,7 @@ class EntryColumns:
 
 
 class RangeIndex:
-    """Ranges of entries that are asked for many rows. `ranges`: keys are (topic, partition, ledger)."""
+    """Index of ranges of entries, to test many rows. `ranges`: their keys are (topic, partition, ledger)."""
 
     def __init__(self, ranges: Iterable[NumberRange]) -> None:
         import pyarrow as pa
@@ -91,7 +94,7 @@ class RangeIndex:
         self._last = pa.array([one[1] for one in codes], pa.int64())
 
     def contains(self, rows: EntryColumns) -> pa.Array:
-        """True for rows whose entry is in a range. The range in front of each row is found by one sort of both."""
+        """True for each row whose entry is in a range. One sort of ranges and rows finds the range before each row."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -111,7 +114,9 @@ class RangeIndex:
 
 
 def ranges_of(rows: pa.Table, keys: Sequence[str], number: str) -> list[NumberRange]:
-    """Ranges of the numbers of a batch of rows, of which no key and no number is null."""
+    """Ranges of the numbers in the column `number` of a batch of rows, by the values of `keys`. No key and no number is
+    null.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -133,7 +138,7 @@ def ranges_of(rows: pa.Table, keys: Sequence[str], number: str) -> list[NumberRa
 
 
 def join_ranges(ranges: Iterable[NumberRange]) -> list[NumberRange]:
-    """The same numbers in as few ranges as there can be."""
+    """Joins ranges that overlap or touch; their rows are added."""
     found: list[NumberRange] = []
     for one in sorted(ranges, key=lambda it: (it.key, it.first)):
         if found and found[-1].key == one.key and one.first <= found[-1].last + 1:

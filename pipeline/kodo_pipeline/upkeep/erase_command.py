@@ -1,4 +1,6 @@
-"""pipeline erase: the payloads of one tenant go from the landing, reviewed and recorded. Starts no Spark."""
+"""Command `pipeline erase`: removes the payloads of one tenant from the landing, after confirmation, and records that.
+Starts no Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Maintenance of a landing: small files become large ones, logs get checkpoints, and what nothing names is removed. Rows
-and what counts stay as they are. Needs no Spark.
+"""Maintenance of a landing: merges small files, writes checkpoints of logs, and removes expired payloads and files that
+no table names. Committed rows stay. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 
 RETAIN: Final = 24  # hours that a replaced file stays, for those who read it
 _GROUPS: Final = 32  # of a commit
-"""A killed compaction loses this much work at most, and a landing of many partitions makes few commits."""
+"""Merged files of one commit: a killed maintenance loses at most their work, and a landing with many partitions has few
+commits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRequest:
-    """`retain`: hours that a replaced file stays for those who read it; `target`: bytes of a file; `policies`: of
-    payloads, by ground topic.
+    """Request of a maintenance. `retain`: hours that a replaced file stays for its readers; `target`: bytes of a merged
+    file; `policies`: of payloads, by ground topic.
     """
 
     landing: Landing
@@ -65,7 +67,9 @@ class MaintenanceResult:
 
 
 def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
-    """True if so many batches landed since the last maintenance, or about as many runs without any. `every` 0: never."""
+    """True if at least `every` batches have landed since the last maintenance, or about as many runs without a batch.
+    `every` 0: never.
+    """
     last = next((one for one in commits if one.run == MAINTAIN_RUN), None)
     batch, number = (-1, -1) if last is None else (last.facts["batch"], last.number)
     most = 3 * every  # a run with a batch is three commits, one without is two
@@ -119,7 +123,7 @@ def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] 
 
 
 def _compact(asked: MaintenanceRequest, table: Table, floors: Sequence[int]) -> tuple[int, int]:
-    """How many files the table had, and has."""
+    """Merges small files of a table. Returns its numbers of files (before, after)."""
     place = asked.landing.table(table)
     found = place.version().files
     groups = compaction_groups(found, floors, asked.target)
@@ -133,12 +137,16 @@ def _compact(asked: MaintenanceRequest, table: Table, floors: Sequence[int]) -> 
 
 
 def _tidy(asked: MaintenanceRequest, table: Table) -> list[int]:
-    """Sizes of the files that were removed."""
+    """Shortens the log of a table and removes files that the table does not name. Returns the sizes of the removed
+    files.
+    """
     asked.landing.table(table).tidy_log()
     return remove_unnamed(asked.landing, table, asked.retain, loose=max(asked.retain, YOUNG))
 
 
 def _attempt(group: Sequence[DataFile], run: str) -> str:
-    """Folder of a file with the rows of others; it names the last batch that is in it, if all are of batches."""
+    """Name of the folder for a merged file; it begins with the number of the last batch in it, if all files are of
+    batches.
+    """
     last = max(one.batch for one in group)
     return f"compact-{run}" if last < 0 else f"{last:09d}-compact-{run}"

@@ -1,4 +1,6 @@
-"""pipeline maintain: merges small files of a landing and removes files that no table names. Starts no Spark."""
+"""Command `pipeline maintain`: merges small files of a landing, and removes expired payloads, files that no table
+names, and, with `--keep`, old rows of settled messages. Starts no Spark.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ class _View(PipelineProgress):
     """Progress of `pipeline maintain`: each table and its removed rows and files."""
 
     def removal(self, plan: RemovalPlan, *, dry: bool) -> None:
-        """Prints which rows go, or are gone, and which stay."""
+        """Prints the numbers of rows that are, or would be (`dry`), removed, and of those that stay."""
         date = datetime.fromtimestamp(plan.before / 1000, UTC).date().isoformat()
         found = plan.rows
         if self.json:
@@ -149,7 +151,7 @@ class _View(PipelineProgress):
         self.line("table", text, table=name, before=before, after=after)
 
     def end(self, done: MaintenanceResult, where: str) -> None:
-        """Prints the sums."""
+        """Prints the numbers of files, and of removed payloads and files. `where`: address of the landing."""
         before, after = (sum(one[end] for one in done.files.values()) for end in (0, 1))
         if self.json:
             figures = {"removed": done.removed, "freed": done.freed, "expired": done.expired}

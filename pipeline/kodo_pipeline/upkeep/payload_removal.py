@@ -1,5 +1,6 @@
-"""Removal of payloads that have landed: those that are older than they may be, and those of one tenant. Identity, size and
-digest of each message stay, and so does every proof. The files that held them are replaced by one commit, then removed.
+"""Removal of landed payloads: of payloads older than their policy allows, and of the payloads of one tenant. Identity,
+size and digest of each message stay, and so does every proof. One commit replaces the files with these payloads, and
+the old files are then removed.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ Choice = Callable[["pa.RecordBatch"], "pa.Array"]  # true for rows that are mean
 
 @dataclass(frozen=True, slots=True)
 class PayloadSelection:
-    """Payloads that are to go. `files`: that hold them; `since`, `until`: of their messages, in ms; `topics`: messages by the
-    full name of the topic.
+    """Payloads to remove. `files`: the files that have them; `messages`, `bytes`: their number and size; `since`,
+    `until`: first and last publish time of their messages, in ms; `topics`: number of messages by full name of the
+    topic.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -48,7 +50,9 @@ class PayloadSelection:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """`topic`: by its name in the topology file, None: all; `by`: who asks; `alone`: no other run can be writing."""
+    """Request to erase a tenant's payloads. `topic`: ground topic by its name in the file, None: all; `by`: user;
+    `alone`: no other run can be writing.
+    """
 
     landing: Landing
     run: str
@@ -60,15 +64,15 @@ class ErasureRequest:
 
 
 def select_tenant(landing: Landing, tenant: str, topic: str | None) -> PayloadSelection:
-    """Landed payloads of a tenant."""
+    """Selects the landed payloads of a tenant. Reads files, changes nothing. `topic`: ground topic; None: all."""
     files = (one for one in landing.snapshot(EVENTS).files[EVENTS.name] if topic in (None, one.partition["topic"]))
     return _select(landing, files, _of_tenant(tenant))
 
 
 def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
-    """Removes a tenant's payloads, and every old file that may hold one. Number of payloads, and of files that were removed.
-    What is done is in the table `erasures`: a row before, which a kill leaves alone, and one behind it. Raises
-    LockedError where others replace the same files without end.
+    """Removes a tenant's payloads, and every old file that may have one. Returns (number of payloads, number of removed
+    files). The table `erasures` gets a row before the removal and one after it, which is missing if the process is
+    killed between them. Raises LockedError if other writers replace the same files without end.
     """
     landing = asked.landing
     _record(asked, "begin", selected)
@@ -92,10 +96,10 @@ def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, i
 
 
 def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[str, int], batch: int) -> int:
-    """Removes payloads of messages before these times (see `expiry_times`). A message is as old as its publish time or
-    the run that landed it, whichever is older: who sends it chooses the first. `done`: times of the last expiry, which
-    has seen all files up to `batch`. How many there were. Raises LockedError as `erase` does: a time that is noted as
-    done is not looked at again.
+    """Removes payloads of messages before these times (see `expiry_times`), and returns their number. A message is as
+    old as its publish time or the run that landed it, whichever is older, since its sender chooses the publish time.
+    `done`: times of the last expiry, which has seen all files up to `batch`. Raises LockedError as `erase` does: a time
+    that is recorded as done is not checked again.
     """
     now, expired = int(time.time() * 1000), 0
     for topic, at in before.items():
@@ -128,7 +132,7 @@ def _before(at: int) -> Choice:
 
 
 def _holders(rows: pa.RecordBatch, choice: Choice) -> pa.Array:
-    """True for rows that are meant and have a payload."""
+    """True for rows that `choice` means and that have a payload."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,6 +1,6 @@
-"""Removal of rows of settled messages that are older than a time. A commit says first what is gone, and what an audit has
-to know of it; then the files that hold the rows are replaced, one after the other, and no order of these matters. A
-removal that was killed is ended by the next maintenance; until then audits pass over the rows.
+"""Removal of rows of settled messages that are older than a time. One commit records first which rows are gone, with
+the figures that an audit needs of them; then the files with these rows are replaced one after another, in any order.
+The next maintenance ends a removal that was killed; until then audits leave the rows out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ _PLACED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
-    """Rows that are to go. `why`: nothing goes, and for that reason; else empty."""
+    """Plan of a removal of rows of messages published before `before` (ms). `batch`: the last batch whose rows may be
+    removed; `rows`: the rows, None: none; `why`: the reason if nothing is removed, else empty.
+    """
 
     before: int
     batch: int = -1
@@ -60,7 +62,9 @@ class RemovalPlan:
 
 
 def removal_time(keep: int, now: int) -> int:
-    """Rows of messages before that go: whole days (UTC), lest a file be written again and again. All in ms."""
+    """Time before which the rows of messages are removed: `keep` before `now`, rounded down to whole days (UTC), lest a
+    file be rewritten often. All in ms.
+    """
     return (now - keep) // _DAY * _DAY
 
 
@@ -88,7 +92,7 @@ def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, be
 
 
 def landed_basis(landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, keys: Secret | None) -> str:
-    """The basis of an audit now: kodo_pipeline.audit.audit_state.basis_of."""
+    """The basis of an audit now: result of kodo_pipeline.audit.audit_state.basis_of."""
     return basis_of(landed_scope(landing, snapshot, expansion, {}), keys)
 
 
@@ -98,8 +102,8 @@ def _totals(commits: Sequence[LandingCommit]) -> RemovedTotals:
 
 
 def remove_rows(landing: Landing, run: str, plan: RemovalPlan) -> None:
-    """Carries out a plan, behind which no other removal was made. Raises LockedError if one was first, or others replace
-    the same files without end.
+    """Carries out a plan, after which no other removal was made. Does nothing if the plan has no rows. Raises
+    LockedError if another removal was first, or if other writers replace the same files without end.
     """
     if plan.rows is None or not plan.rows.places:
         return
@@ -150,7 +154,9 @@ def _commit(landing: Landing, record: RemovalRecord, made: Mapping[str, TableFil
 
 
 def finish_removal(landing: Landing, run: str) -> None:
-    """Takes the rows of the last removal out of the files that still hold them. Raises LockedError as `remove_rows`."""
+    """Replaces the files that still have rows of the last removal, and commits that it is finished; does nothing if it
+    is. Raises LockedError as `remove_rows`.
+    """
     snapshot = landing.snapshot(*REMOVALS)
     record = RemovalRecord.of(snapshot.commits)
     if record is None or record.finished:
@@ -210,7 +216,7 @@ def _replace(landing: Landing, table: Table, files: Sequence[DataFile], places: 
 
 
 def _count(landing: Landing, table: Table, file: DataFile, places: RangeIndex) -> int:
-    """Rows of the file that go."""
+    """Number of rows of the file to be removed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,15 +1,15 @@
-"""Choice of the rows of a landing that are older than a time and settled: by the state that the last audit left, never
-by what a sender says. Reads the tables by Arrow, some columns of a few rows at a time.
+"""Choice of the rows of a landing that are settled and older than a time: by the state that the last audit left, never
+by a sender's claim. Reads the tables by Arrow, some columns of a few rows at a time.
 
-What is removed are entries, with all messages and records of them. An entry goes if all of this is true:
+Whole entries are removed, with all of their messages and records. An entry is removed if all of this is true:
 
 - the last audit judged it, and left neither it nor a record about it open;
 - every message of it was published before the time, and lies before the first one of its partition that was not;
 - no producer's mark and no dead letter is in it: an audit settles a letter until it is released, then judges it again;
 - the same is true of the entries that records tie to it, and these records are as old.
 
-So no record stays whose message is gone, and no message whose records are: an audit of what is left sees whole
-histories, and none of them is one that it would judge otherwise.
+So no record stays whose message is gone, and no message whose records are: an audit of the remaining rows sees whole
+histories, and judges all of them as before.
 """
 
 from __future__ import annotations
@@ -74,15 +74,16 @@ class RemovalBounds:
         return file.batch <= self.batch
 
     def may_touch(self, file: DataFile) -> bool:
-        """True if rows of the file may go."""
+        """True if rows of the file may be removed."""
         return self.has_judged(file) and (file.since is None or file.since < self.before)
 
 
 @dataclass(slots=True)
 class SettledRows:
-    """Rows that may go. `places`: ranges of entries by (topic, partition, ledger); `records`: of numbers by (worker
-    run, ground topic, subscription); `producers`: by (topic, partition, producer's run). `left`: messages that are as
-    old, and stay; `files`: files of each table that hold the rows, and of them those that hold nothing else.
+    """Rows that may be removed. `places`: ranges of entries by (topic, partition, ledger); `records`: of numbers by
+    (worker run, ground topic, subscription); `producers`: of numbers by (topic, partition, producer's run). `left`:
+    number of messages that are as old, and stay; `files`: by table, (number of files with such rows, number of files
+    with no other rows).
     """
 
     places: list[NumberRange] = field(default_factory=list)
@@ -94,7 +95,9 @@ class SettledRows:
 
 
 def settled_rows(landing: Landing, snapshot: LandingSnapshot, bounds: RemovalBounds) -> SettledRows:
-    """`snapshot`: of `events`, `transitions` and the tables of the audit's state."""
+    """Chooses the rows that may be removed; changes nothing. `snapshot`: of `events`, `transitions` and the tables of
+    the audit's state.
+    """
     reader = _Reader(landing, snapshot)
     kept = _KeptEntries(bounds)
     kept.keep(*reader.open_entries())
@@ -116,7 +119,9 @@ class _Reader:
         return list(self._snapshot.files[table.name])
 
     def rows(self, table: Table, file: DataFile, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of the partition have no place in a file: they are taken from its path."""
+        """Yields rows of a file with these columns. Values of partition columns, which files lack, are taken from its
+        path.
+        """
         import pyarrow as pa
 
         schema = pa.schema([table.arrow().field(name) for name in columns if name not in table.partitions])
@@ -127,7 +132,7 @@ class _Reader:
             yield found
 
     def open_entries(self) -> Iterator[pa.Array]:
-        """Keys of entries that the audit left open, or has a record about."""
+        """Yields keys of the entries that the audit left open, or that an open record is about or has as its target."""
         for file in self.files(OPEN_EVENTS):
             for rows in self.rows(OPEN_EVENTS, file, ("msg_topic", "msg_partition", "ledger", "entry")):
                 yield EntryColumns.stored(rows).keys
@@ -137,14 +142,14 @@ class _Reader:
                 yield EntryColumns.named(rows, "target_topic", "target_id").keys
 
     def ties(self, file: DataFile) -> Iterator[tuple[pa.RecordBatch, EntryColumns, EntryColumns]]:
-        """Rows of records, each with the entry that it is about and the one that it names as the next."""
+        """Yields rows of records, each with the entry that it is about, and the entry of its target."""
         for rows in self.rows(TRANSITIONS, file, _RECORD):
             own, target = (("msg_topic", "id"), ("target_topic", "target_id"))
             yield rows, EntryColumns.named(rows, *own), EntryColumns.named(rows, *target)
 
 
 class _KeptEntries:
-    """Entries that stay: those behind the limit of their partition, and single ones before it."""
+    """Entries that stay: all after the limit of their partition, and single ones before it."""
 
     def __init__(self, bounds: RemovalBounds) -> None:
         self._bounds = bounds
@@ -156,7 +161,7 @@ class _KeptEntries:
         self._found: pa.Array | None = None
 
     def keep(self, *keys: pa.Array) -> bool:
-        """True if one of them was not kept before."""
+        """Adds entries by their keys. Returns True if one of them was not kept before."""
         before = len(self._keys)
         for one in keys:
             self._keys.update(key for key in one.to_pylist() if key is not None)
@@ -164,8 +169,8 @@ class _KeptEntries:
         return len(self._keys) > before
 
     def limit(self, reader: _Reader) -> None:
-        """Nothing goes behind the first message that is younger, or not judged; of older ones marks and dead letters stay,
-        and those with a time that is later than that of their landing.
+        """Sets the limit of each partition: its first message that is younger, or not judged. Before it, marks and dead
+        letters are kept, and messages with a publish time later than their landing.
         """
         import pyarrow.compute as pc
 
@@ -211,7 +216,7 @@ class _KeptEntries:
         return self.keep(*(one.keys.filter(found) for one, found in zip((own, target), stays, strict=True)))
 
     def goes(self, places: EntryColumns) -> pa.Array:
-        """True for entries that do not stay."""
+        """True for entries that do not stay, but may be removed."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -278,7 +283,7 @@ def _choose_records(reader: _Reader, bounds: RemovalBounds, places: RangeIndex, 
 
 
 def _is_young(rows: pa.RecordBatch, before: int) -> pa.Array:
-    """A time that is not known is none that has passed."""
+    """True if a message was published at `before` (ms) or later; an unknown time counts as later."""
     import pyarrow.compute as pc
 
     return pc.fill_null(pc.greater_equal(rows["publish_ts"], _moment(before)), fill_value=True)

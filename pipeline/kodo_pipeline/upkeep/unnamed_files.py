@@ -1,4 +1,4 @@
-"""Files below a table that it does not name: those that others replaced, and what killed runs left."""
+"""Removal of files below a table that the table does not name: replaced files, and files of killed runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 YOUNG: Final = 24
-"""Hours that a file stays which no commit named yet: a run that wrote it may be about to name it."""
+"""Hours that a file stays which no commit has named yet, because a run that wrote it may still be about to name it."""
 
 
 def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int = YOUNG) -> list[int]:
-    """Removes files that the table names no more since `retain` hours, or never named since `loose` hours. Sizes of those
-    that were removed.
+    """Removes files that the table has not named for `retain` hours, and files that it never named and that are older
+    than `loose` hours. Returns the sizes of the removed files in bytes.
     """
     place = landing.table(table)
     there = place.folder.written()  # first: what is named later is younger than `retain`
@@ -38,7 +38,7 @@ def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int = 
 
 
 def _data(name: str) -> str:
-    """The data file that a checksum of Hadoop's is about; any other file is its own."""
+    """Path of the data file to which a checksum file of Hadoop belongs; for any other file its own path."""
     folder, _, last = name.rpartition("/")
     if last.startswith(".") and last.endswith(".crc"):
         last = last[1 : -len(".crc")]

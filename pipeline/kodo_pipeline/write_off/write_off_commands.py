@@ -1,5 +1,7 @@
 # adapter: a command line
-"""pipeline write-off plan|apply: known losses and doubts settled by name, reviewed and booked in the landing."""
+"""Commands `pipeline write-off plan` and `apply`: settle losses and doubts by name, after a review, and book them in
+the landing.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Plan of a write-off: what stands against *no loss* and is to be settled, frozen as a file with a hash. Pure.
+"""Plan of a write-off: losses and doubts that prevent *no loss* and should be settled, frozen as a file with a hash.
+Pure.
 
-Whoever reviews the file sees each message and each doubt by its name; carried out is that, and nothing else.
+A reviewer of the file sees each message and each doubt by its name; `apply` books exactly these.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ HASH: Final = 12  # digits that are shown, and typed
 
 @dataclass(frozen=True, slots=True)
 class WriteOffPlan:
-    """`landing`: where it is booked, of a topology in an environment; `made_at`: ms since the epoch; `verdict`: of the audit
-    that it was made from; `stays`: what a write-off does not settle, in words.
+    """Plan of a write-off. `landing`: address of the landing of the topology and environment, where it is booked;
+    `made_at`: ms since the epoch; `verdict`: of the audit from which it was made; `items`: losses and doubts to settle;
+    `stays`: texts of reasons that no write-off settles.
     """
 
     run: str
@@ -37,19 +39,19 @@ class WriteOffPlan:
     stays: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The file, and the JSON of the command: the fields, and `hash`, the digest of all else."""
+        """The plan as JSON, for the file and for output: the fields, and `hash`, the digest of all others."""
         rows = {"items": [one._asdict() for one in self.items], "stays": list(self.stays)}
         body = {"format_version": FORMAT_VERSION, **asdict(self), **rows}
         return {**body, "hash": _digest(body)}
 
     def rows(self, by: str, now: int) -> list[dict[str, Any]]:
-        """Rows of the table `write_offs`. `now`: ms since the epoch."""
+        """Rows of the table `write_offs` for the items. `by`: user; `now`: ms since the epoch."""
         fixed = {"at_ts": datetime.fromtimestamp(now / 1000, UTC), "run": self.run, "reason": self.reason, "by": by}
         return [{**one._asdict(), **fixed} for one in self.items]
 
 
 def loads(text: str, file: str) -> WriteOffPlan:
-    """The plan of a file. Raises UsageError (K827) for one that is none, or was changed."""
+    """Parses the text of a plan's file. Raises UsageError (K827) if it is no plan, or was changed."""
     try:
         given = json.loads(text)
         if given["format_version"] == FORMAT_VERSION and given.pop("hash") == _digest(given):
