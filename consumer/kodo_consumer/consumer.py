@@ -361,8 +361,7 @@ def _reloader(
 
 
 def _owner(declared: _Declared, policy: Policy) -> Consumer:
-    """The consumer on which a handler was declared. Raises UsageError if it is of another subscription than `policy`.
-    """
+    """The consumer on which a handler was declared. Raises UsageError if it is of another subscription than `policy`."""
     theirs, ours = (f"{one.ground} {one.subscription}" for one in (declared.owner.policy, policy))
     if ours != theirs:
         detail = (

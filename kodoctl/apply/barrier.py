@@ -27,8 +27,7 @@ class BarrierParty(Protocol):
         """Reports that this apply has ended its changes before the deletes. `done`: all of them succeeded."""
 
     def wait_to_delete(self) -> str:
-        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may.
-        """
+        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may."""
 
 
 class NoBarrier:
@@ -94,8 +93,7 @@ class Participant:
         self._barrier.arrive(_DELETE, self._name, well=done)
 
     def wait_to_delete(self) -> str:
-        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may.
-        """
+        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may."""
         behind = self._barrier.wait(_DELETE)
         return f"deletes come last: {', '.join(behind)} did not do all that comes before" if behind else ""
 

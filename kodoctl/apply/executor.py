@@ -207,8 +207,7 @@ class Executor:
             self._note(lambda: self._journal.after(step.change, step.part.value, status.value, detail))
 
     def _note(self, tell: Callable[[], None]) -> bool:
-        """Calls `tell`, which writes to the journal. Returns False if the lease is lost: then nothing more is written.
-        """
+        """Calls `tell`, which writes to the journal. Returns False if the lease is lost: then nothing more is written."""
         try:
             tell()
         except LockedError as lost:

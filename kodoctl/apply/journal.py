@@ -68,8 +68,7 @@ class Journal:
         self.lease.write(self._place(change), self._before(change, part))
 
     def along(self, change: Change, part: str) -> None:
-        """Records a change for which nothing is sent, because the write of another change includes it. Does not wait.
-        """
+        """Records a change for which nothing is sent, because the write of another change includes it. Does not wait."""
         self.lease.note(self._place(change), self._before(change, part))
 
     def after(self, change: Change, part: str, status: str, detail: str) -> None:

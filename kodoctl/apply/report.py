@@ -43,8 +43,7 @@ class ChangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ApplyEvent:
-    """A change began (`kind` is `started`) or ended (`kind` is its status). `number` of the `total` changes are over.
-    """
+    """A change began (`kind` is `started`) or ended (`kind` is its status). `number` of the `total` changes are over."""
 
     kind: str
     change: Change

@@ -45,8 +45,7 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """One node. `number` counts from 1; `port` is the one on which the node must listen (of a broker the admin port).
-    """
+    """One node. `number` counts from 1; `port` is the one on which the node must listen (of a broker the admin port)."""
 
     kind: NodeKind
     number: int

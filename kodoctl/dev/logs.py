@@ -50,8 +50,7 @@ def printable(line: str) -> str:
 
 
 def tail(file: Path, count: int) -> list[str]:
-    """The last `count` lines of a file, printable; [] if there is no file. Reads from the end, no more than it needs.
-    """
+    """The last `count` lines of a file, printable; [] if there is no file. Reads from the end, no more than it needs."""
     if count <= 0:
         return []
     try:

@@ -15,8 +15,7 @@ _Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class SettledLetter(TypedDict):
-    """A dead letter by `position` (`ledger:entry:partition:batch`) and publish time (`published`, ms since the epoch).
-    """
+    """A dead letter by `position` (`ledger:entry:partition:batch`) and publish time (`published`, ms since the epoch)."""
 
     position: PositionText
     published: Count
@@ -49,8 +48,7 @@ class LetterFile(TypedDict):
 
 
 class RecallTarget(TypedDict):
-    """A partition that letters are sent to. `ready`: its topic is a ready one; `partitions`: their number in the topic.
-    """
+    """A partition that letters are sent to. `ready`: its topic is a ready one; `partitions`: their number in the topic."""
 
     topic: str
     partition: Count

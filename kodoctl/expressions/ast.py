@@ -114,8 +114,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`+ - * / %` of numbers, moments and spans. A division by zero and a result that is not a finite number are NULL.
-    """
+    """`+ - * / %` of numbers, moments and spans. A division by zero and a result that is not a finite number are NULL."""
 
     operator: str
     left: Node

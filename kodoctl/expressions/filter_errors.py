@@ -17,8 +17,7 @@ class ConditionError(UsageError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SyntaxIssue:
-    """One error in a condition. `at`: its first character, from 0; `length`: number of characters that the caret marks.
-    """
+    """One error in a condition. `at`: its first character, from 0; `length`: number of characters that the caret marks."""
 
     at: int
     length: int

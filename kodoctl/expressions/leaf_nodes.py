@@ -80,8 +80,7 @@ def _unknown(faults: FaultList, tree: Any, name: str, vocabulary: Vocabulary) ->
 
 
 def _steps(faults: FaultList, tree: Any) -> list[str | int] | None:
-    """`payload.a['b'][0]` as the steps `payload`, `a`, `b`, 0; not recursive. None after adding an error to `faults`.
-    """
+    """`payload.a['b'][0]` as the steps `payload`, `a`, `b`, 0; not recursive. None after adding an error to `faults`."""
     steps: list[str | int] = []
     while not isinstance(tree, exp.Column):
         match tree:

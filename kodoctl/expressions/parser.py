@@ -46,8 +46,7 @@ def parse_expression(text: str) -> Any:
 
 
 def _place_intervals(tree: Any, tokens: list[Any]) -> None:
-    """Sets the places of durations in the tree, in the order of their words: sqlglot gives places to all other leaves.
-    """
+    """Sets the places of durations in the tree, in the order of their words: sqlglot gives places to all other leaves."""
     from sqlglot import exp
 
     words = [token for token in tokens if token.token_type.name == "INTERVAL"]

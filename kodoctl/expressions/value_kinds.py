@@ -1,5 +1,4 @@
-"""Kinds of values in a condition: the common kind of two sides, and a node converted to the kind that its place needs.
-"""
+"""Kinds of values in a condition: the common kind of two sides, and a node converted to the kind that its place needs."""
 
 from __future__ import annotations
 

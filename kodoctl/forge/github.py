@@ -107,8 +107,7 @@ class Forge:
         return sorted(there, key=lambda one: str(one.get("created_at")), reverse=True)
 
     def archive(self, artifact: int) -> bytes:
-        """Downloads an artifact's zip file, at most 64 MiB. The file is on another host, which does not get the token.
-        """
+        """Downloads an artifact's zip file, at most 64 MiB. The file is on another host, which does not get the token."""
         answer = self._call("GET", f"actions/artifacts/{artifact}/zip", follow=False)
         for _ in range(_MAX_REDIRECTS):
             if answer.status_code not in (301, 302, 303, 307, 308):

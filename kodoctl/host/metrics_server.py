@@ -98,8 +98,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores errors of connections (OSError), which load balancers cause all day with their probes; prints others.
-        """
+        """Ignores errors of connections (OSError), which load balancers cause all day with their probes; prints others."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

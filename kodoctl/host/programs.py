@@ -22,8 +22,7 @@ _changes: Final = threading.Lock()
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
-    """Path of the program in the absolute folders of PATH; None if there is none. Relative entries of PATH are ignored.
-    """
+    """Path of the program in the absolute folders of PATH; None if there is none. Relative entries of PATH are ignored."""
     return shutil.which(name, path=absolute_path(environ))
 
 

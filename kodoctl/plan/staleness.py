@@ -103,8 +103,7 @@ def _without(topic: TopicResource, names: set[str]) -> TopicResource:
 
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
-    """Returns errors for all objects and ledger entries that changed since the plan; () if the plan may be carried out.
-    """
+    """Returns errors for all objects and ledger entries that changed since the plan; () if the plan may be carried out."""
     findings = []
     if objects := list(stale_objects(plan, live)):
         lines = shorten_lines([f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects])

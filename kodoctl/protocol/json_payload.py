@@ -20,8 +20,7 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 
 
 class JsonPayloadError(ValueError):
-    """The payload is not acceptable JSON. The text is the rule that it breaks, or "" if the payload cannot be parsed.
-    """
+    """The payload is not acceptable JSON. The text is the rule that it breaks, or "" if the payload cannot be parsed."""
 
 
 def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:

@@ -91,8 +91,7 @@ class Override:
 
 
 def parse(text: str) -> tuple[Override, ...]:
-    """Parses the property's value into at most MAX_OVERRIDES orders, also expired ones. Raises InvalidOverridesError.
-    """
+    """Parses the property's value into at most MAX_OVERRIDES orders, also expired ones. Raises InvalidOverridesError."""
     try:
         found = json.loads(text)
         form, given = found["format"], found["orders"]

@@ -27,8 +27,7 @@ class Signer:
     __slots__ = ("_keys",)
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Raises ValueError if there is no key, or one shorter than MIN_KEY characters; its text never contains a key.
-        """
+        """Raises ValueError if there is no key, or one shorter than MIN_KEY characters; its text never contains a key."""
         if not keys:
             raise ValueError("no key: name at least one")
         if short := [number for number, key in enumerate(keys, 1) if len(key) < MIN_KEY]:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:
-    """Lines of all groups that are not empty, then the verdict. `target`: text that says how the cluster was reached.
-    """
+    """Lines of all groups that are not empty, then the verdict. `target`: text that says how the cluster was reached."""
     yield Line(target, "bold")
     yield Line()
     yield from _changes("Changed by hand (the next apply puts it back):", document["by_hand"], "bold red", by_hand=True)

@@ -72,8 +72,7 @@ def _context_names(contexts: Iterable[str]) -> str:
 
 
 def _groups(document: FleetDocument) -> list[dict[str, PlanDocument]]:
-    """Plans by context, grouped: plans of one group have the same text. The order is that in which clusters were named.
-    """
+    """Plans by context, grouped: plans of one group have the same text. The order is that in which clusters were named."""
     groups: dict[str, dict[str, PlanDocument]] = {}
     for member in document["clusters"]:
         if (plan := member["plan"]) is not None:
@@ -226,8 +225,7 @@ def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str], a
 
 
 def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """The annotations of each group of clusters, followed by the summary of each cluster. `targets`: see `fleet_lines`.
-    """
+    """The annotations of each group of clusters, followed by the summary of each cluster. `targets`: see `fleet_lines`."""
     groups = [plan_github(_common(plans), _target_names(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
     return "\n".join([*groups, *rows])

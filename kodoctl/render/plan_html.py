@@ -68,8 +68,7 @@ def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") ->
 
 
 def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
-    """Values of one topic with its objects, or of one other object, and the names of the topics with the same changes.
-    """
+    """Values of one topic with its objects, or of one other object, and the names of the topics with the same changes."""
     first, *others = groups
     found = [_change(change) for change in first]
     topic = words.topic_of(first[0]["address"])

@@ -191,8 +191,7 @@ def topic_of(address: str) -> str:
 
 
 def short_address(change: ChangeRow) -> str:
-    """Text of an object that belongs to a topic, without the name of the topic: `subscription billing: from earliest`.
-    """
+    """Text of an object that belongs to a topic, without the name of the topic: `subscription billing: from earliest`."""
     kind, _, name = change["address"].partition(".")
     rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
     text = created_text(change["after"])
@@ -280,14 +279,12 @@ def stake_lines(danger: FindingRow, address: str) -> list[str]:
 
 
 def detail_lines(finding: FindingRow) -> list[str]:
-    """The lines of a finding's detail, without the last one if that is the remedy; renderers show the remedy elsewhere.
-    """
+    """The lines of a finding's detail, without the last one if that is the remedy; renderers show the remedy elsewhere."""
     lines: list[str] = finding["detail"].split("\n")
     return lines[:-1] if _own_remedy(finding) else lines
 
 
 def _own_remedy(finding: FindingRow) -> RemedyRow | None:
-    """The remedy that has a line of its own in the detail; None if there is none, or if the sentence itself names it.
-    """
+    """The remedy that has a line of its own in the detail; None if there is none, or if the sentence itself names it."""
     remedy = finding.get("remedy")
     return remedy if remedy and remedy["flag"] not in _ONE_WAY_OF_SEVERAL else None

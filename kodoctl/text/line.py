@@ -21,6 +21,5 @@ class Line:
     hang: int | None = None
 
     def __post_init__(self) -> None:
-        """Escapes and shortens the text, so that whatever it contains is one readable line without terminal commands.
-        """
+        """Escapes and shortens the text, so that whatever it contains is one readable line without terminal commands."""
         object.__setattr__(self, "text", one_line(self.text, _LONGEST))

@@ -50,8 +50,7 @@ def _pieces(text: str, room: int) -> Iterator[str]:
 
 
 def _fitting(piece: list[str], room: int) -> list[str]:
-    """The words of a piece joined if they fit into `room`; else all but the first joined, if they fit; else each word.
-    """
+    """The words of a piece joined if they fit into `room`; else all but the first joined, if they fit; else each word."""
     for split in (0, 1):
         whole = " ".join(piece[split:])
         if len(whole) <= min(room, _SHORT if "`" in whole else room):

@@ -94,8 +94,7 @@ def partitions(topology: Topology, ground: GroundTopic) -> int:
 
 
 def number_of_topics(topology: Topology) -> int:
-    """Number of topics that the file stands for, a partitioned topic counted once; computed without expanding the file.
-    """
+    """Number of topics that the file stands for, a partitioned topic counted once; computed without expanding the file."""
     total = 0
     for ground in topology.topics.values():
         levels = read_levels(ground)

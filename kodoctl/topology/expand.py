@@ -117,8 +117,7 @@ class Expansion:
         return [*subscriptions.values()] if topic.subscription is None else [subscriptions[topic.subscription]]
 
     def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
-        """Path in the file of the number of partitions of a topic; there may be no value at it, if the default applies.
-        """
+        """Path in the file of the number of partitions of a topic; there may be no value at it, if the default applies."""
         if topic.state is State.DEAD and topic.subscription is not None:
             return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
         own = self.topology.spec.topics[topic.ground].partitions is not None
@@ -133,8 +132,7 @@ class Expansion:
 
     @cached_property
     def distinct(self) -> tuple[FamilyTopic, ...]:
-        """The first topic of each group of topics that share one object of policies: enough to check policies of all.
-        """
+        """The first topic of each group of topics that share one object of policies: enough to check policies of all."""
         return tuple({id(topic.resource.policies): topic for topic in reversed(self.topics)}.values())[::-1]
 
 

@@ -1,5 +1,4 @@
-"""Expansion of files as one JSON document, with all resources by address. The views of `kodoctl expand` are made of it.
-"""
+"""Expansion of files as one JSON document, with all resources by address. The views of `kodoctl expand` are made of it."""
 
 from __future__ import annotations
 

@@ -62,8 +62,7 @@ _RANKS: Final = {level: rank for rank, level in enumerate(Level)}
 
 
 class State(StrEnum):
-    """State of a message for one subscription, as far as a topic shows it; a done or discarded message is in no topic.
-    """
+    """State of a message for one subscription, as far as a topic shows it; a done or discarded message is in no topic."""
 
     READY = "ready"
     RETRYING = "retrying"
@@ -139,8 +138,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Parses `persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError.
-        """
+        """Parses `persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError."""
         parts = text.removeprefix("persistent://").split("/")
         if len(parts) != 3 or not all(map(_IN_PATH.fullmatch, parts[:2])) or parts[2] in ("", ".", ".."):
             raise InvalidNameError(f"{text!r} is not a topic: write persistent://TENANT/NAMESPACE/TOPIC")
@@ -212,8 +210,7 @@ def audit_name(ground: str, subscription: str) -> str:
 
 
 def why_not_pulsar_name(name: str) -> str | None:
-    """Reason why Pulsar, or its naming of partitions, refuses `name` as tenant, namespace or local topic name, or None.
-    """
+    """Reason why Pulsar, or its naming of partitions, refuses `name` as tenant, namespace or local topic name, or None."""
     if not _NAME.fullmatch(name):
         bad = sorted({c for c in name if not _NAME.fullmatch(c)})
         shown = " ".join(repr(c) for c in bad)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 
 def why_outside_repository(folder: Path, path: Path) -> str | None:
-    """Reason not to read `path`, which a file in `folder` names; None if it may be read. It looks for `.git` on disk.
-    """
+    """Reason not to read `path`, which a file in `folder` names; None if it may be read. It looks for `.git` on disk."""
     here = Path(normpath(Path.cwd() / folder))  # as it is named: a link to another place does not choose the repository
     top = next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
     if top is None or Path(realpath(path)).is_relative_to(realpath(top)):

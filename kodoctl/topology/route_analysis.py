@@ -105,8 +105,7 @@ def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) 
 
 
 class _LaneFacts(NamedTuple):
-    """Facts of a message at a point. `names`: those that are the same for all messages there; the others are dummies.
-    """
+    """Facts of a message at a point. `names`: those that are the same for all messages there; the others are dummies."""
 
     names: frozenset[str]
     facts: RouteFacts

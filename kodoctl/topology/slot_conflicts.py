@@ -72,8 +72,7 @@ def _lanes_beside(keeping: Sequence[DeclaredSlots], lanes: Sequence[LaneName]) -
 
 
 def _counts_before(other: DeclaredSlots, one: DeclaredSlots, earlier: Sequence[DeclaredSlots]) -> bool:
-    """True if the maximum of `other`, which has all lanes of `one`, is reached first; of two equal ones the `earlier`.
-    """
+    """True if the maximum of `other`, which has all lanes of `one`, is reached first; of two equal ones the `earlier`."""
     most, limit = one.slots.max, other.slots.max
     assert most is not None
     return limit is not None and (limit < most or (limit == most and (other.lanes != one.lanes or other in earlier)))

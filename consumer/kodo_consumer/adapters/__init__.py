@@ -1,2 +1,1 @@
-"""Adapters: implementations of the core's ports by other people's libraries, one package for each library or purpose.
-"""
+"""Adapters: implementations of the core's ports by other people's libraries, one package for each library or purpose."""

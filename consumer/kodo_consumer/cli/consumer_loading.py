@@ -1,5 +1,4 @@
-"""Loading of the consumers that a command line names, with their handlers. One error lists the faults of all of them.
-"""
+"""Loading of the consumers that a command line names, with their handlers. One error lists the faults of all of them."""
 
 from __future__ import annotations
 

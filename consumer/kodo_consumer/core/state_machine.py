@@ -127,8 +127,7 @@ _STATE_WHY: Final = {State.RETRYING: Rule.RETRYING, State.PENDING: Rule.PENDING,
 
 
 def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """Returns the decision about a message; changes nothing. `now`: ms since the epoch. Due times have no jitter yet.
-    """
+    """Returns the decision about a message; changes nothing. `now`: ms since the epoch. Due times have no jitter yet."""
     if ended_run(outcome):
         envelope = _with_error(envelope, error_of(outcome))
     match outcome:  # those first of which there may be many
@@ -272,8 +271,7 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
 def _on_limit_refusal(
     envelope: Envelope, kind: type[Limit], slot: int, policy: Policy, now: int, *, most: int
 ) -> Decision:
-    """Moves to the limit's waiting state until it has room; short waits, ordered lanes and backup levels stay queued.
-    """
+    """Moves to the limit's waiting state until it has room; short waits, ordered lanes and backup levels stay queued."""
     stay = Delay(max(0, slot - now), Rule.OVER_LIMIT, envelope.headers)
     if slot - now <= MAX_MEMORY_WAIT or envelope.ordered or envelope.level.is_backup:
         return stay

@@ -92,8 +92,7 @@ class AsyncExecutor:
             self._loop.close()
 
     def _await(self, answered: threading.Event) -> None:
-        """Fails the worker if the loop does not answer within 10 s: a handler that blocks the loop cannot be cancelled.
-        """
+        """Fails the worker if the loop does not answer within 10 s: a handler that blocks the loop cannot be cancelled."""
         if not answered.wait(_BLOCKED) and not self._stopping and self._source is not None:
             self._source.fail(
                 hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")

@@ -128,8 +128,7 @@ class IdempotencyGuard:
         return taken
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Takes the result of a handler, and returns a message that may start now; None: there is none. See WorkSource.
-        """
+        """Takes the result of a handler, and returns a message that may start now; None: there is none. See WorkSource."""
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
         taken = self.next_batch(ended, 1)
         return taken[0] if taken else None

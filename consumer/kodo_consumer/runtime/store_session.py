@@ -80,8 +80,7 @@ class StoreSession:
             self._on_store_down(problem)
 
     def pending(self, starting: list[str]) -> Exchange:
-        """Returns a request with all news, and with the names of messages that are to start. The caller holds the lock.
-        """
+        """Returns a request with all news, and with the names of messages that are to start. The caller holds the lock."""
         return Exchange(list(self.unsaved.done), list(self.unsaved.ended), starting)
 
     def exchange(self, request: Exchange) -> StoreAnswer | None:

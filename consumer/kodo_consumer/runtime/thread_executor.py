@@ -146,8 +146,7 @@ class ThreadExecutor:
             )
 
     def stop(self) -> None:
-        """Ends the threads, waiting 2 s at most for each that is not in a handler; those in handlers end by themselves.
-        """
+        """Ends the threads, waiting 2 s at most for each that is not in a handler; those in handlers end by themselves."""
         with self._lock:
             self._stopping = True
             waiting = [self._scaler, *(slot.thread for slot in self._slots if slot.message is None)]

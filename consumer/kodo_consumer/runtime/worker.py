@@ -1,5 +1,4 @@
-"""Worker: one engine behind one lock, its lanes and its publisher. Threads of others call it and carry out the effects.
-"""
+"""Worker: one engine behind one lock, its lanes and its publisher. Threads of others call it and carry out the effects."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ class Worker:
     # ---- life
 
     def supervise(self, ring: Callable[[], object], on_broken: Callable[[], object]) -> None:
-        """Sets callbacks: `ring`, if the next tick is due sooner than planned, and `on_broken`, if the worker breaks.
-        """
+        """Sets callbacks: `ring`, if the next tick is due sooner than planned, and `on_broken`, if the worker breaks."""
         self._actions.ring_with(ring)
         self._on_failure = on_broken
 
@@ -250,8 +248,7 @@ class Worker:
             self.engine.on_leases_changed(step(self.clock.now()))
 
     def on_active_consumers(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
-        """Takes the active consumers of a lane's partitions: see kodo_consumer.runtime.active_consumer_poller.Answered.
-        """
+        """Takes the active consumers of a lane's partitions: see kodo_consumer.runtime.active_consumer_poller.Answered."""
         emptied = self._connections.empty_times(lane.index, self.clock.now())
         with self._or_broken(), self._event():
             self.engine.on_active_consumers(lane.index, named, asked, emptied)
@@ -294,8 +291,7 @@ class Worker:
 
     @property
     def due_in(self) -> float:
-        """Seconds from now until the next tick is due; the worker calls `ring` of `supervise` if that becomes sooner.
-        """
+        """Seconds from now until the next tick is due; the worker calls `ring` of `supervise` if that becomes sooner."""
         return self._actions.due_in
 
     @contextmanager

@@ -130,8 +130,7 @@ class _Progress:
         self._at: dict[int, tuple[int, int]] = {}  # index of the letter, runs that are left of it
 
     def is_new(self, number: int, hop: int) -> bool:
-        """True if this is the first run of the message in its lane. `hop`: number of the reroute that brought it there.
-        """
+        """True if this is the first run of the message in its lane. `hop`: number of the reroute that brought it there."""
         last, self._hops[number] = self._hops[number], hop
         return hop != last
 

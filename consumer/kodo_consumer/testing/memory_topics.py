@@ -205,8 +205,7 @@ class MemoryLane:
             self.read()
 
     def read(self) -> bool:
-        """Moves a batch from the receiver queue to the sink, if the sink has room. Returns false if it moved nothing.
-        """
+        """Moves a batch from the receiver queue to the sink, if the sink has room. Returns false if it moved nothing."""
         if not self._received or not (room := self._sink_room()):
             return False
         self.sink.deliver([self._received.popleft() for _ in range(min(room, len(self._received)))])

@@ -1,5 +1,4 @@
-"""Lines on a terminal: colour, and screens that are redrawn; plain lines everywhere else. Also Ctrl-C of long commands.
-"""
+"""Lines on a terminal: colour, and screens that are redrawn; plain lines everywhere else. Also Ctrl-C of long commands."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""recall apply: carries out a recall plan at a limited rate; repeated runs continue it, and each letter is sent once.
-"""
+"""recall apply: carries out a recall plan at a limited rate; repeated runs continue it, and each letter is sent once."""
 
 from __future__ import annotations
 
@@ -174,8 +173,7 @@ def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: F
 
 
 def _check_age(plan: RecallPlan, most: Duration) -> None:
-    """Raises RefusedError (K559) for a plan older than `most`: letters may have come, died again or been handled since.
-    """
+    """Raises RefusedError (K559) for a plan older than `most`: letters may have come, died again or been handled since."""
     if plan.age(round(time.time() * 1000)) > most:
         made = time_text(plan.made_at)
         detail = (

@@ -1,5 +1,4 @@
-"""recall plan|discard: choose dead letters, and make a plan that sends them again or discards them, each exactly once.
-"""
+"""recall plan|discard: choose dead letters, and make a plan that sends them again or discards them, each exactly once."""
 
 from __future__ import annotations
 

@@ -44,8 +44,7 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
 
 
 class SendPace(NamedTuple):
-    """Pace of an attempt. `wait`: ms that workers may take to leave the lane; `per_second`: messages sent per second.
-    """
+    """Pace of an attempt. `wait`: ms that workers may take to leave the lane; `per_second`: messages sent per second."""
 
     wait: int
     per_second: float

@@ -116,8 +116,7 @@ def plan_all(
 
 
 def _side_by_side(prepare: Callable[[str], T], names: Collection[str]) -> Iterable[T]:
-    """Results in the order of the names. The calling thread makes the only one, because an interrupt ends it at once.
-    """
+    """Results in the order of the names. The calling thread makes the only one, because an interrupt ends it at once."""
     if len(names) == 1:
         return [prepare(name) for name in names]
     with ThreadPoolExecutor(len(names), thread_name_prefix="cluster") as pool:

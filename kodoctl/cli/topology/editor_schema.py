@@ -1,5 +1,4 @@
-"""The JSON Schema with which editors complete a topology file: the line of the file that names it, and the schema file.
-"""
+"""The JSON Schema with which editors complete a topology file: the line of the file that names it, and the schema file."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ def editor_schema(file: Path) -> EditorSchema:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folder and those above it up to the root of its repository; outside of a repository only the folder itself.
-    """
+    """The folder and those above it up to the root of its repository; outside of a repository only the folder itself."""
     above = [folder, *folder.parents]
     root = next((number for number, place in enumerate(above) if (place / ".git").exists()), 0)
     return above[: root + 1]

@@ -135,8 +135,7 @@ def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
-    """Reads figures about data and clients that these changes put at risk: address -> evidence; {} if none is at risk.
-    """
+    """Reads figures about data and clients that these changes put at risk: address -> evidence; {} if none is at risk."""
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}

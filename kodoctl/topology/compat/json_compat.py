@@ -27,8 +27,7 @@ _SILENT: Final = frozenset({  # they say something to people, or are looked at o
 
 
 def can_judge(schema: Schema) -> bool:
-    """False if `$schema` names draft 1 to 4, where bounds and `required` were flags; else True, also without `$schema`.
-    """
+    """False if `$schema` names draft 1 to 4, where bounds and `required` were flags; else True, also without `$schema`."""
     return not re.search(r"/draft-0[1-4]/", str(schema.get("$schema", "")) if isinstance(schema, dict) else "")
 
 

@@ -97,8 +97,7 @@ class _Layout:
         return line
 
     def entry(self, parent: Item, part: _EntryLines, column: int, target: int) -> list[str]:
-        """An entry's own lines moved to column `target`. Raises CannotFormatError if another entry begins on its line.
-        """
+        """An entry's own lines moved to column `target`. Raises CannotFormatError if another entry begins on its line."""
         value, head = part.entry.value, part.own[0]
         if head[:column].strip(" -"):
             raise CannotFormatError(f"line {part.first + 1} holds more than a key and its value")
@@ -137,8 +136,7 @@ def _last_line(item: Item, lines: list[str], at_least: int = 0) -> int:
 
 
 def _tail(gap: list[str], column: int) -> int:
-    """Number of lines of `gap` that belong to the entry before: up to the last comment indented deeper than `column`.
-    """
+    """Number of lines of `gap` that belong to the entry before: up to the last comment indented deeper than `column`."""
     count = 0
     for number, line in enumerate(gap, 1):
         if line and _indent(line) <= column:

@@ -34,8 +34,7 @@ def topology_schema() -> JsonObject:
 
 
 def schema_text() -> str:
-    """The schema as indented JSON without the last line end, as schemas/topology.v1.json and `kodoctl schema` have it.
-    """
+    """The schema as indented JSON without the last line end, as schemas/topology.v1.json and `kodoctl schema` have it."""
     return json.dumps(topology_schema(), indent=2, ensure_ascii=False)
 
 

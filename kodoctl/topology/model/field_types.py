@@ -52,14 +52,12 @@ def optional_like(*examples: Any) -> Any:
 
 
 def wrong_unit(message: str) -> PydanticCustomError:
-    """The pydantic error that becomes a finding K005, for the caller to raise. Braces in the message stay as they are.
-    """
+    """The pydantic error that becomes a finding K005, for the caller to raise. Braces in the message stay as they are."""
     return PydanticCustomError("unit", "{text}", {"text": message})
 
 
 def wrong_value(message: str) -> PydanticCustomError:
-    """The pydantic error that becomes a finding K004, for the caller to raise. Braces in the message stay as they are.
-    """
+    """The pydantic error that becomes a finding K004, for the caller to raise. Braces in the message stay as they are."""
     return PydanticCustomError("value", "{text}", {"text": message})
 
 
@@ -147,8 +145,7 @@ def _above_zero(reason: str) -> Callable[[Any], Any]:
 
 
 def _per_second(rate: Any) -> Rate | Unlimited:
-    """Converts a rate to whole messages a second, as Pulsar counts it. Raises PydanticCustomError if that is not exact.
-    """
+    """Converts a rate to whole messages a second, as Pulsar counts it. Raises PydanticCustomError if that is not exact."""
     if rate == UNLIMITED:
         return UNLIMITED
     amount, rest = divmod(rate.amount * 1000, int(rate.period))

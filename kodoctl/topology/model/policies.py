@@ -283,8 +283,7 @@ def what_is_missing(value: PolicyValue) -> str | None:
 
 
 def merge(below: PolicyValue | None, above: PolicyValue | None) -> PolicyValue | None:
-    """`above` over `below`: maps merge by the members that are set in them, else `above` replaces, unless it is None.
-    """
+    """`above` over `below`: maps merge by the members that are set in them, else `above` replaces, unless it is None."""
     if above is None:
         return below
     if type(above) is not type(below) or not isinstance(above, PolicyMap):

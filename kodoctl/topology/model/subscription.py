@@ -56,8 +56,7 @@ RouteValue = StrictStr | StrictInt | FiniteFloat | StrictBool
 
 
 def checked_pattern(pattern: str) -> str:
-    """Returns the pattern. Raises PydanticCustomError (K004) for an invalid one, or one that could run without bound.
-    """
+    """Returns the pattern. Raises PydanticCustomError (K004) for an invalid one, or one that could run without bound."""
     if problem := pattern_problem(pattern):
         raise wrong_value(f"{pattern} {problem}")
     return pattern

@@ -150,8 +150,7 @@ class _Builder:
         self.aliased = 0
 
     def build(self) -> Node | None:
-        """Root node of the only document; None, with a finding, if the text cannot be parsed to its end. Call it once.
-        """
+        """Root node of the only document; None, with a finding, if the text cannot be parsed to its end. Call it once."""
         try:
             root = self._document()
         except _HopelessError:

@@ -76,8 +76,7 @@ class SchemaHints:
         return [*(["production"] if len(path) == 2 else []), *self.keys(path[2:])]
 
     def advise_on_key(self, path: Path, key: str) -> str:
-        """Advice on an unknown `key` in the map at `path`: a similar key, a place where it belongs, or all known keys.
-        """
+        """Advice on an unknown `key` in the map at `path`: a similar key, a place where it belongs, or all known keys."""
         known = sorted(self.keys(path))
         spelled = get_close_matches(key, known, n=1, cutoff=0.8)
         inside = [one for one in known if key in self.keys((*path, one))]

@@ -110,8 +110,7 @@ class AuditResult:
         return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
 
     def evidence(self) -> AuditEvidence:
-        """Computes the counts from which the verdict is made. Write-offs of messages are applied, all others are not.
-        """
+        """Computes the counts from which the verdict is made. Write-offs of messages are applied, all others are not."""
         (fates, _), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         return _evidence(self, fates, numbers)[0]
 
@@ -208,8 +207,7 @@ def classify_inputs(spark: SparkSession, inputs: AuditInputs) -> AbstractContext
 
 
 def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
-    """Returns (family, next) of stored hops, those of settled messages included, on which a doubtful outcome depends.
-    """
+    """Returns (family, next) of stored hops, those of settled messages included, on which a doubtful outcome depends."""
     doubtful = known.where("doubtful = 1").select("family", "next").distinct()
     before = carried.settled.where("hop").withColumnRenamed("hash", "next").select("family", "next")
     return found.unionByName(before).join(doubtful, ["family", "next"], how="left_semi").distinct()

@@ -152,8 +152,7 @@ def judged_rows(
 
 
 def _with_removed(rows: JudgedRows, removed: RemovedRows, lanes: DataFrame) -> JudgedRows:
-    """Returns `rows` with the numbers of removed rows added to `records` and `numbers`, so that these are not missing.
-    """
+    """Returns `rows` with the numbers of removed rows added to `records` and `numbers`, so that these are not missing."""
     records = removed.records(lanes)
     return replace(
         rows,

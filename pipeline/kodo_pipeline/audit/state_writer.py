@@ -1,6 +1,5 @@
 # adapter: writes tables
-"""Writer of the state of an audit: tables of kodo_pipeline.landing.state_tables, which one commit adds to the landing.
-"""
+"""Writer of the state of an audit: tables of kodo_pipeline.landing.state_tables, which one commit adds to the landing."""
 
 from __future__ import annotations
 

@@ -58,8 +58,7 @@ class Verdict:
 
 
 def decide_verdict(evidence: AuditEvidence) -> Verdict:
-    """Decides the verdict from `evidence`, with its reasons, losses first. The evidence must have write-offs applied.
-    """
+    """Decides the verdict from `evidence`, with its reasons, losses first. The evidence must have write-offs applied."""
     found = [
         *_short(_unread(evidence.parts)),
         *_short(_expiry_doubts(evidence.parts)),

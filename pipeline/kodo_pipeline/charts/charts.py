@@ -112,8 +112,7 @@ def _settings(style: Style, more: Mapping[str, Any] = MappingProxyType({})) -> I
 
 
 def new_figure(style: Style, height: float, title: str) -> Figure:
-    """Makes a figure, `height` inches high, with `title` as its headline; empty: no headline, for a figure on a page.
-    """
+    """Makes a figure, `height` inches high, with `title` as its headline; empty: no headline, for a figure on a page."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(style.width, height), layout="constrained")

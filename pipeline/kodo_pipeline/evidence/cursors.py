@@ -63,8 +63,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
-    """Metadata of partitions by full name, as the last run that ended by itself recorded them before it read messages.
-    """
+    """Metadata of partitions by full name, as the last run that ended by itself recorded them before it read messages."""
     commits = landing.commits()
     at = read_at(commits)
     looked = [one.run for one in commits if one.batch is None and one.at == at and CURSORS.name in one.tables]

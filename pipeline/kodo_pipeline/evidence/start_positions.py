@@ -44,8 +44,7 @@ def complete_trails(looks: Iterable[int], waited: Collection[int]) -> list[Compl
 
 
 def audit_complete_since(looks: Collection[int], trails: Sequence[CompleteTrail]) -> int | None:
-    """Start, in ms since the epoch, of the audit trail to which the last of `looks` belongs; None: it belongs to none.
-    """
+    """Start, in ms since the epoch, of the audit trail to which the last of `looks` belongs; None: it belongs to none."""
     return trails[-1].first if trails and trails[-1].last >= max(looks, default=0) else None
 
 

@@ -81,8 +81,7 @@ class EventStream(PulsarStream):
         self.declared, self.looks = roles, partition_stats.of_text(looks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one split, which is of one topic, with their day. Runs in a Python process of an executor.
-        """
+        """Yields the rows of one split, which is of one topic, with their day. Runs in a Python process of an executor."""
         days = PartitionDays(EVENTS)
         for found in self._events(super().read(partition), partition.value.topic):
             yield found.append_column(DATE, days(found.column("publish_ts")))

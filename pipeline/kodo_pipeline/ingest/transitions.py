@@ -1,5 +1,4 @@
-"""Conversion of landed audit messages to rows of the table `transitions`. Built-ins of Spark only: no row meets Python.
-"""
+"""Conversion of landed audit messages to rows of the table `transitions`. Built-ins of Spark only: no row meets Python."""
 
 from __future__ import annotations
 

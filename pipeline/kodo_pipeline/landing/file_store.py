@@ -35,8 +35,7 @@ T = TypeVar("T")
 
 
 class StoredFile(NamedTuple):
-    """Size of a file in bytes, and `at`: the time when it was written, in seconds since the epoch by the store's clock.
-    """
+    """Size of a file in bytes, and `at`: the time when it was written, in seconds since the epoch by the store's clock."""
 
     size: int
     at: float

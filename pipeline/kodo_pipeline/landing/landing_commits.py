@@ -187,8 +187,7 @@ def is_history(commit: LandingCommit, known: Iterable[LandingCommit]) -> bool:
 
 
 def added_to(commit: LandingCommit, name: str) -> int:
-    """Number of the last commit that added files to the table `name`, among the commits that this one was merged from.
-    """
+    """Number of the last commit that added files to the table `name`, among the commits that this one was merged from."""
     return int(commit.facts["last"][name]) if commit.run == HISTORY else commit.number
 
 
@@ -268,16 +267,14 @@ def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
 
 
 def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
-    """Namespace of the topics of the last run that ended by itself, or else of the first run that began; None: unknown.
-    """
+    """Namespace of the topics of the last run that ended by itself, or else of the first run that began; None: unknown."""
     begin = last_reading(commits) or next((one for one in commits if _begins(one)), None)
     topics = begin.facts.get("topics") if begin else None
     return TopicName.parse(topics[0]).namespace if topics else None
 
 
 def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:
-    """Commits of batches by their numbers. Old batches, which were merged, are missing; the newest one is always there.
-    """
+    """Commits of batches by their numbers. Old batches, which were merged, are missing; the newest one is always there."""
     return {one.batch: one for one in commits if one.batch is not None}
 
 

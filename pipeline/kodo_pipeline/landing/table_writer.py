@@ -80,8 +80,7 @@ class PartFile:
 
 
 class PartitionDays:
-    """Values of `date` for the rows that one writer gives a table; null for days beyond the table's number of `days`.
-    """
+    """Values of `date` for the rows that one writer gives a table; null for days beyond the table's number of `days`."""
 
     def __init__(self, table: Table) -> None:
         self._most, self._days = table.days, set[date]()

@@ -145,8 +145,7 @@ def _too_long(windows: Iterable[list[dict[str, Any]]]) -> frozenset[str]:
 
 
 def _slice(at: int, rows: Sequence[dict[str, Any]]) -> LoadWindow:
-    """Makes a window of its rows: one for each tenant that may matter, and one (tenant null) for all others together.
-    """
+    """Makes a window of its rows: one for each tenant that may matter, and one (tenant null) for all others together."""
     rest = next((row for row in rows if row["tenant"] is None), {"done": 0, "late": 0})
     return LoadWindow(
         at,

@@ -102,8 +102,7 @@ class SubscriptionSlots:
 
 
 def is_harmed(one: SlotWindow, chosen: Chosen) -> bool:
-    """True if of the runs of the chosen lanes, at least JUDGED, more than the share LATE waited longer than the goal.
-    """
+    """True if of the runs of the chosen lanes, at least JUDGED, more than the share LATE waited longer than the goal."""
     started, late = one.waits(chosen)
     return started >= JUDGED and late > LATE * started
 

@@ -24,8 +24,7 @@ _SHARES: Final[tuple[Literal["p50", "p95", "p99"], ...]] = ("p50", "p95", "p99")
 
 
 def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style) -> None:
-    """Draws rows (name, value, text, colour) as bars, from the top down. In a narrow style the name is above its bar.
-    """
+    """Draws rows (name, value, text, colour) as bars, from the top down. In a narrow style the name is above its bar."""
     from matplotlib.transforms import blended_transform_factory
 
     at = [len(rows) - 1 - number for number in range(len(rows))]
@@ -130,8 +129,7 @@ def _ranges(
 
 
 def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of the messages that each tenant sent, and of the time until they were done; None if there are no tenants.
-    """
+    """Chart of the messages that each tenant sent, and of the time until they were done; None if there are no tenants."""
     rows = document["tenants"][:_TENANTS]
     if not rows:
         return None

@@ -111,8 +111,7 @@ def groups(sent: DataFrame) -> list[Row]:
 
 
 def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
-    """Returns `groups` with `latency_ms` (percentiles), None if nothing was done. `late` must have all noisy tenants.
-    """
+    """Returns `groups` with `latency_ms` (percentiles), None if nothing was done. `late` must have all noisy tenants."""
     names = {group["topic"]: group["names"] for group in groups if group["noisy"]}
 
     def row(group: Row) -> Row:

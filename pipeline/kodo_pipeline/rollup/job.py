@@ -230,8 +230,7 @@ def _new_days(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, 
 
 
 def _near_days(happened: _Happened, snapshot: LandingSnapshot) -> list[str]:
-    """Days with audit records that may be about one of these messages with a cause: their own day and its neighbours.
-    """
+    """Days with audit records that may be about one of these messages with a cause: their own day and its neighbours."""
     dates = {one.partition[DATE] for one in snapshot.files[TRANSITIONS.name]}  # None: of any days
     return [one for one in with_neighbours(happened.caused) if None in dates or one in dates]
 

@@ -90,8 +90,7 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics:
 def _count_events(
     events: DataFrame, transitions: DataFrame, window: str, topics: DataFrame | None, *more: Column
 ) -> DataFrame:
-    """Returns (KEYS, bucket, COUNTS) and the columns `more` of arrivals: a row for each arrival and each audit record.
-    """
+    """Returns (KEYS, bucket, COUNTS) and the columns `more` of arrivals: a row for each arrival and each audit record."""
     placed = _handling_rows(transitions, _topics(events) if topics is None else topics, window)
     return _arrival_rows(events, window, *more).unionByName(placed, allowMissingColumns=True)
 

@@ -1,2 +1,1 @@
-"""Run of the whole pipeline: ingest, rollup, audit and report of a topology in one Spark session, once or repeatedly.
-"""
+"""Run of the whole pipeline: ingest, rollup, audit and report of a topology in one Spark session, once or repeatedly."""

@@ -183,8 +183,7 @@ class PipelineService:
         return RunProgressView(runner.output, new_run(), runner.bar, name, brief=True, landed=on_landed, got_on=got_on)
 
     def _root_cause(self, deadline: RunDeadline, problem: KodoctlError) -> KodoctlError:
-        """The error to report: that of the deadline if it cancelled the run, whose own error is then in Spark's words.
-        """
+        """The error to report: that of the deadline if it cancelled the run, whose own error is then in Spark's words."""
         if deadline.exceeded is None:
             return problem
         return self._timed_out(

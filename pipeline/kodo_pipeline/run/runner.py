@@ -110,8 +110,7 @@ class RunProgressView(IngestProgress):
             self.line("stage", "", stage=name)
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints the topics that the run will read; a brief view prints nothing. Raises ClusterError if there are none.
-        """
+        """Prints the topics that the run will read; a brief view prints nothing. Raises ClusterError if there are none."""
         if topics and self._brief:
             return
         super().topics(expansion, topics, absent)

@@ -1,7 +1,7 @@
 """Outage requests: outages that did not happen, as text of a user, to be put into a replay. Pure.
 
-  tenants=60,state=retrying,duration=8s
-  tenant=acme,"tenant=a,b",state=ready,duration=20s,begin=5m,length=10m,outcome=done
+tenants=60,state=retrying,duration=8s
+tenant=acme,"tenant=a,b",state=ready,duration=20s,begin=5m,length=10m,outcome=done
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # adapter: draws for people
-"""Charts of a simulation: how long each tenant waits today, and with the candidate. PNG, for a chat or a pull request.
-"""
+"""Charts of a simulation: how long each tenant waits today, and with the candidate. PNG, for a chat or a pull request."""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ class Columns:
         return len(self._messages) >= self._most or self._size >= BATCH_BYTES
 
     def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
-        """Adds neighbouring messages of an entry; `index` is the batch index of the first one, -1 for a message alone.
-        """
+        """Adds neighbouring messages of an entry; `index` is the batch index of the first one, -1 for a message alone."""
         number = len(messages)
         if self._payload:
             found = [one.data() for one in messages]
@@ -151,8 +150,7 @@ class Columns:
 
 
 class MessageArrays(NamedTuple):
-    """Columns whose values differ from message to message, as Arrow arrays. `payload`: None if payloads are not wanted.
-    """
+    """Columns whose values differ from message to message, as Arrow arrays. `payload`: None if payloads are not wanted."""
 
     ledger: Any
     entry: Any

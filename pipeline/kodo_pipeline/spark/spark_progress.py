@@ -75,8 +75,7 @@ class Bar:
 
     @contextmanager
     def _show(self) -> Iterator[None]:
-        """Context in which the bar is drawn, on a copy of the terminal: while Java starts, both outputs go to a file.
-        """
+        """Context in which the bar is drawn, on a copy of the terminal: while Java starts, both outputs go to a file."""
         if not (self._wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
             yield
             return

@@ -1,6 +1,5 @@
 # adapter: draws for people
-"""Answers to SQL statements as text: a table if it fits the screen, else one column a line; CSV and JSON for programs.
-"""
+"""Answers to SQL statements as text: a table if it fits the screen, else one column a line; CSV and JSON for programs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Entries of partitions in columns of Arrow: the positions of the rows of a batch, and ranges of neighbouring entries.
-"""
+"""Entries of partitions in columns of Arrow: the positions of the rows of a batch, and ranges of neighbouring entries."""
 
 from __future__ import annotations
 

@@ -51,8 +51,7 @@ class RelaySight:
         self._late = 0.0
 
     def waiting(self) -> float | None:
-        """Number of rows that are to be sent now or later, held rows left out; None while the database does not answer.
-        """
+        """Number of rows that are to be sent now or later, held rows left out; None while the database does not answer."""
         self._refresh()
         return None if self._waiting is None else float(self._waiting)
 

@@ -139,8 +139,7 @@ class TenantWatch:
             self._next = now + max(0.9, _COST * self._spent)
 
     def _steps(self, running: Counter[str]) -> Iterator[None]:
-        """Generator of one pass, which yields after every 2,000 tenants and sets `waiting` and `fairness` at its end.
-        """
+        """Generator of one pass, which yields after every 2,000 tenants and sets `waiting` and `fairness` at its end."""
         now = self._clock.now()
         self._count_served(now)
         busy = self._meter.take_busy()

@@ -50,8 +50,7 @@ class DeliveryDecoder:
 
 
 def _copy_message(message: Any) -> Delivery:
-    """Delivery with a copy of everything in a message: an object of the client's would keep its whole batch in memory.
-    """
+    """Delivery with a copy of everything in a message: an object of the client's would keep its whole batch in memory."""
     token = message.message_id()
     index = token.batch_index()
     entry = (token.ledger_id(), token.entry_id(), token.partition())

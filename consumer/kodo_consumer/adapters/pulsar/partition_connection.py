@@ -1,5 +1,4 @@
-"""Partition connection: whether the consumer of one partition is connected and since when, and the log lines about it.
-"""
+"""Partition connection: whether the consumer of one partition is connected and since when, and the log lines about it."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class PartitionConnection:
             self._lost_at = now
 
     def make(self, now: float, *, again: bool) -> None:
-        """Marks the connection as made at `now`. `again`: it was made before, and the log reports how long it was lost.
-        """
+        """Marks the connection as made at `now`. `again`: it was made before, and the log reports how long it was lost."""
         if self._lost_at is not None:
             self._connected_at = now
         lost_at, self._lost_at, self._taken = self._lost_at, None, False

@@ -30,8 +30,7 @@ _NEVER_RAISED: Final = {getattr(pulsar, result.name): reason for result, reason 
 
 
 class ReceiptPosition(NamedTuple):
-    """Position of a stored message. `topic`: name of its partition, because the client's position, `token`, lacks it.
-    """
+    """Position of a stored message. `topic`: name of its partition, because the client's position, `token`, lacks it."""
 
     topic: str
     token: Any

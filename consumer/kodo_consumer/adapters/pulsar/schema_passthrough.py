@@ -75,8 +75,7 @@ class SchemaTopics:
         return version in self._versions
 
     def schema(self, key: Key) -> PassThrough | None:
-        """Schema that the producer `key` announces; None: no schema. Raises ClusterError if a version cannot be read.
-        """
+        """Schema that the producer `key` announces; None: no schema. Raises ClusterError if a version cannot be read."""
         if key.version is None:
             return None
         definition = self._definition(key.version) if key.version else self._declared[whole_topic(key.topic)]

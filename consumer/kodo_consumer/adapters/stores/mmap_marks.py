@@ -96,8 +96,7 @@ class FileStore:
         return True
 
     def beat(self) -> Mapping[str, int]:
-        """Counts one beat; returns the count of this run alone, because the locks on the files show which workers live.
-        """
+        """Counts one beat; returns the count of this run alone, because the locks on the files show which workers live."""
         self._beats += 1
         return {self.run: self._beats}
 

@@ -370,8 +370,7 @@ def _with_another_try(call: Callable[[], T]) -> T:
 
 
 def _worth_another_try(problem: BaseException | None) -> bool:
-    """True if the connection was lost, as after a restart of the server, or if two transactions waited for each other.
-    """
+    """True if the connection was lost, as after a restart of the server, or if two transactions waited for each other."""
     if not isinstance(problem, DBAPIError):
         return False
     return problem.connection_invalidated or getattr(problem.orig, "sqlstate", None) in {"40001", "40P01"}

@@ -1,5 +1,4 @@
-"""Setup of tracing: decides whether spans are made, and finds the tracer. It imports OpenTelemetry only in that case.
-"""
+"""Setup of tracing: decides whether spans are made, and finds the tracer. It imports OpenTelemetry only in that case."""
 
 from __future__ import annotations
 

@@ -66,8 +66,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def check_of(send_target: SendTarget) -> Check | None:
-    """Returns the check of payloads against the schema of a topic; None: the topology declares no schema for the topic.
-    """
+    """Returns the check of payloads against the schema of a topic; None: the topology declares no schema for the topic."""
     return None if send_target.schema is None else Payloads(send_target.payload_type, send_target.schema)
 
 

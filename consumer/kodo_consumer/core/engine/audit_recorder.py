@@ -151,8 +151,7 @@ class AuditRecorder:
         self._send(AuditBatch(message, in_flight, len(records)), now)
 
     def on_stored(self, bundle: AuditBatch) -> list[InFlight]:
-        """Counts the records of a batch whose receipt came. Returns the messages that the caller may acknowledge now.
-        """
+        """Counts the records of a batch whose receipt came. Returns the messages that the caller may acknowledge now."""
         self._out -= bundle.records
         self._context.counts.recorded += bundle.records
         self.waiting -= len(bundle.in_flight)

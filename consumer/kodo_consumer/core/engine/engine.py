@@ -233,8 +233,7 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_lanes(self) -> None:
-        """Asks lanes that were given no room to deliver again (an effect), once they have room for a batch or run dry.
-        """
+        """Asks lanes that were given no room to deliver again (an effect), once they have room for a batch or run dry."""
         now = self._clock.now()
         for lane in list(self.lookahead.lanes_without_capacity):
             if (

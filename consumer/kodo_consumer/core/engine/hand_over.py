@@ -26,8 +26,7 @@ log = logging.getLogger("kodo.consumer")
 
 
 class HandOver:
-    """Releases messages, and takes the answers of the broker about active consumers. All calls need the engine's lock.
-    """
+    """Releases messages, and takes the answers of the broker about active consumers. All calls need the engine's lock."""
 
     def __init__(
         self,

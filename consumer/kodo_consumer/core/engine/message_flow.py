@@ -117,8 +117,7 @@ class MessageFlow:
             self.apply_decision(in_flight, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
 
     def wake(self, in_flight: InFlight, timer: int, now: float) -> None:
-        """Ends the wait that has the timer with this number, and checks the message again; other timers have no effect.
-        """
+        """Ends the wait that has the timer with this number, and checks the message again; other timers have no effect."""
         if in_flight.stage is Stage.WAITING and in_flight.waits.timer_id == timer:
             self._delays.end(in_flight)
             self.check_due(in_flight, now)

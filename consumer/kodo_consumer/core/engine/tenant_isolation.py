@@ -207,8 +207,7 @@ class TenantIsolation:
         self.publish_pending(now)
 
     def publish_pending(self, now: float) -> None:
-        """Publishes messages to be moved, while fewer than `IN_FLIGHT` publishes have no receipt; also LaneOverflow's.
-        """
+        """Publishes messages to be moved, while fewer than `IN_FLIGHT` publishes have no receipt; also LaneOverflow's."""
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight = self.leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released
@@ -217,8 +216,7 @@ class TenantIsolation:
             self._overflow.publish_pending(now, IN_FLIGHT, is_flooded=self._evacuates(now))
 
     def _evacuate_limited(self, now: float) -> None:
-        """Removes isolated tenants' messages that wait at limits, beyond the parts kept: they fill the look-ahead too.
-        """
+        """Removes isolated tenants' messages that wait at limits, beyond the parts kept: they fill the look-ahead too."""
         if self._lookahead.is_low:
             return
         for lane in self._lanes:

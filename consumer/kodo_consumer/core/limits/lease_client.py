@@ -80,8 +80,7 @@ class LeaseClient:
         return [limiter for limiter in self.active if limiter.waiters]
 
     def come_back(self, _now: float) -> list[LeasedLimiter]:
-        """Lets limiters use leases again: the store is back. Returns those with waiting messages, which may try again.
-        """
+        """Lets limiters use leases again: the store is back. Returns those with waiting messages, which may try again."""
         self.down = False
         return [limiter for limiter in self.active if limiter.waiters]
 

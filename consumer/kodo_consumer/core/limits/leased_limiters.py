@@ -93,8 +93,7 @@ class LeasedRate(TokenLimiter, RateLimiter):
         self.reset(now)
 
     def apply_limit(self, wanted: Limiter) -> None:
-        """Takes the terms over from another LeasedRate; the part in use stays while only the number of workers differs.
-        """
+        """Takes the terms over from another LeasedRate; the part in use stays while only the number of workers differs."""
         assert isinstance(wanted, LeasedRate)
         if self.terms != wanted.terms or self._leases.down:  # else it is shared by as many as before
             self.interval, self.burst = wanted.interval, wanted.burst
@@ -117,8 +116,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         self._leaving: list[tuple[float, int]] = []  # nothing before the first of them
 
     def free_at(self, now: float) -> float:
-        """Time (seconds) of the next token, or when a full quota has room again; infinite: no answer of the store yet.
-        """
+        """Time (seconds) of the next token, or when a full quota has room again; infinite: no answer of the store yet."""
         if self._leases.down:
             return super().free_at(now)
         if (first := self._pool.first(now)) < NEVER:
@@ -126,8 +124,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         return self._leaving[0][0] if self._is_full(now) else NEVER
 
     def wait(self, now: float) -> float:
-        """Seconds until a message may start; 0 without an answer of the store yet, because that wait is not a long one.
-        """
+        """Seconds until a message may start; 0 without an answer of the store yet, because that wait is not a long one."""
         at = self.free_at(now)
         return at - now if at < NEVER else 0.0
 
@@ -182,8 +179,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
 
 
 class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
-    """Concurrency limit of leased permits, one for each running handler, valid for HOLD seconds from each request on.
-    """
+    """Concurrency limit of leased permits, one for each running handler, valid for HOLD seconds from each request on."""
 
     __slots__ = ("_asked", "_fair", "_leases", "_most", "_permits", "_valid", "name", "request_at", "ring_at", "terms")
 

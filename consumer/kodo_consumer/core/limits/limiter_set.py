@@ -206,8 +206,7 @@ class LimiterSet:
         ]
 
     def prune(self, now: float) -> list[str]:
-        """Forgets limiters that are as good as new, where there are many. Returns alarm texts about `crowded_limits`.
-        """
+        """Forgets limiters that are as good as new, where there are many. Returns alarm texts about `crowded_limits`."""
         for limiters in self._limiters:
             limiters.forget(now)
         return [

@@ -22,8 +22,7 @@ class LiveWorkerCount:
         self._seen: deque[tuple[float, int]] = deque([(now, expected)])  # falling counts
 
     def count(self, live: int | None, now: float) -> int:
-        """Takes a reading at `now` (seconds), None or 0: it failed. Returns the number of workers to divide limits by.
-        """
+        """Takes a reading at `now` (seconds), None or 0: it failed. Returns the number of workers to divide limits by."""
         if not live:
             live = max(self._last, self._expected)
         self._last = live

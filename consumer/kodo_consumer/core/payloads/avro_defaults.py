@@ -20,8 +20,7 @@ def read_defaults(names: Mapping[str, Any]) -> None:
 
 
 def _default(schema: Any, given: Any, names: Mapping[str, Any]) -> Any:
-    """Returns the default `given` of a field as a value of `schema`; of a union, by its first branch that accepts it.
-    """
+    """Returns the default `given` of a field as a value of `schema`; of a union, by its first branch that accepts it."""
     from fastavro.read import LOGICAL_READERS
 
     if isinstance(schema, list):

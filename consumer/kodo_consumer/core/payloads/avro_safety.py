@@ -26,8 +26,7 @@ def empty_items(schema: Any) -> bool:
 
 
 def reader_of(schema: Any) -> Callable[..., Any]:
-    """Fastavro's reader for schemaless payloads: the compiled one, or the Python one for a schema that contains itself.
-    """
+    """Fastavro's reader for schemaless payloads: the compiled one, or the Python one for a schema that contains itself."""
     if contains_itself(schema):
         from fastavro._read_py import schemaless_reader as careful
 

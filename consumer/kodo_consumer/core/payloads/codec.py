@@ -191,8 +191,7 @@ class Payloads:
         return record
 
     def _writer(self, version: str) -> tuple[Callable[..., Any], Any]:
-        """Returns reader and parsed definition of a schema version; without that version, those of the declared schema.
-        """
+        """Returns reader and parsed definition of a schema version; without that version, those of the declared schema."""
         found = self._writers.get(version)
         if found is None:
             definition = self.definition(version)
@@ -202,8 +201,7 @@ class Payloads:
         return found
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
-        """Definition of a version; None: the declared schema applies. Raises Unavailable if the broker does not answer.
-        """
+        """Definition of a version; None: the declared schema applies. Raises Unavailable if the broker does not answer."""
         if not version or self.schema_of is None:
             return None
         try:

@@ -22,8 +22,7 @@ _FORGET: Final = 1.001  # the best seen fades by this much a round, doubled in t
 
 
 class Adaptive:
-    """Concurrency limit that adapts itself. `limit`: handlers that may run at once, at most `most`. Times in seconds.
-    """
+    """Concurrency limit that adapts itself. `limit`: handlers that may run at once, at most `most`. Times in seconds."""
 
     __slots__ = ("_bad", "_began", "_best", "_ends", "_most", "_peak", "_total", "limit")
 

@@ -119,8 +119,7 @@ class Bulkheads:
             seat.users[lane] += 1
 
     def _vacate(self, lane: int) -> None:
-        """Frees a kept slot of the lane; a message in a common slot, for which the kept one is as well, takes it over.
-        """
+        """Frees a kept slot of the lane; a message in a common slot, for which the kept one is as well, takes it over."""
         group = next(group for group in self._by_lane[lane] if group.users[lane])
         group.users[lane] -= 1
         other = next((one for one in group.users if self._common_users[one]), None)

@@ -182,8 +182,7 @@ class SlotReservation:
                 queues.on_recovery(lane)
 
     def _fair_share(self, passing_over: AbstractSet[str]) -> float:
-        """Slots that are the slow tenants' fair share, by lanes' weights and numbers of tenants; paused ones get none.
-        """
+        """Slots that are the slow tenants' fair share, by lanes' weights and numbers of tenants; paused ones get none."""
         slow = every = 0.0
         for lane in self._queues.lanes:
             quick_ones, slow_ones = lane.ring.waiting(passing_over)

@@ -46,8 +46,7 @@ class GapMonitor:
             self.gaps.see(text)
 
     def on_disconnect(self, wall: int) -> None:
-        """Starts anew at `wall` (ms since the epoch): deliveries come again, and another reader may have been active.
-        """
+        """Starts anew at `wall` (ms since the epoch): deliveries come again, and another reader may have been active."""
         self.gaps.restart(wall)
 
     def check(self, now: float) -> list[str]:

@@ -53,8 +53,7 @@ class StartTimeFairQueue:
             self._insert(lane)
 
     def requeue(self, lane: int) -> None:
-        """Gives a lane that could not use its turns a new one right after the present turn: the unused ones are void.
-        """
+        """Gives a lane that could not use its turns a new one right after the present turn: the unused ones are void."""
         self._remove(lane)
         self._tags[lane] = self._next_tag(lane)
         self._insert(lane)

@@ -22,8 +22,7 @@ class DecisionObserver(Protocol):
     """Observer of decisions. The engine calls it with the worker's lock: it must be quick and never raise."""
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Takes each decision before it is carried out, but none of messages simply done; one that waits has several.
-        """
+        """Takes each decision before it is carried out, but none of messages simply done; one that waits has several."""
 
 
 @dataclass(frozen=True, slots=True)

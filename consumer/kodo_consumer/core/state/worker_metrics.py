@@ -22,8 +22,7 @@ _STATES: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING)
 
 
 class Timings:
-    """Histograms of messages of one state: durations in seconds, and attempts. Each sample counts for several messages.
-    """
+    """Histograms of messages of one state: durations in seconds, and attempts. Each sample counts for several messages."""
 
     __slots__ = ("attempts", "done", "handler", "late", "since_origin", "waited")
 

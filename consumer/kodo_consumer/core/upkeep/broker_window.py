@@ -21,8 +21,7 @@ UNLIMITED: Final = 1 << 31  # of a consumer, where the broker has no limit
 
 
 def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> LaneRequest:
-    """Request to read a lane. `limit`: unacknowledged messages that the broker allows one of its consumers; 0: unknown.
-    """
+    """Request to read a lane. `limit`: unacknowledged messages that the broker allows one of its consumers; 0: unknown."""
     return LaneRequest(
         topic=lane.topic,
         subscription=policy.subscription,

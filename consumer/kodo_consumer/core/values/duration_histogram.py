@@ -27,7 +27,6 @@ class Histogram:
         self.total += value * weight
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Pairs (bound as text, number of values at or below it), as Prometheus writes them; the last bound is `+Inf`.
-        """
+        """Pairs (bound as text, number of values at or below it), as Prometheus writes them; the last bound is `+Inf`."""
         bounds = [*(f"{float(bound)}" for bound in self.bounds), "+Inf"]
         return list(zip(bounds, accumulate(self.counts), strict=True))

@@ -113,8 +113,7 @@ class Headers:
                 raise AssertionError(state)
 
     def copy(self) -> Headers:
-        """An equal instance that may be changed: copied field by field, which costs a third of `dataclasses.replace`.
-        """
+        """An equal instance that may be changed: copied field by field, which costs a third of `dataclasses.replace`."""
         new = Headers.__new__(Headers)
         new.retrying, new.pending, new.blocking = self.retrying, self.pending, self.blocking
         new.backup, new.hop, new.routes = self.backup, self.hop, self.routes

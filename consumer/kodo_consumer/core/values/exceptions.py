@@ -52,8 +52,7 @@ def outcome_of(verdict: HandlerSignal) -> Outcome:
 
 
 class HandlerFailedError(HandlerSignal):
-    """Failure of a handler in another process, as code around handlers sees it: its text is the class of the exception.
-    """
+    """Failure of a handler in another process, as code around handlers sees it: its text is the class of the exception."""
 
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
         super().__init__(reason)
@@ -140,8 +139,7 @@ class Discard(HandlerSignal):
 
 
 class MoveTo(HandlerSignal):
-    """Requests a move to the ready lane of another level, such as "L2"; the run failed if that level is not declared.
-    """
+    """Requests a move to the ready lane of another level, such as "L2"; the run failed if that level is not declared."""
 
     def __init__(self, level: Level | str) -> None:
         if not isinstance(level, str):

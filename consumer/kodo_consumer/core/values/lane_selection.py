@@ -117,8 +117,7 @@ def _findings(policy: Policy, selection: LaneSelection) -> Iterator[Diagnostic]:
 
 
 def lane_lines(policy: Policy) -> list[str]:
-    """One line for people for each lane: topic, share of slot time and bulkheads, or that this worker does not read it.
-    """
+    """One line for people for each lane: topic, share of slot time and bulkheads, or that this worker does not read it."""
     width = max(len(lane.topic) for lane in policy.every_lane)
     read = [
         "  ".join(

@@ -1,5 +1,4 @@
-"""Process pool: one thread that fetches messages, spreads them over processes, and replaces processes that hang or die.
-"""
+"""Process pool: one thread that fetches messages, spreads them over processes, and replaces processes that hang or die."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ class RestartPause:
     not_before: float = 0.0
 
     def on_death(self, now: float) -> bool:
-        """Counts a death at `now` (monotonic seconds). Returns false after five in sequence: the pool should give up.
-        """
+        """Counts a death at `now` (monotonic seconds). Returns false after five in sequence: the pool should give up."""
         self.deaths += 1
         self.not_before = now + _FIRST_PAUSE * 2 ** (self.deaths - 1)
         return self.deaths < _PATIENCE

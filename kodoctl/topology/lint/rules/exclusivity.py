@@ -1,5 +1,4 @@
-"""K109: exclusive levels that cannot work: no such level, no tenants, a tenant of two levels, a route into one, order.
-"""
+"""K109: exclusive levels that cannot work: no such level, no tenants, a tenant of two levels, a route into one, order."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ def exclusive_levels(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K109", Severity.ERROR, TITLE)
 def exclusive_readers(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds subscriptions of a topic with exclusive levels that keep an order, and routes that lead into such a level.
-    """
+    """Finds subscriptions of a topic with exclusive levels that keep an order, and routes that lead into such a level."""
     for expansion, path, ground, subscription in scope.subscriptions():
         if ground.exclusive_levels and subscription.type != "shared":
             detail = (

@@ -1,5 +1,4 @@
-"""K209, K301 to K303, K305, K003, K019: message properties, flows between topics, and lists whose entries name nothing.
-"""
+"""K209, K301 to K303, K305, K003, K019: message properties, flows between topics, and lists whose entries name nothing."""
 
 from __future__ import annotations
 

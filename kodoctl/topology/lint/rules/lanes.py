@@ -24,8 +24,7 @@ ORDERED = ("key_shared", "failover", "exclusive")
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def levels(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds lists of levels without L1, duplicates, backups without a level above, and lanes both active and draining.
-    """
+    """Finds lists of levels without L1, duplicates, backups without a level above, and lanes both active and draining."""
     for expansion, path, ground in scope.grounds():
         where = expansion.topology.where
         active = defaults.active_levels(ground)

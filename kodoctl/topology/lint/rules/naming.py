@@ -71,8 +71,7 @@ def declared_twice(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _same_name(expansion: Expansion, first: Expansion) -> RuleMatch:
-    """The match for a second topology of the same name; its other duplicates follow from the name and are not reported.
-    """
+    """The match for a second topology of the same name; its other duplicates follow from the name and are not reported."""
     both = len(expansion.resources.keys() & first.resources.keys())
     detail = f"name {expansion.name!r} is {first.topology.where('name')}'s already"
     if both:

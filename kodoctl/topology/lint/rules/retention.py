@@ -247,8 +247,7 @@ def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K213", Severity.ERROR, "a reroute would not fit")
 def message_sizes(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds state and dead letter topics that accept less than 4 KiB more than the ready topic: moves add properties.
-    """
+    """Finds state and dead letter topics that accept less than 4 KiB more than the ready topic: moves add properties."""
     for expansion in scope.expansions:
         ready = {
             topic.ground: topic.resource.policies.get("max_message_size")
