@@ -70,17 +70,17 @@ def update_topic(
     admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
     """Writes the changed fields of a topic: first the number of partitions, then policies; a removed delayed-delivery
-    value also unloads the topic. Raises WriteFailedError, and writes no policy, if a policy no longer has its planned
-    value.
+    value also unloads the topic. Raises WriteFailedError, and writes nothing, if a policy no longer has its planned
+    value: partitions cannot be taken back.
     """
     names = {field.name for field in fields}
-    if names & {"partitions", "missing_partitions"}:
-        _set_partitions(admin, before, max(after.partitions, before.partitions))
     policies = {field.policy: (field.before, field.after) for field in fields if isinstance(field, PolicyChange)}
     for name, (old, _) in policies.items():
         if not _as_planned(admin, after.name, name, old):
             now = read_policy(admin, after.name, name)
             raise WriteFailedError(f"{name} changed since the plan: planned from {old}, now {now}; plan again")
+    if names & {"partitions", "missing_partitions"}:
+        _set_partitions(admin, before, max(after.partitions, before.partitions))
     set_policies(admin, after.name, policies, levels)
     if "delayed_delivery" in names:
         path = topic_path(after.name)

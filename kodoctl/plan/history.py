@@ -200,7 +200,8 @@ def find_apply(found: Iterable[Applied], name: str, namespace: str) -> Applied:
     UsageError (K424) if no apply fits, or several.
     """
     known = list(found)
-    fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
+    fitting = known[-1:] if name == "last" else [one for one in known if one.id == name]
+    fitting = fitting or [one for one in known if one.id.startswith(name)]
     if len(fitting) == 1:
         return fitting[0]
     if not known:

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -139,15 +140,15 @@ def start_worker(
         for limit in worker.engine.scheduler.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
     window = _watch_and_serve(worker, service, runner, settings, broker.border)
-    try:
-        service.start()
-    except BaseException:
+    with ExitStack() as started:
         if window is not None:
-            window.close()
-        raise
-    reloader = reloader_of(service)
-    if reloader is not None:
-        reloader.start()
+            started.callback(window.close)
+        service.start()
+        started.callback(service.stop)
+        reloader = reloader_of(service)
+        if reloader is not None:
+            reloader.start()
+        started.pop_all()
     _log_ready(worker.policy, broker.border)
     return RunningWorker(worker, service, broker, cluster, window, reloader, traces)
 

@@ -197,13 +197,14 @@ def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
     values: dict[str, Any] = {}
     for name, read in _READERS.items():
         variable = VARIABLE + name.upper()
-        text = environ.get(variable, given.get(name))
-        if text is None or (variable in environ and _made_by_platform(name, text)):
+        is_set = variable in environ and not _made_by_platform(name, environ[variable])
+        text = environ[variable] if is_set else given.get(name)
+        if text is None:
             continue
         try:
             values[name] = read(text)
         except (ValueError, UnitError) as problem:
-            place = Where(variable) if variable in environ else where
+            place = Where(variable) if is_set else where
             findings.append(error("K708", "cannot read settings", f"{name}: {problem}", place))
     if findings:
         kind = UsageError if any(_is_variable(finding) for finding in findings) else KodoctlError

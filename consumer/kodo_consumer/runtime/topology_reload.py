@@ -100,8 +100,9 @@ class FileReloader(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread that watches the file; it reads the file once at the beginning."""
-        self._thread = begin(self._watch, "kodo-reload", log_end)
+        """Starts the thread that watches the file; it reads the file once at the beginning. A second call does nothing."""
+        if self._thread is None:
+            self._thread = begin(self._watch, "kodo-reload", log_end)
 
     def stop(self) -> None:
         """Ends the watching thread, and waits for it, about a second."""

@@ -355,6 +355,7 @@ class AlarmLog:
     def __init__(self, clock: Clock) -> None:
         self.counts: Counter[str] = Counter()
         self._clock = clock
+        self._lock = threading.Lock()
         self._written: dict[str, tuple[float, int]] = {}  # by kind: when last, and how many were kept back since
 
     def write(self, alarm: Alarm) -> None:
@@ -362,12 +363,13 @@ class AlarmLog:
         those without a line.
         """
         now = self._clock.now()
-        self.counts[alarm.kind] += 1
-        last, kept_back = self._written.get(alarm.kind, (float("-inf"), 0))
-        if now - last < _QUIET:
-            self._written[alarm.kind] = (last, kept_back + 1)
+        with self._lock:
+            self.counts[alarm.kind] += 1
+            last, kept_back = self._written.get(alarm.kind, (float("-inf"), 0))
+            is_quiet = now - last < _QUIET
+            self._written[alarm.kind] = (last, kept_back + 1) if is_quiet else (now, 0)
+        if is_quiet:
             return
-        self._written[alarm.kind] = (now, 0)
         more = f" (and {kept_back} more since the last line)" if kept_back else ""
         level = logging.INFO if alarm.good else logging.ERROR if alarm.severe else logging.WARNING
         log.log(level, "%s: %s%s", alarm.kind, alarm.text, more)

@@ -75,8 +75,10 @@ class MemoryBroker:
 
     def send_batch(self, messages: Sequence[Outgoing]) -> list[StoredMessage]:
         """Stores messages of one topic as one batch: a broken connection redelivers all of it unless all its messages
-        are acknowledged.
+        are acknowledged. Raises as `send` does, and stores nothing then.
         """
+        for message in messages:
+            _check(message)
         topic = self._topic(messages[0].topic)
         first = len(topic.messages)
         return [topic.store(message, self._clock.wall(), first) for message in messages]

@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.apply import topics
 from kodoctl.apply.topics import create_topic, mark_topic, update_topic, upload_schema
-from kodoctl.plan.changes import PolicyChange
+from kodoctl.plan.changes import FieldChange, PolicyChange
 from kodoctl.plan.policy_levels import PolicyLevels
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
@@ -169,5 +169,7 @@ def test_a_policy_that_one_answer_alone_calls_unset_has_not_changed(monkeypatch:
     with serving(answer) as server:
         update_topic(HttpAdmin(Connection(server.url)), before, after, change, PolicyLevels({}, {}, {}))
     assert [request.method for request in server.requests].count("POST") == 1
+    more = (FieldChange("partitions", 1, 3), *change)
     with serving(lambda _: Answer(204)) as server, pytest.raises(WriteFailedError, match="changed since the plan"):
-        update_topic(HttpAdmin(Connection(server.url)), before, after, change, PolicyLevels({}, {}, {}))
+        update_topic(HttpAdmin(Connection(server.url)), before, after, more, PolicyLevels({}, {}, {}))
+    assert not [request for request in server.requests if request.is_write], "partitions cannot be taken back"

@@ -142,6 +142,9 @@ def test_variables_that_a_platform_makes_beside_a_service_are_no_settings(
     assert read_settings(made, tmp_path) == Settings()
     assert caplog.messages == []
     assert read_settings({**made, "KODO_CONSUMER_PORT": "9464"}, tmp_path) == Settings(port=9464)
+    (tmp_path / "kodo-consumer.toml").write_text("port = 9465", encoding="utf-8")
+    assert read_settings(made, tmp_path) == Settings(port=9465)
+    (tmp_path / "kodo-consumer.toml").unlink()
     with pytest.raises(UsageError, match="K708"):
         read_settings({"KODO_CONSUMER_PORT": "http://10.0.0.1:1"}, tmp_path)
 

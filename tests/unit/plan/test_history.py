@@ -113,6 +113,11 @@ def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> No
     assert find_apply(_known(), asked, "kodo/trade").id == found
 
 
+def test_a_whole_id_is_chosen_even_if_another_one_begins_with_it() -> None:
+    found = _applies([_begin("aa11", at=1), _begin("aa11-2", at=2)])
+    assert find_apply(found, "aa11", "kodo/trade").id == "aa11"
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

@@ -44,10 +44,14 @@ class HttpEndpoint:
                 shared = _servers[self._asked] = _Shared(server)
             shared.users += 1
             self.address = shared.server.address
-        if isinstance(shown, WorkerView):
-            COLLECTOR.add(shown)
-        else:
-            RELAYS.add(shown)
+        try:
+            if isinstance(shown, WorkerView):
+                COLLECTOR.add(shown)
+            else:
+                RELAYS.add(shown)
+        except BaseException:
+            self._leave()
+            raise
 
     def close(self) -> None:
         """Ends showing the worker or relay; the last endpoint of an address also ends the server. To be called once."""
@@ -55,6 +59,9 @@ class HttpEndpoint:
             COLLECTOR.remove(self._shown)
         else:
             RELAYS.remove(self._shown)
+        self._leave()
+
+    def _leave(self) -> None:
         with _lock:
             shared = _servers[self._asked]
             shared.users -= 1

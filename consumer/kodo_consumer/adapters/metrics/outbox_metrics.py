@@ -114,24 +114,29 @@ METRICS: Final = (
 
 class RelayCollector:
     """Prometheus collector of the relays of this process: one, as a rule. It is registered in `registry` while it shows
-    at least one relay.
+    at least one relay. Thread-safe.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
-        self.sights: list[RelaySight] = []
+        self._lock = threading.Lock()
+        self.sights: tuple[RelaySight, ...] = ()
 
     def add(self, sight: RelaySight) -> None:
         """Shows one more relay."""
-        if not self.sights:
-            self._registry.register(self)
-        self.sights.append(sight)
+        with self._lock:
+            if not self.sights:
+                self._registry.register(self)
+            self.sights = (*self.sights, sight)
 
     def remove(self, sight: RelaySight) -> None:
         """Ends showing a relay. Raises ValueError if the relay is not shown."""
-        self.sights.remove(sight)
-        if not self.sights:
-            self._registry.unregister(self)
+        with self._lock:
+            left = list(self.sights)
+            left.remove(sight)
+            self.sights = tuple(left)
+            if not left:
+                self._registry.unregister(self)
 
     def describe(self) -> Iterator[Metric]:
         """Yields all metrics without values: the Prometheus registry learns the names from them."""

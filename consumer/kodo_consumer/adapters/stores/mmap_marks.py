@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from kodo_consumer.core.values.poison import CrashMark
 from kodo_consumer.core.values.store import Exchange, StoreAnswer, StoreDownError
@@ -43,6 +43,18 @@ def open_file_store(folder: Path, subscription: str) -> FileStore:
         raise KodoctlError(error("K740", "store cannot be opened", f"crash_marks: {problem}")) from None
 
 
+def _create_locked(path: Path) -> BinaryIO:
+    """Creates a file and locks it. A worker that starts at the same time may lock the empty file first, and delete it as
+    one of a dead worker: then it is created again. Raises OSError.
+    """
+    while True:
+        file = path.open("x+b")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if path.exists():
+            return file
+        file.close()
+
+
 class FileStore:
     """Implementation of kodo_consumer.core.values.store.Store by one file of this worker. It remembers no done
     messages. The constructor adopts the marks of dead workers of the subscription and deletes their files; it raises
@@ -53,8 +65,7 @@ class FileStore:
         self.run = run
         group = hashlib.sha256(subscription.encode()).hexdigest()[:12]
         self._path = folder / f"{group}.{run.replace(':', '-').replace('/', '-')}{_SUFFIX}"
-        self._file = self._path.open("x+b")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file = _create_locked(self._path)
         self._file.truncate(_RECORDS * _SIZE)
         self._map = mmap.mmap(self._file.fileno(), _RECORDS * _SIZE)
         self._free = deque(range(_RECORDS))
@@ -122,27 +133,36 @@ class FileStore:
         self._file.close()
 
     def _adopt(self, path: Path) -> None:
-        """Adopts the marks of a dead worker and deletes its file. The file of a live worker is locked and stays
-        unchanged.
+        """Adopts the marks of a dead worker and deletes its file. Marks beyond `_MOST_ADOPTED` stay in the file for the
+        next worker that starts. The file of a live worker is locked and stays unchanged.
         """
         try:
             with path.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 records = file.read(_RECORDS * _SIZE)
-                for at in range(0, len(records) - _SIZE + 1, _SIZE):
-                    self._adopt_record(records[at : at + _SIZE])
-                path.unlink(missing_ok=True)
+                places = range(0, len(records) - _SIZE + 1, _SIZE)
+                adopted = [at for at in places if self._adopt_record(records[at : at + _SIZE])]
+                if len(adopted) == len(places):
+                    path.unlink(missing_ok=True)
+                    return
+                for at in adopted:
+                    file.seek(at)
+                    file.write(bytes(1))
         except (BlockingIOError, FileNotFoundError):
             return  # it lives, or another worker was first
 
-    def _adopt_record(self, record: bytes) -> None:
+    def _adopt_record(self, record: bytes) -> bool:
+        """Returns False if the record has a mark that this worker cannot take any more."""
         state, alone, crashes, length = _HEAD.unpack_from(record)
-        if state != 1 or length > _LONGEST or len(self._adopted) >= _MOST_ADOPTED:
-            return
+        if state != 1 or length > _LONGEST:
+            return True
+        if len(self._adopted) >= _MOST_ADOPTED:
+            return False
         name = record[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace")
         mark = CrashMark(_DEAD, bool(alone), crashes)
         self._adopted[name] = mark
         self._write(name, mark)
+        return True
 
     def _write(self, name: str, mark: CrashMark) -> None:
         place = self._places.get(name)

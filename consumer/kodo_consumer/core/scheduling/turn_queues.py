@@ -87,9 +87,9 @@ class TurnQueues:
         may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
         stops: Callable[[int, float], bool] | None = None,
     ) -> InFlight | None:
-        """Takes out the next message of a quick (`slow`: of a slow) tenant that is not in `passing_over`; None if none
-        may start. After 64 messages that did not pass it returns None as well, and raises `version`: callers ask again.
-        `passes`: True if the message may start; if False, it has put the message elsewhere. None: every message may.
+        """Takes out the next message of a quick (`slow`: slow) tenant that is not in `passing_over`; None if none may start,
+        or after 64 that did not pass: `version` has grown then, so that callers call again. `passes`: True if the
+        message may start, else it has put the message elsewhere; None: every message may.
         `kept`: only of lanes for which a bulkhead has a slot free. `may_start_newcomer`: see DeficitRoundRobin.take.
         `stops`: True for lanes (indices) of which nothing may start.
         """

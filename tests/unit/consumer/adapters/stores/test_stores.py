@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import multiprocessing
 import os
@@ -174,6 +175,41 @@ def test_more_marks_than_there_is_room_for_is_a_store_that_is_down(tmp_path: Pat
     with pytest.raises(StoreDownError):
         store.exchange(Exchange(starting=[str(number) for number in range(8_193)]))
     store.close()
+
+
+def test_marks_that_one_worker_cannot_take_wait_for_the_next(tmp_path: Path) -> None:
+    names = [str(number) for number in range(1_500)]
+    dead = FileStore(tmp_path, "p/n/t:s", "a")
+    dead.exchange(Exchange(starting=names))
+    dead.close()
+    second, third = FileStore(tmp_path, "p/n/t:s", "b"), FileStore(tmp_path, "p/n/t:s", "c")
+    first_part, rest = (store.exchange(Exchange(starting=names)).marks for store in (second, third))
+    assert (len(first_part), len(rest)) == (1_024, 476)
+    assert set(first_part).isdisjoint(rest)
+    assert len(list(tmp_path.iterdir())) == 2
+    for store in (second, third):
+        store.close()
+
+
+def test_a_file_that_another_worker_takes_for_a_dead_ones_before_it_is_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, files = fcntl.flock, []
+
+    def flock(file: Any, operation: int) -> None:
+        if not files:
+            files.append(file)
+            FileStore(tmp_path, "p/n/t:s", "other").close()
+        lock(file, operation)
+
+    monkeypatch.setattr("kodo_consumer.adapters.stores.mmap_marks.fcntl.flock", flock)
+    store = FileStore(tmp_path, "p/n/t:s", "a")
+    assert (tmp_path / store._path).exists()
+    store.exchange(Exchange(starting=["x"]))
+    store.close()
+    heir = FileStore(tmp_path, "p/n/t:s", "b")
+    assert heir.exchange(Exchange(starting=["x"])).marks == {"x": CrashMark("")}
+    heir.close()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
