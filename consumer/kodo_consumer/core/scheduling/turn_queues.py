@@ -89,9 +89,8 @@ class TurnQueues:
     ) -> InFlight | None:
         """Takes out the next message of a quick (`slow`: slow) tenant that is not in `passing_over`; None if none may start,
         or after 64 that did not pass: `version` has grown then, so that callers call again. `passes`: True if the
-        message may start, else it has put the message elsewhere; None: every message may.
-        `kept`: only of lanes for which a bulkhead has a slot free. `may_start_newcomer`: see DeficitRoundRobin.take.
-        `stops`: True for lanes (indices) of which nothing may start.
+        message may start, else it has put the message elsewhere; None: every message may. `kept`: only of lanes for
+        which a bulkhead has a slot free. `stops`: True for lanes (indices) of which nothing may start.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []
