@@ -23,15 +23,20 @@ unexport PYTHONDONTWRITEBYTECODE
 # Behind any target that runs tests: KODO_CONSUMER_NATIVE=false runs them without the native border, true never without it.
 
 # The parts of make test-full, which the nightly workflow runs side by side: each has its folders, and a job of its own.
-PARTS := unit broker spark clusters docs
+PARTS := unit broker spark clusters outages deaths faults docs
 FULL_unit := tests/unit tests/simulation tests/mutants
 FULL_broker := tests/broker tests/contract tests/scenarios
 FULL_spark := tests/spark
-FULL_clusters := tests/clusters tests/faults
+FULL_clusters := tests/clusters
+FULL_outages := tests/clusters/test_publisher_cluster.py
+FULL_deaths := tests/clusters/test_unknown.py
+FULL_faults := tests/faults
 FULL_docs := tests/docs tests/browser
+# Twenty minutes each, which are mostly waiting for a cluster: they are parts of their own.
+WITHOUT_clusters := $(addprefix --ignore=,$(FULL_outages) $(FULL_deaths))
 # Unit tests of packages with pure modules, whose branches the gate looks at; the other unit tests run beside the services.
 MEASURED := $(filter-out $(addprefix tests/unit/,pipeline forge dev testing_tools),$(wildcard tests/unit/[a-z]*))
-BESIDE = $(filter-out tests/unit,$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*))
+BESIDE = $(filter-out tests/unit %.py,$(foreach part,$(PARTS),$(FULL_$(part)))) $(filter-out $(MEASURED),$(wildcard tests/unit/[a-z]*))
 OPTIONS := -q --tb=short --dist loadfile --max-worker-restart=0 --no-loadscope-reorder
 PYTEST := $(BIN)/pytest $(OPTIONS)
 # SlipCover looks at the pure modules alone, and costs next to nothing. It does not know this pytest, and need not: no test is measured.
@@ -75,9 +80,9 @@ test: $(READY) programs check ## The gate, on a real broker: style, types, archi
 
 test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage ## Every test there is but those of hours (faults, chaos, simulate), with the coverage of all: run it where you touched what is long
 
-$(PARTS:%=test-full-%): test-full-%: $(READY) ## One part of it: unit, broker, spark, clusters, docs
+$(PARTS:%=test-full-%): test-full-%: $(READY) ## One part of it: unit, broker, spark, clusters, outages, deaths, faults, docs
 	@mkdir -p $(COSTS); rm -f .coverage.$*.*
-	KODO_FAST_CORE=false KODOCTL_TEST_PROFILE=full KODOCTL_TEST_SPARK=full COVERAGE_FILE=.coverage.$* $(PYTEST) --durations=20 -m "full or not full" -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/full-$*.xml $(FULL_$*)
+	KODO_FAST_CORE=false KODOCTL_TEST_PROFILE=full KODOCTL_TEST_SPARK=full COVERAGE_FILE=.coverage.$* $(PYTEST) --durations=20 -m "full or not full" -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/full-$*.xml $(FULL_$*) $(WITHOUT_$*)
 
 coverage: $(READY) ## Combine what the parts of test-full covered: nine tenths of the whole, every branch of pure code
 	$(BIN)/coverage combine -q --keep .coverage.*
