@@ -114,7 +114,7 @@ def test_bookies_that_were_paused_for_longer_than_their_session_serve_again_when
 
 
 def test_a_node_that_is_not_there_is_told_with_those_that_are(user: _User) -> None:
-    told = user.types("kill", "broker-4", code=1)
+    told = user.types("kill", "broker-4", code=64)
     assert "K625" in told
     assert "broker-3" in told
 

@@ -277,9 +277,11 @@ def _storm(planned: Planned, seconds: float) -> None:
 
 @pytest.mark.timeout(3_600)
 def test_two_hundred_plans_through_the_windows_of_twenty_deaths_say_nothing_untrue(planned: Planned) -> None:
-    for death in range(20):
-        _death(planned, death % 3 + 1, 45)
+    deaths = 0
+    while deaths < 20 or planned.tally.plans < 200:  # a busy machine makes fewer plans in a window
+        _death(planned, deaths % 3 + 1, 45)
         planned.spread()
+        deaths += 1
     log.warning("%s", planned.tally)
     assert planned.tally.false == [], planned.tally
     assert planned.tally.plans >= 200, planned.tally
