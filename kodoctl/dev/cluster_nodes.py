@@ -129,18 +129,25 @@ def pause(folder: Folder) -> bool:
     """Stops a node's process (SIGSTOP): its connections stay open and it answers nothing. Returns False if it did not
     run.
     """
+    was_paused = state(folder) is NodeState.PAUSED
     paused = _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
-    if paused:
+    if paused and not was_paused:
         write_private(folder.path / _PAUSED_AT, str(time.time()))
     return paused
 
 
 def resume(folder: Folder) -> float | None:
-    """Continues a paused node (SIGCONT). Returns the seconds since its pause, or None if it did not run."""
+    """Continues a paused node (SIGCONT). Returns the seconds since its pause, 0 if it was not
+    paused, or None if it did not run.
+    """
     if not _signal(folder, signal.SIGCONT, NodeState.RUNNING):
         return None
     mark = folder.path / _PAUSED_AT
-    return time.time() - float(mark.read_text(encoding="utf-8")) if mark.exists() else 0.0
+    if not mark.exists():
+        return 0.0
+    since = float(mark.read_text(encoding="utf-8"))
+    mark.unlink()
+    return time.time() - since
 
 
 def _signal(folder: Folder, number: signal.Signals, wanted: NodeState) -> bool:

@@ -56,7 +56,9 @@ class CommentHeader:
 
 
 def refusal(detail: str, *more: str) -> RefusedError:
-    """Makes the error K545, no approved plan, for the caller to raise. `more`: further lines of the detail."""
+    """Makes the error K545, no approved plan, for the caller to raise. Its text is `detail`, a clause without a full
+    stop, to which "; nothing was written" is added, and then each of `more` as a line of its own.
+    """
     return RefusedError(error("K545", "no approved plan", "\n".join([f"{detail}; nothing was written", *more])))
 
 

@@ -83,7 +83,10 @@ def hash_of(document: AnyRecallPlan) -> str:
 
 
 def dumps(plan: RecallPlan) -> str:
-    """The text of a plan file: one line for each key and for each letter, so that people can read it."""
+    """Returns the text of a plan file, with its seal: JSON with one line for each key and each item of a list, so that
+    people can read it. If the plan has a table, the text has none of the letters, only the name and the digest of the
+    table's file, which belongs beside the plan file.
+    """
     document = to_json(plan)
     lines = [f" {json.dumps(name)}: {_value(value)}" for name, value in document.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -119,8 +119,8 @@ def _table_files(counts: Mapping[str, Any], named: Mapping[str, Any] | None) -> 
 
 
 def is_replaced(run: str) -> bool:
-    """True for a kind of run (rollup, audit, maintenance, removal) of which only the last commit is kept; a new commit
-    names the one that it replaces.
+    """True if `run` is a kind of run (`rollup`, `audit`, `maintain`, `removal`) of which only the last commit is kept;
+    a new commit names the one that it replaces. False for any other text, such as the id of a run.
     """
     return run in _REPLACED_RUNS
 

@@ -94,7 +94,9 @@ def stored_partition(stats: Mapping[str, Any]) -> StoredPartition:
 
 
 def parse_position(text: str) -> Place:
-    """Position from the text `ledger:entry`. Raises ValueError for any other text."""
+    """Parses a position `LEDGER:ENTRY`; both may be negative, and `-1:-1` is START. Raises ValueError if the text is
+    not two whole numbers with a colon between them.
+    """
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 

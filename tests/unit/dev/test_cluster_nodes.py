@@ -54,7 +54,9 @@ def test_paused_and_resumed(folder):
     assert cluster_nodes.pause(folder)
     assert cluster_nodes.state(folder) is NodeState.PAUSED
     time.sleep(0.2)
+    assert cluster_nodes.pause(folder), "again: the first pause counts"
     assert 0.2 <= (cluster_nodes.resume(folder) or 0) < 60
+    assert cluster_nodes.resume(folder) == 0.0
     assert cluster_nodes.state(folder) is NodeState.RUNNING
 
 

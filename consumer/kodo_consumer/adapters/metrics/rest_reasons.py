@@ -77,10 +77,11 @@ class RestKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestReason:
-    """A reason that applies now. `text`: for people. `about`: the lane, partition or topic concerned; empty if the
-    whole worker is. `fault`: the worker is not ready, and a person has to act. `starts_end_it`: the reason counts from
-    the last start of any handler, because a busy worker also uses up its slots and limits. `told_elsewhere`: no alarm
-    is written, because the reason has its own or a person ordered it.
+    """A reason that applies now. Two are equal if all but `text`, which is for people, is equal. `about`: the lane,
+    partition or topic concerned; empty if there is no single one. `fault`: the worker is not ready, and a person has to
+    act. `starts_end_it`: the reason counts from the last start of any handler, because a busy worker also uses up its
+    slots and limits. `told_elsewhere`: RestWatch writes no alarm, because the reason has its own, a person ordered it,
+    or it is no problem.
     """
 
     reason: RestKind

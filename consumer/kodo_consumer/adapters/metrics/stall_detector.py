@@ -81,9 +81,10 @@ class Stalls:
         self._rows = {cause: _Row() for cause in StallCause}
 
     def add(self, late: Late, now: float) -> Alarm | None:
-        """Counts a turn if it was more than 50 ms late. Returns an alarm if this is the third late turn of its cause
-        within 5 s and the cause is the handlers, severe once it lasts for 30 s, or a machine that has been busy for 30
-        s; else None. `now`: seconds of a monotonic clock.
+        """Counts a turn if it was more than 50 ms late. Only each third late turn of one cause within 5 s can give an
+        alarm; counting to three then begins anew. Late turns last as long as no gap between two exceeds 10 s. Returns
+        an alarm if handlers are the cause, severe once that has lasted for 30 s, or if a busy machine is the cause and
+        that has lasted for 30 s (never severe); else None. `now`: seconds of a monotonic clock.
         """
         self._forget(now)
         if late.seconds <= TOO_LATE:

@@ -255,8 +255,10 @@ class Engine:
     def on_active_consumers(
         self, index: int, named: Mapping[str, str] | None, asked: float, emptied: Mapping[str, float]
     ) -> None:
-        """Takes the broker's answer about the active consumer of each partition of a lane: see HandOver. Delivers kept
-        messages of partitions that this worker may handle now.
+        """Takes the broker's answer about the active consumer of each partition of a lane, which must be a ready lane
+        of a failover subscription. For the arguments see HandOver.on_active_consumers. Releases unstarted messages of
+        partitions that another worker has now, or whose last answer has lapsed. Delivers kept messages of partitions
+        that this worker may handle now.
         """
         if ready := self.handover.on_active_consumers(self.lanes[index], named, asked, emptied):
             self.deliver(index, ready)
