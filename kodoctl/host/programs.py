@@ -27,8 +27,9 @@ def find_program(name: str, environ: Mapping[str, str]) -> str | None:
 
 
 def absolute_path(environ: Mapping[str, str]) -> str:
-    """PATH of `environ` without its relative entries, for programs that look up other programs."""
-    return os.pathsep.join(folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute())
+    """PATH of `environ` without its relative entries; "" if none is left, which a shell takes for the working folder."""
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute()]
+    return os.pathsep.join(folders)
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -68,7 +69,7 @@ def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
     nothing of the working folder. `unless_set`: variables to set if unset or empty. Other threads wait; do not nest.
     """
     more = {name: text for name, text in unless_set.items() if not os.environ.get(name)}
-    with _with_variables({SAFE_PATH: _OURS, "PATH": absolute_path(os.environ), **more}):
+    with _with_variables({SAFE_PATH: _OURS, "PATH": absolute_path(os.environ) or os.defpath, **more}):
         yield
 
 

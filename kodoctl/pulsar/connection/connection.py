@@ -114,7 +114,8 @@ class Flags:
 @dataclass(frozen=True)
 class Contexts:
     """Contexts of the project's `kodoctl.toml` (found upwards from the working folder) and of the user's, by name; the
-    project's win. `current`: name of the default context; `own`: those of the user's file.
+    project's win. `current`: name of the default context, by KODOCTL_CONTEXT, else the project's file, else the user's
+    (`by_name` may lack it); None: nothing names one. `own`: those of the user's file.
     """
 
     by_name: Mapping[str, Context] = field(default_factory=dict)

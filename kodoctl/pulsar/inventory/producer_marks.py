@@ -40,9 +40,10 @@ _BROKEN: Final = (IndexError, ValueError)  # what a reader of bytes that anybody
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Backlog of a subscription in one partition. `entries`: number of entries, without those that contain only marks;
-    `marks`: number of marks found; `oldest`: publish time of its oldest message, ms since the epoch, None: no message,
-    or unknown; `whole`: every entry was read, so that there are no other marks.
+    """Backlog of a subscription in one partition. `entries`: number of entries, without those in which only marks were
+    found; `marks`: number of marks found; `oldest`: publish time of its oldest message, ms since the epoch, None: no
+    message, or unknown; `whole`: there are no other marks, because every entry was read, or because no producer sends
+    to the topic. If it is false, `entries` may count entries that contain only marks.
     """
 
     entries: int = 0

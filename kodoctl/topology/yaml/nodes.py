@@ -150,7 +150,9 @@ class _Builder:
         self.aliased = 0
 
     def build(self) -> Node | None:
-        """Root node of the only document; None, with a finding, if the text cannot be parsed to its end. Call it once."""
+        """Root node of the only document; None if there is no document, or if the text cannot be parsed to its end.
+        Adds all faults to `findings`, also when it returns a root. Call it once.
+        """
         try:
             root = self._document()
         except _HopelessError:

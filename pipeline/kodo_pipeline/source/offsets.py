@@ -102,5 +102,7 @@ def holes(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[
 
 
 def missing(pieces: list[LedgerRange], begin: StreamOffset, end: StreamOffset) -> int:
-    """Number of entries of a range that were stored when its end was fixed, and are not stored any more."""
+    """Number of entries after `begin`, up to `end` and including it, that were stored when `end` was fixed, and are
+    not stored any more. `pieces`: the ranges of this part that are stored now.
+    """
     return end.entries - begin.entries - sum(piece.entries for piece in pieces)

@@ -99,6 +99,17 @@ def test_programs_come_from_absolute_folders_of_the_path_only(clone: Path) -> No
     assert not (clone / "RAN").exists()
 
 
+@pytest.mark.parametrize("path", [None, "", ".:bin"])
+def test_a_program_that_is_started_without_absolute_folders_runs_nothing_of_the_working_folder(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, path: str | None
+) -> None:
+    """A shell takes an empty PATH for the working folder."""
+    monkeypatch.delenv("PATH") if path is None else monkeypatch.setenv("PATH", path)
+    with programs.runs_nothing_here({}):
+        subprocess.run(["/bin/sh", "-c", "git --version; java -version"], cwd=clone, capture_output=True, check=False)
+    assert not (clone / "RAN").exists()
+
+
 def test_git_and_graphviz_of_the_working_folder_are_not_run(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (clone / ".git").mkdir()
     monkeypatch.setenv("PATH", ".:")

@@ -53,7 +53,9 @@ def new_run() -> str:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Address of a store, a database or `memory`. Its text has no secrets."""
+    """Address of a store: a database, or `memory`. `secret`: a result of `parse_store`. The text of this object shows
+    no secrets.
+    """
 
     secret: Secret
 

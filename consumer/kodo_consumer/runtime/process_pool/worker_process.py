@@ -69,8 +69,9 @@ class ProcessTask:
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
-    """Body of the process: runs until the worker closes its end of `line`, or dies. Reports if the handler cannot be
-    imported.
+    """Body of the process: runs until the worker closes its end of `line`, or dies. If the handler cannot be imported,
+    it reports that and ends. `cells`: see BEGAN; `lock`: each end holds it while it sets which messages have started or
+    are taken back.
     """
     imports_as_before()
     redact_stray_errors(job.texts, sys.modules[__name__])
