@@ -26,10 +26,13 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a topic, all partitions or none. Raises WriteFailedError if it is not deleted. With a client on any
-    partition Pulsar answers 412 *after* it deleted the other partitions, so every partition is read before each
-    request. `force` is sent only if the plan showed clients and a user `allowed` the loss. `marker`: the owner when the
-    plan was checked.
+    """Deletes a topic, all partitions or none; a topic that is gone already is no error. Every partition is read before
+    each request, because with a client on any partition Pulsar answers 412 *after* it deleted the others.
+
+    Raises WriteFailedError if the topic has another owner than `marker` (the owner when the plan was checked, None:
+    nobody), if it has messages and a user did not allow their loss (`allowed`), if it has clients and the plan showed
+    none or the loss is not allowed, or if the broker does not delete it. Allowed clients are disconnected by `force`.
+    Raises ClusterError if the topic cannot be read.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)

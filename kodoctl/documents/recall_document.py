@@ -22,8 +22,9 @@ class SettledLetter(TypedDict):
 
 
 class PlannedLetterRow(SettledLetter):
-    """A dead letter that the plan sends or discards. `digest`: of its payload; `lane`: index into the plan's `lanes`;
-    `number`: its number there, from 1 (both 0 in a discard); `repeats`: copies that are acknowledged with it.
+    """A dead letter that the plan sends or discards. `recall_id`: id of this one letter, the same in every plan, or a
+    new one with `again`; `digest`: of its payload before any edit; `lane`: index into the plan's `lanes`; `number`: its
+    sequence number there, from 1 (both 0 in a discard); `repeats`: copies that are acknowledged with it.
     """
 
     recall_id: _Hash

@@ -23,7 +23,8 @@ class WaitingLaneRow(TypedDict):
 
 class WaitingGroupRow(TypedDict):
     """Number of messages with the same `lane`, `cause`, `tenant` and `due`; null: the command does not group by that
-    one. `due`: `now`, `in 1 min`, `in 1 h`, `in 1 d` (at most so long) or `later`.
+    one. `due`: `now` (also without a due time), `in 1 min`, `in 1 h`, `in 1 d` (at most so long) or `later`. `oldest`:
+    publish time of the oldest; `next_due`, `last_due`: smallest and largest due time; ms since the epoch, 0 = none.
     """
 
     topic: str

@@ -169,15 +169,16 @@ def concurrency(
 def move(
     topology: Topology, topic: Topic, subscription: Subscription,
     tenant: Annotated[str, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")],
-    to: Annotated[str | None, typer.Option("--to", help="Such as L2, or S1 above it.", metavar="LEVEL")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="A level of the topic, such as L2 or S1.", metavar="LEVEL")] = None,
     waiting: Annotated[
-        WaitingChoice, typer.Option("--waiting", help="What waits already moves as well, or stays where it is.")
+        WaitingChoice, typer.Option("--waiting", help="Whether messages sent before the order move as well, or stay.")
     ] = WaitingChoice.MOVE,
     lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Send a tenant's messages to another level for a while.
 
-    Up or down, before any route of the file.
+    The level may be above L1 (L2, S1) or below it (B1). While the order lasts, no route of the file takes the
+    messages away from it.
     """
     from kodo_consumer.core.upkeep.move_orders import share_lines, why_no_level
     from kodoctl.topology.names import Level

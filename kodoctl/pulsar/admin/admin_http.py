@@ -100,7 +100,7 @@ class HttpAdmin:
 
     @property
     def traffic(self) -> RequestCount:
-        """Requests sent so far."""
+        """Counts of the requests sent so far, with redirects and retries. Later requests change the same object."""
         return self._traffic
 
     @property

@@ -64,7 +64,9 @@ class Receipt(NamedTuple):
 
 
 class RejectedError(Exception):
-    """Raised if a message itself is unacceptable: it was not sent, and its number is free. The text is the reason."""
+    """Raised if a message itself is unacceptable, such as by its size. This call sent nothing and used no number; the
+    broker may still have the number from an earlier attempt. The text is the reason.
+    """
 
 
 class DeadLetterConsumer:

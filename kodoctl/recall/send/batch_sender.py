@@ -93,8 +93,10 @@ class BatchSender:
             self._send_all(batch)
 
     def finish(self, batch: SendBatch) -> list[InFlightMessage]:
-        """Waits for receipts and records them. Returns the messages with an outcome, in order. A message with
-        an unclear outcome stops the attempt: it would be a gap below the number that the broker counts.
+        """Waits for receipts and records the outcomes. Returns the messages with an outcome, in order, also refused and
+        unclear ones; messages that were not sent, or that have no receipt at the end of the wait, are left out. Sets
+        the event `stop` of the options if an outcome is unclear or a receipt is missing: such a message would be a gap
+        below the number that the broker counts.
         """
         if not batch.messages:
             return []

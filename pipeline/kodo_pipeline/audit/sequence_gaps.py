@@ -37,8 +37,8 @@ def word_ranges(words: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def merge_ranges(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Returns (keys, first, last, rows) with the same numbers in as few ranges as possible, none of which touches
-    another.
+    """Joins ranges of the same `keys` that overlap or touch. `ranges`: (keys, first, last, rows) in any order, `last`
+    included. Returns the same columns; `rows` is the sum over the joined ranges.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     upwards = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, 0)

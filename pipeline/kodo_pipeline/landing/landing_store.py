@@ -106,8 +106,9 @@ class Landing:
         return self.root / "_work" / run / "coverage"
 
     def commits(self, *, former: bool = False) -> list[LandingCommit]:
-        """Reads all commits, in order. `former`: do so even if the landing has manifests of a former kodoctl, which are
-        being converted. Raises KodoctlError (K573, K584).
+        """Reads all commits from the table `commits`, in the order of their numbers; none if nothing has landed. Raises
+        KodoctlError: K573 if the table cannot be read, K584 if the landing has manifests of a former kodoctl. `former`:
+        such a landing is read too, because it is being converted.
         """
         if not former:
             self._refuse_former()

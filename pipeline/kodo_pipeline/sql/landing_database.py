@@ -109,8 +109,9 @@ class LandingDatabase:
 
 @contextmanager
 def open_database(landing: Landing, *, other_files: bool = False) -> Iterator[LandingDatabase]:
-    """Opens a landing as a DuckDB database for the length of a block. `other_files`: statements may read files besides
-    the landing's. Raises UsageError when DuckDB is not installed, KodoctlError when the landing cannot be read.
+    """Opens the newest commit of a landing as a DuckDB database, for the length of a block; the landing must have a
+    commit. `other_files`: statements may read files besides the landing's. Raises UsageError (K812) when the extra
+    `sql` is not installed, KodoctlError when the landing cannot be read.
     """
     check_installed()
     import duckdb

@@ -366,7 +366,7 @@ class SendQueue:
         self._again: deque[tuple[int, Outgoing]] = deque()
 
     def extend(self, messages: Iterable[tuple[int, Outgoing]]) -> None:
-        """Messages that nobody has sent yet."""
+        """Appends messages that were never sent, each with its ticket. The thread that calls `take` sends them."""
         self._waiting.extend(messages)
 
     def again(self, ticket: int, message: Outgoing) -> None:

@@ -58,7 +58,9 @@ class HandlerCall:
 
 
 class HandlerSpans:
-    """Spans of one worker's handlers. `tenant`: spans name the message's tenant. Thread-safe."""
+    """Makes the spans of one worker: for each handler run, and for each reroute without a run. `tenant`: spans name
+    the tenant of their message, except spans of batches. Thread-safe.
+    """
 
     def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
         self._tracer, self._tenant = tracer, tenant

@@ -33,7 +33,9 @@ class TurnQueues:
         self._set_shares([lane.lane.weight for lane in lanes], frozenset())
 
     def apply_policy(self, policy: Policy, resting: AbstractSet[int]) -> None:
-        """Puts the weights of a policy with the same lanes in force; lanes in `resting` (indices) get no turns."""
+        """Puts the weights of lanes and of tenants in force, from a policy with the same lanes in the same order. Lanes
+        in `resting` (indices) get no turns; all others do. Limits and bulkheads stay unchanged.
+        """
         self._weights = policy.tenant_weights
         self._set_shares([lane.weight for lane in policy.lanes], resting)
         for lane in self.lanes:

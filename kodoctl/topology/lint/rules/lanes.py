@@ -251,7 +251,9 @@ def too_many_topics(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K214", Severity.WARNING, "isolation that never looks at its least number")
 def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds isolation whose `min` exceeds the tenant's share of the look-ahead, so that the share alone decides."""
+    """Finds isolation whose `min` in the file exceeds `share` of `lookahead.messages`, so that the share alone decides.
+    The default of `min` is not reported.
+    """
     for expansion, path, ground, subscription in scope.subscriptions():
         isolate = defaults.isolation(ground, subscription)
         if isolate is None or "min" not in isolate.model_fields_set:
