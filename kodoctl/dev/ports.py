@@ -158,10 +158,11 @@ def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
 
 
 def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
-    """Ports of an instance with data: those of `known`, apart from an admin or broker port in `asked`; the bookie port
-    may not change.
+    """Returns the ports of an instance with data: those of `known`, except that an admin or broker port in `asked`
+    replaces the known one. The bookie port may not change. `claims` only names the holder of a taken port, for errors.
 
-    Raises like `choose`, and KodoctlError (K613) if `asked` changes the bookie port.
+    Raises UsageError (K605) if a port in `asked` is out of range or two of the three ports are equal, and KodoctlError:
+    K604 if any of the three ports is taken, also a known one; K613 if `asked` names another bookie port.
     """
     _check(asked)
     if asked.bookie not in (None, known.bookie):

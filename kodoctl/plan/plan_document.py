@@ -78,8 +78,10 @@ class PlanDocument(TypedDict):
         unseen: namespaces of which only topics and subscriptions were read.
         refused: an error among findings or dangers forbids the apply.
         elsewhere: other topologies in these namespaces, with the number of their objects.
-        fingerprints: by address, the digest of the live object.
-        seal: SHA-256 of everything else: apply refuses a file that was edited.
+        fingerprints: by address of a changed object, the digest of the live object; `absent` if it does not exist.
+        ledger_fingerprints: by `namespace/topology`, the digest of each live ledger entry that the plan writes, or
+            `absent`.
+        seal: SHA-256 of everything else: apply refuses a file that was edited. Every printed or written plan has it.
     """
 
     format_version: Literal[1]

@@ -91,8 +91,8 @@ class SimulatedResult(NamedTuple):
 
 
 class RunGroup:
-    """Handler runs of one state, of slow or of quick tenants. `waits`: seconds for which each due message waited for a
-    slot; `runs`: their number; `slot_time`: seconds in which they had slots.
+    """Handler runs of one state, of slow or of quick tenants. `runs`: number of all runs; `waits`: seconds for which
+    each due message waited for a slot before its first run in a lane; `slot_time`: seconds in which runs had slots.
     """
 
     __slots__ = ("runs", "slot_time", "waits")

@@ -77,8 +77,9 @@ def _percentiles(ordered: Sequence[float]) -> dict[str, float] | None:
 
 
 def run_rows(groups: Mapping[tuple[str, bool], RunGroup]) -> list[dict[str, Any]]:
-    """Rows of handler runs by state and class (`slow` or `quick` tenants): their number, percentiles of the time that
-    due messages waited for a slot, and the total time in slots, in ms.
+    """Returns a row of handler runs for each (state, True for slow tenants) in `groups`: `state`, `class` (`slow` or
+    `quick`), `runs`, `wait_ms` and `slot_ms`. `wait_ms`: percentiles of the time that due messages waited for a slot
+    before their first run in a lane; None if the group has no such run. `slot_ms`: total time in slots. Both are in ms.
     """
     return [
         {

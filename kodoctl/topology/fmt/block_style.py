@@ -97,7 +97,10 @@ class _Layout:
         return line
 
     def entry(self, parent: Item, part: _EntryLines, column: int, target: int) -> list[str]:
-        """An entry's own lines moved to column `target`. Raises CannotFormatError if another entry begins on its line."""
+        """Returns an entry's own lines, moved from `column` to column `target`; block collections in its value are laid
+        out as well, in canonical order. Lines above the entry are left out. Raises CannotFormatError if another entry
+        begins on its line.
+        """
         value, head = part.entry.value, part.own[0]
         if head[:column].strip(" -"):
             raise CannotFormatError(f"line {part.first + 1} holds more than a key and its value")

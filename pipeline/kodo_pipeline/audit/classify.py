@@ -206,9 +206,10 @@ def status_counts(messages: DataFrame) -> DataFrame:
 
 
 def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns (fate, cause, topic, subscription, msg_topic, id, identity) of the places with a status of FINDINGS.
-    `fate`, `cause`: texts, `cause` null if there is none; `id`: `ledger:entry:partition:batch index`; `identity`: a
-    hash.
+    """Returns (fate, cause, topic, subscription, msg_topic, id, identity) of the places with a status of FINDINGS, one
+    row for each place. `judged`: result of `place_outcomes`; `lanes`: rows of kodo_pipeline.audit.positions.LANES.
+    `fate`, `cause`: texts, `cause` null if there is none; `topic`: ground topic; `msg_topic`: full name of the topic
+    that has the message; `id`: `ledger:entry:partition:batch index`; `identity`: a hash.
     """
     named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
     return (

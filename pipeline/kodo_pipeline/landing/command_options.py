@@ -86,8 +86,9 @@ class LandedFlags:
 
 
 def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bool = False) -> Landing:
-    """Opens the landing of a topology. Raises UsageError if no run has ended there, or, with `messages`, if no message
-    has landed; KodoctlError if the landing has topics of another namespace. `typed`: arguments of the command, for
+    """Opens the landing of a topology below the folder or object store `landing`. Raises UsageError if no run has ended
+    there by itself; with `messages` it raises UsageError only if no message has landed, and a run that was cut off is
+    enough. Raises KodoctlError if the landing has topics of another namespace. `typed`: arguments of the command, for
     hints.
     """
     from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold

@@ -177,7 +177,10 @@ class PulsarLaneReader:
         return readers if len(readers) == len(self._consumers) and not self._leave else None
 
     def check_connection(self) -> None:
-        """Tells the worker when a connection was lost. To be called more often than a reconnection takes."""
+        """Checks the consumers of all partitions: tells the worker when a connection was lost, carries out planned
+        reconnections and leaves, and looks for new partitions. It has to be called more often than a reconnection
+        takes, because a connection that was lost and made again between two calls is not noticed.
+        """
         now = time.monotonic()
         for one in list(self._consumers.values()):
             one.check(now)

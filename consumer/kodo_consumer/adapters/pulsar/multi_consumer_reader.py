@@ -162,7 +162,10 @@ class MultiConsumerReader:
         return readers_of(self._parts)
 
     def check_connection(self) -> None:
-        """Checks the connections of all consumers. To be called more often than a reconnection takes."""
+        """Checks all consumers: tells the worker when a connection was lost, carries out planned reconnections and
+        leaves, and looks for new partitions. It has to be called more often than a reconnection takes, because a
+        connection that was lost and made again between two calls is not noticed.
+        """
         for part in self._parts:
             part.check_connection()
 

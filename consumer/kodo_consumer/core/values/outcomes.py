@@ -89,7 +89,10 @@ class TransferAsked:
 
 @dataclass(frozen=True, slots=True)
 class DependencyUnavailable:
-    """A dependency of the handler, by this name, is unavailable: the message waits in memory."""
+    """A dependency of the handler is unavailable. The message waits in memory, its handler then runs again, and no
+    attempt counts; the wait grows from about 1 s to about 30 s. `dependency`: the name that the handler gave, or what
+    an error showed to be down, such as `database (connection refused)`.
+    """
 
     dependency: str
 
