@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -40,8 +40,9 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def _with_variables(variables: Mapping[str, str]) -> Iterator[None]:
+def _with_variables(chosen: Callable[[], Mapping[str, str]]) -> Iterator[None]:
     with _changes:
+        variables = chosen()  # within the lock: a block of another thread may have set one
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         try:
@@ -59,17 +60,22 @@ def imports_nothing_here() -> Iterator[None]:
     """Sets PYTHONSAFEPATH in this process within the block: a Python started there imports nothing from the working
     folder. That Python calls `imports_as_before` once it has its paths. Blocks of other threads wait; do not nest.
     """
-    with _with_variables({} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
+    with _with_variables(lambda: {} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
         yield
 
 
 @contextmanager
 def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
-    """Changes this process's environment within the block: a program started there, and its children, run and import
-    nothing of the working folder. `unless_set`: variables to set if unset or empty. Other threads wait; do not nest.
+    """Sets PYTHONSAFEPATH and a PATH of absolute folders within the block: programs that are started there, and their
+    children, run and import nothing of the working folder unless PYTHONPATH names it. `unless_set`: variables to set if
+    unset or empty. Blocks of other threads wait; do not nest.
     """
-    more = {name: text for name, text in unless_set.items() if not os.environ.get(name)}
-    with _with_variables({SAFE_PATH: _OURS, "PATH": absolute_path(os.environ) or os.defpath, **more}):
+
+    def variables() -> dict[str, str]:
+        more = {name: text for name, text in unless_set.items() if not os.environ.get(name)}
+        return {SAFE_PATH: _OURS, "PATH": absolute_path(os.environ) or os.defpath, **more}
+
+    with _with_variables(variables):
         yield
 
 

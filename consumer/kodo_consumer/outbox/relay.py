@@ -88,13 +88,14 @@ class Relay:
         self.turned_at = time.monotonic()  # for whoever watches over this thread
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float, until_empty: Callable[[], bool]) -> None:
-        """Runs turns until `asked_to_end` is set, or until no row is due or claimed and `until_empty` returns True.
-        Then releases unsent rows, and waits at most `drain_timeout` seconds for receipts. Rows that have no receipt
-        then are sent again by the next relay, after their claim has ended.
+        """Runs turns until `asked_to_end` is set, or until a turn claims nothing, this relay has no row without a
+        result, and `until_empty` returns True; a SQLAlchemyError of `until_empty` counts as False. Then releases unsent
+        rows, and waits at most `drain_timeout` seconds for receipts. Rows that have no receipt then are sent again by
+        any relay, after their claim has ended.
         """
         while not asked_to_end.is_set():
             pause = self.turn()
-            if pause and not self.busy and until_empty():
+            if pause and not self.busy and _answers_true(until_empty):
                 break
             (asked_to_end if pause > 1.0 else self).wait(pause)  # the database is gone: receipts can wait
         self.let_go()
@@ -322,3 +323,11 @@ class DatabaseTrouble:
         """Records that the database works. Returns True if the last call failed."""
         failed, self._failures, self.text = self._failures > 0, 0, ""
         return failed
+
+
+def _answers_true(until_empty: Callable[[], bool]) -> bool:
+    """False also if the database does not answer: the next turn says so, and the relay goes on when it is back."""
+    try:
+        return until_empty()
+    except SQLAlchemyError:
+        return False

@@ -111,8 +111,8 @@ def schema_sql(dialect: str) -> str:
 
 
 def lacking(engine: Engine) -> list[Diagnostic]:
-    """Returns findings, with the statements to run, if the database lacks the outbox table or columns of it; else an
-    empty list. Raises SQLAlchemyError.
+    """Returns an error that says how to add the outbox table or its missing columns, if the database lacks any of
+    them; else an empty list. Indexes are not checked. Raises SQLAlchemyError.
     """
     live = inspect(engine)
     if not live.has_table(NAME):

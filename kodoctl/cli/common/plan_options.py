@@ -76,8 +76,9 @@ def allowances_of(
     take_over: bool,
     share: float | None = None,
 ) -> Allowances:
-    """Returns the allowances of a plan: the values of the flags, joined with the lists `allow_destroy` and `forget` of
-    the files.
+    """Returns the allowances of a plan. `adopt`, `destroy`: addresses from the flags, None: none; the lists
+    `allow_destroy` and `forget` of the files are joined with them. `share`: part of the owned objects that may be
+    deleted or weakened at once, 0 to 1, None: the default, 0.2.
     """
     from kodoctl.plan.diff import Allowances
 

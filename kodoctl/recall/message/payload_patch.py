@@ -44,7 +44,9 @@ class Edit:
 
 
 def merge(target: Json, patch: Json) -> Json:
-    """RFC 7396: null removes, objects merge at every depth, everything else replaces."""
+    """Returns `target` changed by `patch` as in RFC 7396: null removes a member, objects merge at every depth,
+    everything else replaces. Neither argument is changed; the result may share parts with both.
+    """
     if not isinstance(patch, Mapping):
         return patch
     found = dict(target) if isinstance(target, Mapping) else {}

@@ -64,8 +64,9 @@ class BatchSender:
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
 
     def open(self, lanes: Collection[int], stack: ExitStack) -> None:
-        """Opens lanes by their indices until `stack` closes. First decides about all messages that an earlier attempt
-        left in doubt. Raises RefusedError, LockedError.
+        """Opens lanes by their indices until `stack` closes, and then scans them for messages that an earlier attempt
+        of this plan left in doubt there: the ledger gets an outcome (sent, refused, unclear) for each that must not be
+        sent again. Raises RefusedError, ClusterError, and LockedError while another process sends by this plan.
         """
         self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
         self._ledger.read()  # whoever had the lanes until now may have appended entries to the last

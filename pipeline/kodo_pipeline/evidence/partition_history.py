@@ -16,8 +16,9 @@ Key = tuple[str, int]
 
 
 class ReadRange(NamedTuple):
-    """A range of entries that an ingest read, from a row of `coverage`. `first`, `last`: planned positions; `planned`,
-    `seen`: number of entries; `full`: all were read; `run`: the ingest.
+    """A range of entries that an ingest read, from a row of `coverage`. `first`, `last`: planned positions, both
+    included; `planned`, `seen`: number of entries; `full`: all were read; `state`: a constant of
+    kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never HOLE; `run`: the ingest.
     """
 
     first: Place

@@ -123,8 +123,9 @@ class Producers:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the client at once. Messages that are queued or have no receipt are dropped here and in the client:
-        another client sends them.
+        """Closes the client, within about 5 s, without waiting for receipts. Messages that are queued or have no
+        receipt are dropped here and in the client, and get no receipt: only a caller that keeps them can send them
+        again.
         """
         self._over = self._is_dropped = True
         self._queue.clear()

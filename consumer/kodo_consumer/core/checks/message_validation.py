@@ -82,9 +82,9 @@ class MessageValidator:
         self._check, self._declared, self._largest = check, properties or {}, largest
 
     def encode(self, payload: Any) -> bytes | None:
-        """Returns the payload as bytes. Bytes are checked and stay as they are; any other value is encoded, as Avro on
-        an Avro topic, else as compact JSON; None, a tombstone, stays None. Raises UsageError if the schema forbids the
-        payload.
+        """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other
+        value is encoded, as Avro on an Avro topic, else as compact JSON; None, a tombstone, stays None. Raises
+        UsageError if the schema forbids the payload, or if a value is not JSON, such as NaN or a set.
         """
         try:
             if isinstance(self._check, Payloads) and self._check.kind == "avro":

@@ -16,6 +16,7 @@ from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.outbox.table import HELD, TABLE
 from kodo_consumer.testing import ManualClock
 from sqlalchemy import select, update
+from sqlalchemy.exc import OperationalError
 
 from tests.unit.consumer.outbox_setting import Setting
 
@@ -355,7 +356,16 @@ def test_a_relay_serves_until_nothing_is_left_or_it_is_asked_to_end(
     setting: Setting, caplog: pytest.LogCaptureFixture
 ) -> None:
     relay, asked = setting.relay(), Event()
-    relay.serve(asked, drain_timeout=0.0, until_empty=lambda: True)
+    answers: list[Exception | bool] = [OperationalError("SELECT", {}, Exception("away")), True]
+
+    def is_empty() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    relay.serve(asked, drain_timeout=0.0, until_empty=is_empty)
+    assert answers == [], "a database that is away for a moment does not end it"
     name = setting.add()
     relay.turn()
     asked.set()
@@ -426,7 +436,6 @@ def test_a_database_that_is_gone_for_a_while_costs_nothing(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from sqlalchemy import Engine
-    from sqlalchemy.exc import OperationalError
 
     name = setting.add()
     relay = setting.relay()

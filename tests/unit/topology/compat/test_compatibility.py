@@ -132,6 +132,7 @@ JSON = [
     ({"multipleOf": 4}, {"multipleOf": 6}, "multipleOf is 4, not 6"),
     ({"multipleOf": 1e-5}, {"multipleOf": 1e30}, ""),
     ({"multipleOf": 1e30}, {"multipleOf": 1e-5}, "multipleOf is 1e+30, not 1e-05"),
+    ({"multipleOf": float("inf")}, {"multipleOf": 2}, "multipleOf is Infinity, not 2"),
     ({"uniqueItems": True}, {}, "uniqueItems is true"),
     ({"uniqueItems": True}, {"uniqueItems": True, "title": "x"}, ""),
     ({"uniqueItems": False}, {}, ""),
