@@ -82,7 +82,7 @@ class Trial:
         """The exit code and what was printed. What tests left running in this session is ended with it."""
         pytest = str(Path(sys.executable).with_name("pytest"))
         options = ["-q", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--maxfail={most}", "-m", marker]
-        environment = os.environ | self._homes | {"KODO_FAST_CORE": "false", "COLUMNS": "1000"}
+        environment = os.environ | self._homes | {"KODO_FAST_CORE": "false", "COLUMNS": "80"}
         environment["PYTHONPATH"] = os.pathsep.join(
             (str(self.tree), str(self.tree / "consumer"), str(self.tree / "pipeline"))
         )
