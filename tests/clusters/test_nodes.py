@@ -41,6 +41,14 @@ class _User:
         return {node["name"]: node for node in instance["nodes"]}
 
 
+def _send(cluster: Cluster, topic: str, payload: bytes) -> None:
+    client = pulsar.Client(cluster.broker_url)
+    try:
+        client.create_producer(topic).send(payload)
+    finally:
+        client.close()
+
+
 @pytest.fixture
 def user(cluster: Cluster, tmp_path: Path) -> _User:
     return _User(cluster, tmp_path)
@@ -54,11 +62,7 @@ def test_each_node_can_be_killed_paused_stopped_and_started_again(
     assert {node["state"] for node in found.values()} == {"running"}
     topic = f"persistent://{namespace}/kept"
     assert cluster.admin("PUT", topic.replace("://", "/")).ok
-    client = pulsar.Client(cluster.broker_url)
-    try:
-        client.create_producer(topic).send(b"before")
-    finally:
-        client.close()
+    _send(cluster, topic, b"before")
 
     assert "broker-2 of `three` is killed" in user.types("kill", "broker-2")
     user.types("pause", "bookie-1")
@@ -106,11 +110,7 @@ def test_bookies_that_were_paused_for_longer_than_their_session_serve_again_when
     assert {node["state"] for node in user.nodes().values()} == {"running"}
     topic = f"persistent://{namespace}/stored"
     assert cluster.admin("PUT", topic.replace("://", "/")).ok
-    client = pulsar.Client(cluster.broker_url)
-    try:
-        client.create_producer(topic).send(b"x")
-    finally:
-        client.close()
+    _send(cluster, topic, b"x")
 
 
 def test_a_node_that_is_not_there_is_told_with_those_that_are(user: _User) -> None:

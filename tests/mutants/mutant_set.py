@@ -36,6 +36,11 @@ class Mutant:
         """The folder of the file."""
         return PurePosixPath(self.file).parent.as_posix()
 
+    def applies(self, root: Path) -> bool:
+        """True if its lines are in the file below `root`, once."""
+        path = root / self.file
+        return path.is_file() and _count(path.read_text(encoding="utf-8"), self.before) == 1
+
     def apply(self, root: Path) -> None:
         """Changes the file below `root`."""
         path = root / self.file

@@ -118,6 +118,13 @@ def test_tests_are_run_from_the_recorded_ones_outwards() -> None:
     assert list(recorded_first(mutant, wide=True))[: len(narrow)] == narrow
 
 
+def test_every_kept_mutant_applies_to_the_tree() -> None:
+    """A changed line of the product ended the measurement, or left it out, and nobody noticed before the next night."""
+    kept = mutant_set.load()
+    assert len(kept) >= 120
+    assert [one.id for one in kept if not one.applies(mutant_set.ROOT)] == []
+
+
 def test_every_package_has_a_mutant_and_a_large_one_more() -> None:
     assert quotas({"a": 900, "b": 100, "c": 1}, 20) == {"a": 18, "b": 2, "c": 1}
 

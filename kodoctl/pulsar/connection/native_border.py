@@ -73,11 +73,14 @@ class BorderChoice(NamedTuple, Generic[Border]):
 
 class BorderLoader(Generic[Border]):
     """Loads the border once in a process. `load`: gets the module kodo_fast and returns its types; may raise
-    kodo_fast.RefusalError. `switch`: name of the setting that switches the border off, for the status.
+    kodo_fast.RefusalError. `switch`: name of the setting that switches the border off, for the status. `report`: gets
+    the status once.
     """
 
-    def __init__(self, load: Callable[[ModuleType], Border], switch: str) -> None:
-        self._load, self._switch = load, switch
+    def __init__(
+        self, load: Callable[[ModuleType], Border], switch: str, report: Callable[[str], object] = log.debug
+    ) -> None:
+        self._load, self._switch, self._report = load, switch, report
 
     def choose(self, *, native: bool = True) -> BorderChoice[Border]:
         """Returns the choice of this process. `native`: value of the setting. Never raises.
@@ -95,7 +98,7 @@ class BorderLoader(Generic[Border]):
     def loaded(self) -> tuple[int, BorderChoice[Border]]:
         """Number of the process that loaded the border, and the choice. A refusal is final as well."""
         choice = self._try_load()
-        log.debug("%s", choice.status)
+        self._report(choice.status)
         return os.getpid(), choice
 
     def _try_load(self) -> BorderChoice[Border]:

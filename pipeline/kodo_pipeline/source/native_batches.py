@@ -2,7 +2,8 @@
 """Batches of a split by the native border: the optional package kodo-fast, which takes messages from the client library
 without the interpreter and lays them out as Arrow has them.
 
-Where the border is not used, messages are read one by one (kodo_pipeline.source.split_reader).
+Where the border is not used, messages are read one by one (kodo_pipeline.source.split_reader), and the log
+says why.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.source")
 BATCHES: Final[BorderLoader[BatchBorder]] = BorderLoader(
-    lambda kodo_fast: kodo_fast.load_batches(), "the option native"
+    lambda kodo_fast: kodo_fast.load_batches(), "the option native", log.info
 )
 """Border of splits, which are read as columns."""
 _STATES: Final = {2: COMPLETE, 3: OVERRUN, 4: TIMEOUT}
