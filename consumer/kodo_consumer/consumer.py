@@ -21,7 +21,7 @@ from kodo_consumer.core.state.observer import Observers
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.counters import Counts
 from kodo_consumer.core.values.lane_selection import given_selection, lane_lines, limit_warnings, select_lanes
-from kodo_consumer.policy_builder import lint_warnings, policy_of
+from kodo_consumer.policy_builder import choose_subscription, lint_warnings, policy_of
 from kodo_consumer.running.multi_run import run_all
 from kodo_consumer.running.running_worker import RunningWorker, check_idle, start_worker, started_worker
 from kodo_consumer.runtime.batch_executor import Batching
@@ -77,6 +77,7 @@ class Consumer:
         self.policy = select_lanes(policy, lanes or self.settings.lanes)
         self._source = source  # the file, how it is read again, and what it held
         self._connect, self._warnings = connect, warnings  # of the file, told when it starts
+        self.environment: Environment | None = None  # where `load` found file and cluster
         self._handling: HandlerSpec | None = None
         self._hooks = Hooks()
         self._running: RunningWorker | None = None
@@ -86,14 +87,15 @@ class Consumer:
         cls,
         path: str | Path,
         *,
-        topic: str,
-        subscription: str,
+        topic: str | None = None,
+        subscription: str | None = None,
         lanes: str | None = None,
         **place: Unpack[ConnectionOptions],
     ) -> Consumer:
-        """Loads a consumer as the topology file declares it, and connects to nothing before `start`. `lanes`: levels,
-        states and lanes that its worker reads, such as `retrying,pending`, `L1/ready` or `!B1`; other workers have to
-        read the rest. None: those of the settings, or else all.
+        """Loads a consumer as the topology file declares it, and connects to nothing before `start`. `topic` and
+        `subscription` may be left out where the file leaves no choice. `lanes`: levels, states and lanes that its
+        worker reads, such as `retrying,pending`, `L1/ready` or `!B1`; other workers have to read the rest. None: those
+        of the settings, or else all.
 
         Raises KodoctlError with every finding: the file is invalid, `kodoctl lint` finds errors that the file does not
         allow, the file has no such topic, subscription or lanes, or a payload schema cannot be read. kodoctl's rules
@@ -101,12 +103,14 @@ class Consumer:
         a context.
         """
         surroundings = Environment.of(**place)
-        read = partial(_read_policy, surroundings, path, topic, subscription)  # with all lanes
         text = contents(Path(path))  # before it is read: what is saved from here on is followed
-        policy, warnings = read()
+        policy, warnings = _read_policy(surroundings, path, topic, subscription)  # with all lanes
+        read = partial(_read_policy, surroundings, path, policy.ground, policy.subscription)
         settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
         source, connect = (Path(path), lambda: read()[0], text), partial(surroundings.reach, policy, settings.native)
-        return cls(policy, connect, settings=settings, lanes=chosen, source=source, warnings=warnings)
+        consumer = cls(policy, connect, settings=settings, lanes=chosen, source=source, warnings=warnings)
+        consumer.environment = surroundings
+        return consumer
 
     @overload
     def handler(self, function: H, /) -> H: ...
@@ -204,6 +208,14 @@ class Consumer:
         self._lanes = self._lanes or theirs
         self.policy = select_lanes(self._all_lanes, self._lanes or self.settings.lanes)
 
+    def take_lanes(self, lanes: str) -> None:
+        """Selects the lanes that the worker reads, in place of those that `load` named. `lanes` is written as there.
+        Raises UsageError if it fits no lane, or if the consumer runs.
+        """
+        check_idle(self._running, "take_lanes")
+        chosen = given_selection(lanes)
+        self.policy, self._lanes = select_lanes(self._all_lanes, chosen or self.settings.lanes), chosen
+
     @property
     def handling(self) -> HandlerSpec:
         """The handler with its declaration. Raises UsageError if there is none."""
@@ -212,10 +224,14 @@ class Consumer:
             raise UsageError(error("K707", "no handler", detail))
         return self._handling
 
+    def check_handler(self) -> None:
+        """Raises UsageError if there is no handler, or if a hook of the middleware does not fit it."""
+        self._hooks.check(is_async=self.handling.is_async)
+
     @property
     def handler_function(self) -> Callable[[Any], Any]:
         """The handler with its middleware, called with each message or each batch. Raises UsageError without one."""
-        self._hooks.check(is_async=self.handling.is_async)
+        self.check_handler()
         return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts)
 
     @cached_property
@@ -262,7 +278,7 @@ class Consumer:
         check_idle(self._running, "start")
         handling, check, traces = self.handling, self.payload_check, self._traces
         enable_loggers()
-        self._hooks.check(is_async=handling.is_async)
+        self.check_handler()
         for finding in (*self._warnings, *limit_warnings(self.policy)):
             _warn(str(finding))
         scheduled = partial(_policy_for_handler, handling, self._hooks, self.settings.workers)
@@ -373,7 +389,7 @@ def _owner(declared: _Declared, policy: Policy) -> Consumer:
 
 
 def _read_policy(
-    surroundings: Environment, path: str | Path, topic: str, subscription: str
+    surroundings: Environment, path: str | Path, topic: str | None, subscription: str | None
 ) -> tuple[Policy, list[Diagnostic]]:
     """Policy with all lanes and with the signing keys, from the file's present contents, and warnings of lint. Raises
     KodoctlError.
@@ -381,7 +397,7 @@ def _read_policy(
     keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
     loaded = surroundings.topology(path)
     warnings = lint_warnings(loaded)
-    return replace(policy_of(loaded, topic, subscription), signer=keys), warnings
+    return replace(policy_of(loaded, *choose_subscription(loaded, topic, subscription)), signer=keys), warnings
 
 
 def _policy_for_handler(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:

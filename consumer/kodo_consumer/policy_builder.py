@@ -79,6 +79,38 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
     return ground
 
 
+def choose_topic(topology: LoadedTopology, topic: str | None) -> str:
+    """Returns the given name, or (None) that of the file's only ground topic. Raises UsageError if None is given and
+    the file has several or none.
+    """
+    if topic is not None:
+        return topic
+    if len(topology.spec.topics) != 1:
+        detail = f"{topology.source.name} has the topics {_list_names(topology.spec.topics)}: name one"
+        raise UsageError(error("K767", "topic or subscription not named", detail))
+    return next(iter(topology.spec.topics))
+
+
+def choose_subscription(topology: LoadedTopology, topic: str | None, subscription: str | None) -> tuple[str, str]:
+    """Returns ground topic and subscription. A name that is not given (None) is found in the file: exactly one
+    subscription must fit what is given. Raises UsageError if none fits or several do.
+    """
+    if topic is not None and subscription is not None:
+        return topic, subscription
+    grounds = topology.spec.topics if topic is None else {topic: ground_of(topology, topic)}
+    pairs = [(ground, name) for ground, spec in grounds.items() for name in spec.subscriptions]
+    fitting = [pair for pair in pairs if subscription in (None, pair[1])]
+    if len(fitting) == 1:
+        return fitting[0]
+    listed = ", ".join(f"{ground} {name}" for ground, name in fitting or pairs) or "no subscription"
+    if fitting or subscription is None:
+        detail = f"{topology.source.name} has {listed}: name topic and subscription"
+        raise UsageError(error("K767", "topic or subscription not named", detail))
+    raise UsageError(
+        error("K703", "unknown subscription", f"{topology.source.name} has {listed}, not {subscription!r}")
+    )
+
+
 def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:
     """Returns the policy of one subscription: everything that its workers need. Raises UsageError for an unknown topic
     or subscription, and KodoctlError for a payload schema or encrypted payloads that a worker cannot read.

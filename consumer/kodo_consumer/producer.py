@@ -18,6 +18,7 @@ from kodo_consumer.core.checks.message_validation import MessageValidator, messa
 from kodo_consumer.core.values.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import ID, Level
 from kodo_consumer.core.values.object_use import ObjectUse
+from kodo_consumer.policy_builder import choose_topic
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
@@ -78,19 +79,20 @@ class Producer:
         cls,
         path: str | Path,
         *,
-        topic: str,
+        topic: str | None = None,
         level: Level | str = Level.L1,
         numbered: bool = True,
         **place: Unpack[ConnectionOptions],
     ) -> Producer:
-        """Returns a connected producer for a level of a ground topic. Raises KodoctlError, also for a draining level.
+        """Returns a connected producer for a level of a ground topic; None: of the file's only one. Raises
+        KodoctlError, also for a draining level.
 
         Environment and connection are found as by Consumer.load. `reload` and `watch` read the file again.
         """
         surroundings = Environment.of(**place)
         text = contents(Path(path))
         topology = surroundings.topology(path)
-        levels = GroundLevels(topology, topic)
+        levels = GroundLevels(topology, choose_topic(topology, topic))
         send_target = levels.send_target(str(level))
         source = Path(path), surroundings, (topology, text)
         reloader_of = partial(level_reloader, source, levels, str(level))

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer import Producer
@@ -203,3 +204,42 @@ def test_a_file_with_lint_errors_starts_no_worker_and_changes_none_that_runs(
     with setting.run() as process:
         assert process.wait(30) == 1
     assert "[K104]" in capfd.readouterr().err
+
+
+PROGRAM = (
+    APP
+    + """
+
+from kodo_consumer import Consumer
+
+consumer = Consumer.load("t.yaml")
+consumer.handler(handle)
+"""
+)
+
+
+def test_a_program_names_topology_and_subscription_once_and_runs_or_is_rehearsed(
+    broker: Broker, tenant: str, tmp_path: Path
+) -> None:
+    setting = Setting(broker, tenant, tmp_path)
+    (tmp_path / "app.py").write_text(PROGRAM, encoding="utf-8")
+    command = setting.command("run", "app:consumer", "--dry-run")
+    environment = {**os.environ, "LEDGER": str(setting.ledger), "PAUSE": "0"}
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 60}
+    rehearsal = subprocess.run(command, **options, check=False)
+    assert rehearsal.returncode == 1
+    assert "[K710]" in rehearsal.stderr
+    assert "jobs work: " in rehearsal.stdout
+    create_topics(broker, str(setting.file))
+    rehearsal = subprocess.run(command, **options, check=False)
+    assert (rehearsal.returncode, rehearsal.stderr.count("Error")) == (0, 0), rehearsal.stderr
+    assert "jobs work: complete" in rehearsal.stdout
+    assert sum(line.startswith("lane ") for line in rehearsal.stdout.splitlines()) == 4
+    setting.send(10)
+    process = subprocess.Popen(setting.command("run", "app:consumer"), cwd=tmp_path, env=environment)
+    try:
+        eventually(lambda: len(setting.done()) == 10, within=60)
+    finally:
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert setting.left() == 0

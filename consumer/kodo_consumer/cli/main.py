@@ -13,7 +13,7 @@ class Commands(LazyGroup):
     """Table of all commands: name, function, and first sentence of the help."""
 
     table = (
-        LazyCommand("run", "kodo_consumer.cli.worker_commands:run", "Run a handler until SIGTERM; then drain and exit 0."),
+        LazyCommand("run", "kodo_consumer.cli.worker_commands:run", "Run consumers until SIGTERM; then drain and exit 0."),
         LazyCommand("check", "kodo_consumer.cli.worker_commands:check", "Compare the topology with the live cluster."),
         LazyCommand("pause", "kodo_consumer.cli.override_commands:pause", "Let a lane or a tenant rest."),
         LazyCommand("resume", "kodo_consumer.cli.override_commands:resume", "End a pause, or (--all) every live order."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -11,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from kodo_consumer.cli.consumer_loading import attempt, ready_consumers
+from kodo_consumer.cli.consumer_loading import ConsumerChoice, attempt, ready_consumers
 from kodo_consumer.cli.options import Port, Topology, connects
-from kodo_consumer.sending.environment import ConnectionOptions, Environment
+from kodo_consumer.sending.environment import ConnectionOptions, Environment, options_of_program
 from kodoctl.cli.common.console import columns, command, judging, report, say, tell
+from kodoctl.cli.common.options import bundles
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error, warning
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster
+    from kodo_consumer.consumer import Consumer
     from kodo_consumer.core.values.lane_selection import LaneSelection
     from kodo_consumer.core.values.policy import Lane, Policy
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -26,63 +27,91 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@command
-@connects
-def run(
-    topology: Topology,
-    topic: Annotated[
-        list[str], typer.Option("--topic", help="Ground topic; one for all, or one for each handler.", metavar="NAME")
+def _choose_consumers(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            help="Consumers of your program, such as app:consumer; or, with --handler, a topology file.",
+            metavar="TARGET",
+        ),
     ],
-    subscription: Annotated[list[str], typer.Option("--subscription", help="Its subscription.", metavar="NAME")],
-    handler: Annotated[list[str], typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="Ground topic; one for all, or one for each handler.", metavar="NAME"),
+    ] = None,
+    subscription: Annotated[
+        list[str] | None, typer.Option("--subscription", help="Its subscription.", metavar="NAME")
+    ] = None,
+    handler: Annotated[
+        list[str] | None, typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")
+    ] = None,
     lanes: Annotated[
         list[str] | None,
         typer.Option(
             "--lanes",
-            help="Read only these levels, states or lanes: 'L2', 'retrying,pending', 'L1/ready', '!B1'; one for all, or one for each handler.",
+            help="Read only these levels, states or lanes: 'L2', 'retrying,pending', 'L1/ready', '!B1'; one for all, or one for each consumer.",
             metavar="LANES",
         ),
     ] = None,
+) -> ConsumerChoice:
+    return ConsumerChoice.of(targets, topic or (), subscription or (), handler or (), lanes or ())
+
+
+@command
+@connects
+@bundles("choice", _choose_consumers)
+def run(
+    choice: ConsumerChoice,
     port: Port = None,
     workers: Annotated[
         int, typer.Option("--workers", min=1, max=64, help="Worker processes, as many workers.", metavar="NUMBER")
     ] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Load, compare with the live cluster, show lanes and slots; then exit.")
+    ] = False,
     *,
     place: ConnectionOptions,
 ) -> None:
-    """Run a handler until SIGTERM; then drain and exit 0. A second signal ends it at once.
+    """Run consumers until SIGTERM; then drain and exit 0. A second signal ends them at once.
 
-    Several in one process: repeat --subscription and --handler, in the same order; the next handler has the next
-    --port. They drain together; when one cannot go on, all end. Lanes that --lanes leaves out need workers of their
-    own: messages are still moved there.
+    `run app:consumer` runs the object `consumer` of app.py, with its topology, handler and middleware.
+    `run FILE --handler app:bill` runs a function for a subscription of the topology file; --topic and
+    --subscription may be left out where the file leaves no choice.
+
+    Several in one process: name several consumers, or repeat --subscription and --handler, in the same
+    order; the next one has the next --port. They drain together; when one cannot go on, all end. Lanes
+    that --lanes leaves out need workers of their own: messages are still moved there.
 
     With --workers each process is a worker with slots, look-ahead and ports of its own; they share messages and limits
     as workers on several machines do. They drain together; one that ends by itself starts again, after 1 s to 30 s.
     """
     from kodo_consumer.running.multi_run import run_all
 
-    wanted = _together(topic, subscription, handler)
-    if workers > 1:
-        from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
+    with options_of_program(place):
+        if workers > 1 and not dry_run:
+            from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
 
-        raise typer.Exit(run_group(WorkerCommand(topology, wanted, lanes or (), port, place), workers))
-    run_all(*ready_consumers(topology, wanted, place, lanes or (), port), say=say)
+            raise typer.Exit(run_group(WorkerCommand(choice, port, place), workers))
+        consumers = ready_consumers(choice, place, port)
+        if dry_run:
+            _rehearse(consumers)
+        else:
+            run_all(*consumers, say=say)
 
 
-def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) -> list[tuple[str, str, str]]:
-    """Triples of topic, subscription and handler, by their order on the command line; one topic counts for all
-    handlers. Raises UsageError if the numbers differ, or a subscription is named twice.
+def _rehearse(consumers: Sequence[Consumer]) -> None:
+    """Compares the cluster with the needs of the consumers, and prints their lanes and slots. Raises KodoctlError with
+    everything that is missing or refused.
     """
-    count = len(handlers)
-    topics = topics * count if len(topics) == 1 else topics
-    if not len(topics) == len(subscriptions) == count:
-        detail = f"{len(topics)} --topic, {len(subscriptions)} --subscription, {count} --handler: as many of each, or one --topic"
-        raise UsageError(error("K759", "options do not match", detail))
-    pairs = Counter(zip(topics, subscriptions, strict=True))
-    if twice := sorted(pair for pair, times in pairs.items() if times > 1):
-        detail = ", ".join(f"{ground} {name} is named twice" for ground, name in twice)
-        raise UsageError(error("K759", "options do not match", detail))
-    return list(zip(topics, subscriptions, handlers, strict=True))
+    problems: list[KodoctlError] = []
+    _tell_border(native=all(consumer.settings.native for consumer in consumers))
+    for consumer in consumers:
+        assert consumer.environment is not None  # `load` made it
+        attempt(problems, partial(_compare, consumer.environment, [consumer.policy], native=consumer.settings.native))
+        for line in consumer.lanes():
+            say(f"lane {line}")
+    if problems:
+        raise KodoctlError(*dict.fromkeys(finding for problem in problems for finding in problem.diagnostics))
 
 
 @judging
@@ -108,25 +137,42 @@ def check(
     sizes, or no room for one more worker, where the role may read them. Says whether workers here
     use the native border and the compiled core, and why not.
     """
-    from kodo_consumer.adapters.pulsar import AdminCluster
-    from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
-    from kodo_consumer.core import COMPILED
-    from kodo_consumer.core.upkeep.broker_limits import limit_findings, read_broker_limits
-    from kodo_consumer.core.upkeep.broker_window import lookahead_findings, unacked_limits
-    from kodo_consumer.core.values.lane_selection import given_selection, limit_warnings
+    from kodo_consumer.core.values.lane_selection import given_selection
     from kodo_consumer.runtime.settings import read_settings
-    from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
     settings = read_settings(surroundings.environ, surroundings.folder)
     selection = given_selection(lanes) or settings.lanes
     policies = _policies(loaded, _subscriptions(loaded, topic, subscription), selection)
+    _tell_border(native=settings.native)
+    _compare(surroundings, policies, native=settings.native)
+
+
+def _tell_border(*, native: bool) -> None:
+    """Prints whether workers here use the native border and the compiled core, and why not."""
+    from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
+    from kodo_consumer.core import COMPILED
+
+    tell(DELIVERIES.choose(native=native).status)
+    tell(f"{COMPILED}")
+
+
+def _compare(surroundings: Environment, policies: Sequence[Policy], *, native: bool) -> None:
+    """Compares the cluster with the needs of workers of these policies, and prints a line for each, and warnings. Raises
+    KodoctlError with everything that is missing or refused.
+    """
+    from kodo_consumer.adapters.pulsar import AdminCluster
+    from kodo_consumer.core.upkeep.broker_limits import limit_findings, read_broker_limits
+    from kodo_consumer.core.upkeep.broker_window import lookahead_findings, unacked_limits
+    from kodo_consumer.core.values.lane_selection import limit_warnings
+    from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
+
     found = []
     with closing(AdminCluster(surroundings.connection())) as cluster:
         for policy in policies:
             missing = missing_resources(policy, cluster)
-            refused = [] if missing else _start_findings(surroundings, policy, native=settings.native)
+            refused = [] if missing else _start_findings(surroundings, policy, native=native)
             found += [*missing, *refused]
             report(
                 [
@@ -138,11 +184,9 @@ def check(
             )
             what = f"{len(missing)} missing" if missing else f"{len(refused)} refused" if refused else "complete"
             say(f"{policy.ground} {policy.subscription}: {what}")
-            if selection is not None:
+            if policy.unread:
                 _say_lanes("reads", policy.lanes)
                 _say_lanes("leaves to other workers", policy.unread)
-    tell(DELIVERIES.choose(native=settings.native).status)
-    tell(f"{COMPILED}")
     if found:
         raise KodoctlError(*fold_findings(found))
 

@@ -5,25 +5,26 @@ process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
 
-from kodo_consumer.cli.consumer_loading import ready_consumers
-from kodo_consumer.policy_builder import policy_of
+from kodo_consumer.cli.consumer_loading import ConsumerChoice, load_consumers, ready_consumers
+from kodo_consumer.policy_builder import choose_subscription, policy_of
 from kodo_consumer.running.multi_run import run_all
 from kodo_consumer.running.worker_group import GroupMember, WorkerGroup
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.threads import any_left_behind
-from kodo_consumer.sending.environment import ConnectionOptions, Environment
+from kodo_consumer.sending.environment import ConnectionOptions, Environment, options_of_program
 from kodoctl.cli.common.console import command, end_process, prepare_streams, say
 from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kodo_consumer.core.values.policy import Policy
 
 _FORMAT = "%(asctime)s {}%(levelname)s %(name)s %(message)s"
 _HIGHEST_PORT = 65_535
@@ -31,13 +32,11 @@ _HIGHEST_PORT = 65_535
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """Arguments of the command line, as each worker process gets them. `wanted`: topic, subscription and handler of
-    each consumer. `lanes`: see `load_consumers`. `port`: the first port; None: that of the settings.
+    """Arguments of the command line, as each worker process gets them. `port`: the first port; None: that of the
+    settings.
     """
 
-    topology: str
-    wanted: list[tuple[str, str, str]]
-    lanes: Sequence[str]
+    choice: ConsumerChoice
     port: int | None
     place: ConnectionOptions
 
@@ -55,14 +54,13 @@ def run_group(asked: WorkerCommand, workers: int) -> int:
 
 def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
     """Errors that forbid several worker processes, found before any starts. Handlers are imported in the processes
-    only.
+    only; a program is imported here as well, since its consumers say what they read.
     """
     surroundings = Environment.of(**asked.place)
-    loaded = surroundings.topology(asked.topology)
     settings = read_settings(surroundings.environ, surroundings.folder)
-    for topic, subscription, _ in asked.wanted:
-        if policy_of(loaded, topic, subscription).subscription_type == "exclusive":
-            detail = f"{topic} {subscription} is exclusive: its topics have one consumer at a time"
+    for policy in _policies(asked.choice, surroundings):
+        if policy.subscription_type == "exclusive":
+            detail = f"{policy.ground} {policy.subscription} is exclusive: its topics have one consumer at a time"
             yield error("K766", "not for several workers", detail)
     if settings.store is not None and str(settings.store) == "memory":
         detail = (
@@ -71,9 +69,18 @@ def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
         )
         yield error("K766", "not for several workers", detail)
     port = settings.port if asked.port is None else asked.port
-    last = (port or 0) + workers * len(asked.wanted) - 1
+    last = (port or 0) + workers * asked.choice.size - 1
     if port and last > _HIGHEST_PORT:
         yield error("K766", "not for several workers", f"--port {port}: the last worker would listen on {last}")
+
+
+def _policies(choice: ConsumerChoice, surroundings: Environment) -> list[Policy]:
+    """Policies of the chosen consumers. Raises KodoctlError."""
+    if choice.consumers:
+        return [consumer.policy for consumer in load_consumers(choice, {})]
+    loaded = surroundings.topology(choice.topology)
+    pairs = (choose_subscription(loaded, one.topic, one.subscription) for one in choice.handlers)
+    return [policy_of(loaded, *pair) for pair in pairs]
 
 
 def run_member(asked: WorkerCommand, member: GroupMember) -> None:
@@ -91,7 +98,6 @@ def run_member(asked: WorkerCommand, member: GroupMember) -> None:
 def _run(asked: WorkerCommand, member: GroupMember) -> None:
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format=_FORMAT.format(f"worker {member.number + 1} "))
-    consumers = ready_consumers(
-        asked.topology, asked.wanted, asked.place, asked.lanes, asked.port, worker=member.number, workers=member.size
-    )
-    run_all(*consumers, say=lambda line: say(f"worker {member.number + 1}: {line}"), ready=member.report_ready)
+    with options_of_program(asked.place):
+        consumers = ready_consumers(asked.choice, asked.place, asked.port, worker=member.number, workers=member.size)
+        run_all(*consumers, say=lambda line: say(f"worker {member.number + 1}: {line}"), ready=member.report_ready)

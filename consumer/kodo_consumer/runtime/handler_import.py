@@ -1,4 +1,4 @@
-"""Import of the user's handler. Errors name the user's files and lines, never ours."""
+"""Import of the user's handler or consumer. Errors name the user's files and lines, never ours."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import kodoctl
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
+T = TypeVar("T")
 _OURS: Final = (f"{Path(__file__).parents[1]}/", f"{Path(str(kodoctl.__file__)).parent}/")
 _LISTED: Final = 8  # names that are shown where none is near
 
@@ -23,9 +24,42 @@ def load_handler(text: str) -> Callable[..., Any]:
     """Imports the handler that `text` names as `module:function`; puts the working folder first in `sys.path`, if it is
     not there. Raises UsageError, or the KodoctlError that the module raises.
     """
+    module, name = _import_module(text, "write MODULE:FUNCTION, for example app:bill")
+    if not hasattr(module, name):
+        raise _no_handler(f"{text}: {_no_name(module, name)}")
+    found: Any = getattr(module, name)
+    if not callable(found):
+        file, kind = _file_of(module), type(found).__name__
+        advice = "name a function that takes a message"
+        if kind == "Consumer":
+            advice = f"name it alone: `kodo-consumer run {text}`"
+        raise _no_handler(f"{text}: {name} in {file} is of the type {kind}; {advice}")
+    handler: Callable[..., Any] = found
+    return handler
+
+
+def load_object(text: str, kind: type[T], example: str) -> T:
+    """Imports the object of the type `kind` that `text` names as `module:name`, as `load_handler` does. `example`: such
+    a name, for the error. Raises UsageError, or the KodoctlError that the module raises.
+    """
+    what = kind.__name__.lower()
+    module, name = _import_module(text, f"write MODULE:NAME of a {what}, for example {example}")
+    found = getattr(module, name, None)
+    if isinstance(found, kind):
+        return found
+    names = [key for key, value in vars(module).items() if isinstance(value, kind)]
+    listed = f"; its {what}s: {', '.join(names)}" if names else f"; it has no {what}"
+    problem = f"{name} is of the type {type(found).__name__}" if hasattr(module, name) else f"there is no {name}"
+    raise _no_handler(f"{text}: {problem} in {_file_of(module)}{listed}")
+
+
+def _import_module(text: str, form: str) -> tuple[ModuleType, str]:
+    """Module and name that `text` names as `module:name`; the module is imported. `form`: how the text is written, for
+    the error. Raises UsageError.
+    """
     module_name, _, name = text.partition(":")
     if not module_name or not name:
-        raise _no_handler(f"{text}: write MODULE:FUNCTION, for example app:bill")
+        raise _no_handler(f"{text}: {form}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -36,17 +70,7 @@ def load_handler(text: str) -> Callable[..., Any]:
         if isinstance(problem, ModuleNotFoundError | TypeError) and not _users_frames(problem):
             raise _no_handler(f"{text}: {_no_module(module_name)}") from None
         raise UsageError(error("K718", "handler cannot be imported", f"{text}: {import_failure(problem)}")) from None
-    if not hasattr(module, name):
-        raise _no_handler(f"{text}: {_no_name(module, name)}")
-    found: Any = getattr(module, name)
-    if not callable(found):
-        file, kind = _file_of(module), type(found).__name__
-        advice = "name a function that takes a message"
-        if kind == "Consumer":
-            advice = f"name its handler, or run the file that has it run: `python {file}`"
-        raise _no_handler(f"{text}: {name} in {file} is of the type {kind}; {advice}")
-    handler: Callable[..., Any] = found
-    return handler
+    return module, name
 
 
 def import_failure(problem: BaseException) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.values.envelope import State
-from kodoctl.errors import ClusterError, Diagnostic, error
+from kodoctl.errors import ClusterError, Diagnostic, UsageError, error
 from kodoctl.host.host_facts import working_folder
 from kodoctl.pulsar.connection.client_options import knock
 from kodoctl.pulsar.connection.connection import Connection, Flags, connect, read_contexts, readable
@@ -46,6 +46,42 @@ class ConnectionOptions(TypedDict, total=False):
     tls_key: str | None
     tls_ca: str | None
     environ: Mapping[str, str] | None
+
+
+_of_program: ConnectionOptions = {}
+
+
+@contextmanager
+def options_of_program(place: ConnectionOptions) -> Iterator[None]:
+    """Context in which all consumers, producers and relays of this process are loaded with the options of `place`, as a
+    command line gives them for the program that it runs. Child processes get the environment of the file (`env`) alone,
+    as the variable KODOCTL_ENV: they load the file anew, and connect to nothing.
+    """
+    global _of_program  # noqa: PLW0603  # as wide as the process's environment, which it stands for
+    before, variable = _of_program, os.environ.get("KODOCTL_ENV")
+    _of_program = place
+    if env := place.get("env"):
+        os.environ["KODOCTL_ENV"] = env
+    try:
+        yield
+    finally:
+        _of_program = before
+        if env and variable is None:
+            del os.environ["KODOCTL_ENV"]
+        elif env and variable is not None:
+            os.environ["KODOCTL_ENV"] = variable
+
+
+def _with_options_of_program(place: ConnectionOptions) -> ConnectionOptions:
+    given = {name: value for name, value in place.items() if value is not None}
+    outer = {name: value for name, value in _of_program.items() if value is not None}
+    if differing := [name for name in given.keys() & outer.keys() if given[name] != outer[name]]:
+        texts = (
+            f"the program loads with {name} {given[name]!r}, the command line names {outer[name]!r}: leave one"
+            for name in sorted(differing)
+        )
+        raise UsageError(*(error("K759", "options do not match", text) for text in texts))
+    return cast("ConnectionOptions", outer | given)
 
 
 def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tuple[PulsarBroker, AdminCluster]:
@@ -128,7 +164,10 @@ class Environment:
 
     @classmethod
     def of(cls, **place: Unpack[ConnectionOptions]) -> Environment:
-        """Environment of this process; the options in `place` take precedence."""
+        """Environment of this process; the options in `place` take precedence. Options of `options_of_program` count
+        where `place` has none, and the environment variable counts after both. Raises UsageError if both differ.
+        """
+        place = _with_options_of_program(place)
         environ = place.get("environ")
         flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]
         return cls(os.environ if environ is None else environ, working_folder(), flags, place.get("env"))

@@ -170,6 +170,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Declare how many workers there are (`expected_workers`), and limits of all of them with `scope: subscription`."),
         "K766": Code("not for several workers",
                      "Run it with one worker, or change what each of several would have for itself."),
+        "K767": Code("topic or subscription not named",
+                     "Name them where the file has several: topic= and subscription=, or --topic and --subscription."),
         "K780": Code("invalid live order", "Give the order as the detail says."),
         "K781": Code("orders cannot be read", "Look at the property `kodo-steer`; `kodo-consumer resume --all` removes it."),
         "K782": Code("orders change all the time", "Wait until others are done, then give the order again."),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message, MoveTo, Pending, Retry
-from kodo_consumer.cli.consumer_loading import load_consumers
+from kodo_consumer.cli.consumer_loading import ConsumerChoice, load_consumers
 from kodo_consumer.cli.main import main
 from kodo_consumer.consumer import _reloader
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
@@ -252,18 +252,21 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 
 def test_a_command_reads_the_lanes_it_names_else_those_of_the_handlers_consumer(app: tuple[str, str]) -> None:
     path, name = app
-    billing, tracking = ("orders", "billing", f"{name}:bill"), ("shipments", "tracking", f"{name}:plain")
+    topics, subscriptions, handlers = (
+        ("orders", "shipments"),
+        ("billing", "tracking"),
+        (f"{name}:bill", f"{name}:plain"),
+    )
 
     def read(*lanes: str) -> list[list[str]]:
-        return [
-            [lane.name for lane in one.policy.lanes] for one in load_consumers(path, [billing, tracking], {}, lanes)
-        ]
+        choice = ConsumerChoice.of([path], topics, subscriptions, handlers, lanes)
+        return [[lane.name for lane in one.policy.lanes] for one in load_consumers(choice, {})]
 
     everything = ["L1/ready", "L1/retrying", "L1/pending", "L1/blocking"]
     assert read() == [["L2/retrying", "L1/retrying"], everything]
     assert read("L1/ready") == [["L1/ready"], ["L1/ready"]]
     assert read("B1", "all") == [["B1/ready"], everything]
-    with pytest.raises(UsageError, match=r"K759.*3 --lanes, 2 --handler: one --lanes for all, or one for each handler"):
+    with pytest.raises(UsageError, match=r"K759.*3 --lanes, 2 --handler: one --lanes for all, or one for each"):
         read("L1", "L1", "L1")
 
 
@@ -293,6 +296,10 @@ def test_every_wrong_name_of_every_handler_is_told_at_once(
     assert "a name is missing in 'L1,,'" in capsys.readouterr().err
 
 
+def _billing(path: str, name: str, *lanes: str) -> list[Consumer]:
+    return load_consumers(ConsumerChoice.of([path], ["orders"], ["billing"], [f"{name}:plain"], lanes), {})
+
+
 def test_a_worker_with_lanes_of_its_own_says_which_when_it_is_ready(
     app: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -301,12 +308,12 @@ def test_a_worker_with_lanes_of_its_own_says_which_when_it_is_ready(
 
     caplog.set_level(logging.INFO, "kodo.consumer")
     path, name = app
-    (consumer,) = load_consumers(path, [("orders", "billing", f"{name}:plain")], {}, ["L1,!blocking"])
+    (consumer,) = _billing(path, name, "L1,!blocking")
     _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
     others = "L2/ready, L2/retrying, L2/pending, L2/blocking, L1/blocking, B1/ready"
     line = f"ready: reads L1/ready, L1/retrying, L1/pending; other workers have to read {others}"
     assert [text for text in caplog.messages if text.startswith("ready: reads ")] == [line]
     caplog.clear()
-    (consumer,) = load_consumers(path, [("orders", "billing", f"{name}:plain")], {})
+    (consumer,) = _billing(path, name)
     _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
     assert [text for text in caplog.messages if text.startswith("ready: reads ")] == []

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 from kodo_consumer import Consumer
-from kodo_consumer.cli.consumer_loading import load_consumers, ready_consumers
+from kodo_consumer.cli.consumer_loading import ConsumerChoice, HandlerChoice, load_consumers, ready_consumers
 from kodo_consumer.cli.main import main
 from kodo_consumer.cli.worker_commands import _subscriptions
 from kodo_consumer.consumer import _policy_for_handler
@@ -89,7 +89,7 @@ def test_several_workers_are_refused_what_each_would_have_for_itself(
     )
     assert _exit_code(monkeypatch, *asked, "4", "--subscription", "t", "--port", "65532") == 7
     ((work, size),) = started
-    assert (size, work.args[0].wanted) == (4, [("J", "t", "app:bill")])  # type: ignore[attr-defined]
+    assert (size, work.args[0].choice.handlers) == (4, (HandlerChoice("app:bill", "J", "t"),))  # type: ignore[attr-defined]
 
 
 class _Group:
@@ -103,13 +103,11 @@ class _Group:
 def test_each_worker_of_several_has_ports_of_its_own_and_expects_the_others(tmp_path: Path) -> None:
     path = write(tmp_path, "  J: {subscriptions: {s: {expected_workers: 3}, t: {}}}\n")
     (tmp_path / "ported.py").write_text("def bill(message): ...\n", encoding="utf-8")
-    wanted = [("J", "s", "ported:bill"), ("J", "t", "ported:bill")]
-    first, last = (
-        ready_consumers(path, wanted, {"environ": {}}, (), 9464, worker=number, workers=2) for number in (0, 1)
-    )
+    choice = ConsumerChoice.of([path], ["J"], ["s", "t"], ["ported:bill"] * 2, ())
+    first, last = (ready_consumers(choice, {"environ": {}}, 9464, worker=number, workers=2) for number in (0, 1))
     assert [one.settings.port for one in (*first, *last)] == [9464, 9465, 9466, 9467]
     assert {one.settings.workers for one in (*first, *last)} == {2}
-    assert [one.settings.port for one in ready_consumers(path, wanted, {"environ": {}}, (), 0, worker=1)] == [0, 0]
+    assert [one.settings.port for one in ready_consumers(choice, {"environ": {}}, 0, worker=1)] == [0, 0]
     policies = [_policy_for_handler(one.handling, Hooks(), 2, one.policy) for one in last]
     assert [policy.expected_workers for policy in policies] == [3, 2], "more than the file says only where it says less"
 
@@ -194,8 +192,9 @@ def _loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *wanted: str) -> tu
     name = f"own_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    parts = [one.split() for one in wanted]
-    found = load_consumers(path, [(topic, sub, f"{name}:{handler}") for topic, sub, handler in parts], {})
+    topics, subscriptions, handlers = zip(*(one.split() for one in wanted), strict=True)
+    choice = ConsumerChoice.of([path], topics, subscriptions, [f"{name}:{handler}" for handler in handlers], ())
+    found = load_consumers(choice, {})
     return found, sys.modules[name]
 
 

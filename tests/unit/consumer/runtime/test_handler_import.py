@@ -59,7 +59,7 @@ def test_an_error_within_a_library_is_told_by_the_line_that_called_it() -> None:
 
 
 def test_our_own_lines_are_not_shown_where_the_user_called_us_wrongly() -> None:
-    text = told("wrong_app:bill", wrong_app="from kodo_consumer import Consumer\n\nConsumer.load('t.yaml')\n")
+    text = told("wrong_app:bill", wrong_app="from kodo_consumer import Consumer\n\nConsumer.load()\n")
     assert text.startswith("wrong_app:bill: TypeError in wrong_app.py:3: ")
     text = told("deep_app:bill", deep_app="from kodo_consumer import Retry\n\nRetry(code=7)\n")
     assert text.startswith("deep_app:bill: TypeError in deep_app.py:3: code is a word of retrying.by_code")
@@ -87,7 +87,7 @@ def test_a_module_that_ends_the_process_is_told() -> None:
         ("near_app:number", "near_app:number: number in near_app.py is of the type int; name a function that takes"),
         (
             "near_app:consumer",
-            "is of the type Consumer; name its handler, or run the file that has it run: `python near_app.py`",
+            "is of the type Consumer; name it alone: `kodo-consumer run near_app:consumer`",
         ),
         ("near_ap:bill", "did you mean near_app?"),
         ("package_ap:bill", "did you mean package_app?"),
