@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from kodo_consumer.runtime.threads import any_left_behind
+from kodoctl import __version__
 from kodoctl.cli.common.console import end_process, run_application
 from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 
@@ -45,9 +48,19 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:  # typer's callback signature
+    if asked:
+        typer.echo(f"kodo-consumer {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
-    """Options of kodo-consumer itself: none but those of every command line."""
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of kodo-consumer itself."""
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kodo_consumer.cli.options import Port, Topology, connects
+from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import command, one_line, reading, say
@@ -67,6 +67,7 @@ Limit = Annotated[int, typer.Option("--limit", help="Maximum number of rows, old
 
 @command
 @connects
+@log_options
 def run(
     topology: Topology,
     app: Annotated[
@@ -75,6 +76,7 @@ def run(
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no row is left to send.")] = False,
     port: Port = None,
     *,
+    logs: LogOptions,
     place: ConnectionOptions,
 ) -> None:
     """Send committed messages until SIGTERM.
@@ -109,8 +111,7 @@ def run(
         Path(topology), surroundings, (loaded, text), lambda found: OutboxTopics(found).send_targets, senders.follow
     )
     relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.apply()
     say(f"relay for {', '.join(send_targets.names)}")
     with (
         closing(store),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kodo_consumer.cli.consumer_loading import ConsumerChoice, attempt, ready_consumers
-from kodo_consumer.cli.options import Port, Topology, connects
+from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, options_of_program
 from kodoctl.cli.common.console import columns, command, judging, report, say, tell
 from kodoctl.cli.common.options import bundles
@@ -59,6 +59,7 @@ def _choose_consumers(
 
 @command
 @connects
+@log_options
 @bundles("choice", _choose_consumers)
 def run(
     choice: ConsumerChoice,
@@ -70,6 +71,7 @@ def run(
         bool, typer.Option("--dry-run", help="Load, compare with the live cluster, show lanes and slots; then exit.")
     ] = False,
     *,
+    logs: LogOptions,
     place: ConnectionOptions,
 ) -> None:
     """Run consumers until SIGTERM; then drain and exit 0. A second signal ends them at once.
@@ -91,11 +93,12 @@ def run(
         if workers > 1 and not dry_run:
             from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
 
-            raise typer.Exit(run_group(WorkerCommand(choice, port, place), workers))
+            raise typer.Exit(run_group(WorkerCommand(choice, port, place, logs), workers))
         consumers = ready_consumers(choice, place, port)
         if dry_run:
             _rehearse(consumers)
         else:
+            logs.apply()
             run_all(*consumers, say=say)
 
 

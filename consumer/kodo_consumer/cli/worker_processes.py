@@ -4,7 +4,6 @@ process.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kodo_consumer.cli.consumer_loading import ConsumerChoice, load_consumers, ready_consumers
+from kodo_consumer.cli.options import LogOptions
 from kodo_consumer.policy_builder import choose_subscription, policy_of
 from kodo_consumer.running.multi_run import run_all
 from kodo_consumer.running.worker_group import GroupMember, WorkerGroup
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from kodo_consumer.core.values.policy import Policy
 
-_FORMAT = "%(asctime)s {}%(levelname)s %(name)s %(message)s"
 _HIGHEST_PORT = 65_535
 
 
@@ -39,6 +38,7 @@ class WorkerCommand:
     choice: ConsumerChoice
     port: int | None
     place: ConnectionOptions
+    logs: LogOptions
 
 
 def run_group(asked: WorkerCommand, workers: int) -> int:
@@ -47,8 +47,7 @@ def run_group(asked: WorkerCommand, workers: int) -> int:
     """
     if findings := list(_findings(asked, workers)):
         raise UsageError(*findings)
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=logging.INFO, format=_FORMAT.format(""))
+    asked.logs.apply()
     return WorkerGroup(workers, partial(run_member, asked)).run()
 
 
@@ -96,8 +95,7 @@ def run_member(asked: WorkerCommand, member: GroupMember) -> None:
 
 @command
 def _run(asked: WorkerCommand, member: GroupMember) -> None:
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=logging.INFO, format=_FORMAT.format(f"worker {member.number + 1} "))
     with options_of_program(asked.place):
         consumers = ready_consumers(asked.choice, asked.place, asked.port, worker=member.number, workers=member.size)
+        asked.logs.apply(worker=member.number + 1)
         run_all(*consumers, say=lambda line: say(f"worker {member.number + 1}: {line}"), ready=member.report_ready)

@@ -13,8 +13,11 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from kodo_consumer.core.values.object_use import misuse_error
+from kodo_consumer.runtime.log_output import set_up_logging
+from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ExitCode
+from kodoctl.host.host_facts import working_folder
 
 log = logging.getLogger("kodo.consumer")
 _POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
@@ -60,8 +63,7 @@ def run_all(
     """
     if threading.current_thread() is not threading.main_thread():
         raise misuse_error("run: signals reach the main thread alone; call start and stop elsewhere")
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    set_up_logging(read_settings(os.environ, working_folder()))
     with ending_on_signals(at_once=ready is None) as asked, reloading_on_hangup([one.reload for one in consumers]):
         _run(consumers, asked, say, ready or (lambda: None))
 

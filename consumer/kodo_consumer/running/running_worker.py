@@ -16,7 +16,7 @@ from kodo_consumer.core import COMPILED
 from kodo_consumer.core.values.object_use import ObjectUse, misuse_error
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
-from kodo_consumer.runtime.supervisor import WorkerSupervisor
+from kodo_consumer.runtime.supervisor import WorkerSupervisor, subscription_of
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -179,8 +179,7 @@ def _log_ready(policy: Policy, border: BorderStatus) -> None:
     to others. Once in a process also whether the native border is used.
     """
     _inform(f"{border}, {COMPILED}")
-    lanes = many(len(policy.lanes), "lane")
-    name = next((lane.subscription for lane in policy.lanes), "") or policy.subscription
+    lanes, name = many(len(policy.lanes), "lane"), subscription_of(policy)
     log.info("ready: %s, %s, up to %s at once", name, lanes, many(policy.concurrency, "message"))
     if policy.unread:
         texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))

@@ -1,6 +1,7 @@
-"""Errors of handlers: makes an outcome of a raised exception, and logs a traceback every 10 s at most.
+"""Errors of handlers: makes an outcome of a raised exception, and logs it: the first of its kind in 10 s with its
+traceback, nine more with a line each. The worker's FailureTally logs how many there were.
 
-The 10 s count for each kind of error. A verdict, which is an exception such as Retry, becomes its own outcome without a
+A verdict, which is an exception such as Retry, becomes its own outcome without a
 log entry. A fault of the infrastructure, such as a full disk or a missing table, is no failure of the message: the
 message waits, and no attempt is counted.
 """
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.values.exception_groups import spokesman
@@ -39,11 +41,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _MAX_TENANT: Final = 60  # characters of a tenant's name
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
+_LINES: Final = 10  # log entries about one kind of error in that time
+Say = Callable[[str, BaseException | None, Mapping[str, object]], object]
+"""Function that writes a log entry: its text, an exception whose traceback is to be shown (None: none), and the fields
+of a structured entry.
+"""
 
 
 class ExceptionReporter:
-    """Makes outcomes of exceptions, and logs those that are no verdict: each kind every 10 s at most, by `say` (None:
-    the log).
+    """Makes outcomes of exceptions, and logs those that are no verdict, ten of each kind in 10 s at most, by `say`
+    (None: the log).
 
     `texts` reads error texts that travel with messages. If `texts` redacts, the log has the redacted text, no
     traceback, because a traceback has the whole text, and no tenant, because patterns are for texts of errors alone.
@@ -53,11 +60,11 @@ class ExceptionReporter:
     def __init__(
         self,
         texts: ErrorTextReader | None = None,
-        say: Callable[[str, BaseException | None], object] | None = None,
+        say: Say | None = None,
         forecast: Forecast | None = None,
     ) -> None:
         self._texts, self._say, self._forecast = texts, say or _log, forecast
-        self._last: dict[type[BaseException], float] = {}
+        self._logged: dict[type[BaseException], tuple[float, int]] = {}  # since when, and how often since
 
     def outcome(self, problem: BaseException, failed: Message | Batch | None = None) -> Outcome:
         """Outcome for an exception that a handler raised, or that a batch handler returned for one message. Its reason
@@ -70,16 +77,28 @@ class ExceptionReporter:
                 return self._with_error(outcome_of(problem), problem)
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
                 raised = problem = nested
+        outcome = self._with_error(self._failure(problem), problem)
+        self._log(problem, raised, failed, outcome)
+        return outcome
+
+    def _log(
+        self, problem: BaseException, raised: BaseException, failed: Message | Batch | None, outcome: Outcome
+    ) -> None:
         kind, now = type(problem), time.monotonic()
-        found = self._with_error(self._failure(problem), problem)
-        if now - self._last.get(kind, float("-inf")) >= _QUIET:
-            self._last[kind] = now
-            text = f"handler failed with {kind.__name__}{self._about(failed, found)}"
-            if isinstance(found, DependencyUnavailable):
-                self._say(f"{text}, its messages wait for: {found.dependency}", None)
-            else:
-                report_error(self._texts, text, raised, error_of(found), self._say)
-        return found
+        since, lines = self._logged.get(kind, (float("-inf"), 0))
+        if now - since >= _QUIET:
+            since, lines = now, 0
+        self._logged[kind] = since, lines + 1
+        if lines >= _LINES:
+            return
+        about, fields = self._about(failed, outcome)
+        text, fields = f"handler failed with {kind.__name__}{about}", {"error": kind.__name__, **fields}
+        if isinstance(outcome, DependencyUnavailable):
+            self._say(f"{text}, its messages wait for: {outcome.dependency}", None, fields)
+        elif lines:
+            self._say(text, None, fields)
+        else:
+            report_error(self._texts, text, raised, error_of(outcome), self._say, fields)
 
     def _failure(self, problem: BaseException) -> Outcome:
         """Outcome of an exception that is no verdict. A busy infrastructure counts as a failure, which may succeed at
@@ -90,21 +109,22 @@ class ExceptionReporter:
             return Failed(type(problem).__name__)
         return DependencyUnavailable(fault.what if self._redacts else str(fault))
 
-    def _about(self, failed: Message | Batch | None, outcome: Outcome) -> str:
+    def _about(self, failed: Message | Batch | None, outcome: Outcome) -> tuple[str, Mapping[str, object]]:
         """Text that names the failed message and its next step: ` (kodo/trade/orders:billing, ...; tried again in about
-        1 s)`. For a batch it names the first message and the number of the others.
+        1 s)`, and the same as fields. For a batch both name the first message and the number of the others.
         """
         if failed is None:
-            return ""
+            return "", {}
         first, *others = failed.messages if isinstance(failed, Batch) else [failed]
-        parts = [first.subscription, f"lane {first.level}/{first.state}"]
-        if first.tenant not in ("", NOBODY) and not self._redacts:
-            parts.append(f"tenant {one_line(first.tenant, _MAX_TENANT)}")
-        parts += [f"message {one_line(first.id)}", f"attempt {first.attempt}"]
+        following = "" if self._forecast is None else self._forecast(first, outcome)
+        fields = message_fields(first, following, redacts=self._redacts)
+        tenant = [f"tenant {fields['tenant']}"] if "tenant" in fields else []
+        parts = [first.subscription, f"lane {fields['lane']}", *tenant]
+        parts += [f"message {fields['message_id']}", f"attempt {first.attempt}"]
         if others:
             parts.append(f"and {many(len(others), 'other message')} of its batch")
-        following = "" if self._forecast is None else self._forecast(first, outcome)
-        return f" ({', '.join(parts)}{f'; {following}' if following else ''})"
+            fields["others_of_batch"] = len(others)
+        return f" ({', '.join(parts)}{f'; {following}' if following else ''})", fields
 
     @property
     def _redacts(self) -> bool:
@@ -127,23 +147,41 @@ class ExceptionReporter:
             report_error(self._texts, f"{text}: {type(problem).__name__}", problem)
 
 
+def message_fields(message: Message, following: str = "", *, redacts: bool = False) -> dict[str, object]:
+    """Fields of a structured log entry about a message. `following`: its next step; empty: none, or not known.
+    `redacts`: error texts are redacted, and the tenant stays out as well.
+    """
+    fields: dict[str, object] = {
+        "subscription": message.subscription,
+        "lane": f"{message.level}/{message.state}",
+        "message_id": one_line(message.id),
+        "attempt": message.attempt,
+    }
+    if message.tenant not in ("", NOBODY) and not redacts:
+        fields["tenant"] = one_line(message.tenant, _MAX_TENANT)
+    if following:
+        fields["next_step"] = following
+    return fields
+
+
 def report_error(
     texts: ErrorTextReader | None,
     text: str,
     problem: BaseException,
     error: ErrorDetails | None = None,
-    say: Callable[[str, BaseException | None], object] | None = None,
+    say: Say | None = None,
+    fields: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Logs an exception of the user's code, or passes it to `say` (text, exception): with its traceback or, if error
-    texts are redacted, with its redacted text only. `error`: its details, if they have been read. Only this function
-    logs such exceptions.
+    """Logs an exception of the user's code, or passes it to `say`: with its traceback or, if error
+    texts are redacted, with its redacted text only. `error`: its details, if they have been read. `fields`: those of a
+    structured entry. Only this function logs such exceptions.
     """
     say = say or _log
     if texts is None or not texts.redacts:
-        say(text, problem)
+        say(text, problem, fields)
     else:
-        say(f"{text}{texts.in_words(error or texts.read(problem))}", None)
+        say(f"{text}{texts.in_words(error or texts.read(problem))}", None, fields)
 
 
-def _log(text: str, problem: BaseException | None) -> None:
-    log.warning("%s", text, exc_info=problem)
+def _log(text: str, problem: BaseException | None, fields: Mapping[str, object]) -> None:
+    log.warning("%s", text, exc_info=problem, extra=fields)

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,6 +18,7 @@ from kodo_consumer.adapters.tracing.setup import CHOICES, Wanted
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.core.values.lane_selection import LaneSelection
 from kodo_consumer.core.values.store import KEEP_S
+from kodo_consumer.runtime.log_output import LogFormat, LogLevel
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 from kodoctl.host.host_facts import nearest_file, why_a_strangers
 from kodoctl.protocol.signing import Signer
@@ -58,6 +60,16 @@ def _one_of(words: Sequence[str], listed: str) -> Callable[[Any], Any]:
         return value
 
     return read_word
+
+
+def _member_of(kind: type[StrEnum]) -> Callable[[Any], Any]:
+    def read_member(value: Any) -> Any:
+        try:
+            return kind(value)
+        except ValueError:
+            raise ValueError(f"write {', '.join(kind)}") from None
+
+    return read_member
 
 
 def _flag(value: Any) -> bool:
@@ -106,6 +118,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "traces": _one_of(CHOICES, ", ".join(CHOICES)),
     "traces_tenant": _flag,
     "native": _flag,
+    "log_level": _member_of(LogLevel),
+    "log_format": _member_of(LogFormat),
 }
 """Parser of each setting, for the file's value or a variable's text. They raise ValueError, whose text says what is
 allowed.
@@ -129,6 +143,8 @@ class Settings:
     `metrics_tenants`, number of tenants with metrics of their own. `traces`: spans are made if the process has set a
     tracer provider (auto), or a missing one is an error (on), or never (off); `traces_tenant`: they name tenants.
 
+    `log_level` and `log_format`: of the log on standard error, where the program sets up no logging of its own.
+
     `native`: false: the native border is not used, and messages go to the client library one by one. `workers`: number
     of worker processes of the command; only `--workers` sets it.
     """
@@ -151,6 +167,8 @@ class Settings:
     traces: Wanted = "auto"
     traces_tenant: bool = False
     native: bool = True
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.TEXT
     workers: int = 1
 
 

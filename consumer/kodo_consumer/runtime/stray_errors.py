@@ -16,7 +16,7 @@ from kodo_consumer.runtime.handler_errors import log, report_error
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kodo_consumer.core.values.error_text import ErrorTextReader
 
@@ -52,7 +52,11 @@ def _all_readers() -> list[ErrorTextReader | None]:
 
 
 def _log(
-    to: logging.Logger, others: Sequence[ErrorTextReader | None], text: str, problem: BaseException | None
+    to: logging.Logger,
+    others: Sequence[ErrorTextReader | None],
+    text: str,
+    problem: BaseException | None,
+    _fields: Mapping[str, object],
 ) -> None:
     for texts in others:
         text = text if texts is None else texts.redact(text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -28,6 +29,7 @@ from kodo_consumer.runtime.drain import drain, join
 from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import Diagnostic, KodoctlError
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Cluster
@@ -39,6 +41,8 @@ _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
 POLL_EVERY: Final = 5.0  # seconds
+_TALLY_EVERY: Final = 10.0  # seconds between two entries about failures by cause
+_CAUSES: Final = 10  # causes that such an entry names
 ROUND: Final = 6  # polls in which every lane is read once: each is at most half a minute old
 
 Listener = Callable[[Lane, LaneStats | None], None]
@@ -84,6 +88,7 @@ class WorkerSupervisor:
                 self.still,
             ]
             self.stats = StatsReader(worker.policy, cluster, listeners, closely)
+        self._tally = FailureTally(worker)
         worker.supervise(self._wake_event.set, self._over.set)
 
     def start(self) -> None:
@@ -168,6 +173,7 @@ class WorkerSupervisor:
         while not self._over.is_set():
             self.last_tick = time.monotonic()
             self._worker.tick()
+            self._tally.tick(self.last_tick)
             if self._orders is not None:
                 self._orders.drop_expired()  # they end in time, also while reading the cluster takes long
             self._sleep(nap)
@@ -255,11 +261,17 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
         log.warning("%s [%s]: %s", finding.summary, finding.code, finding.detail)
 
 
+def subscription_of(policy: Policy) -> str:
+    """Full name of the subscription, `kodo/shop/orders:billing`; the bare name if no lane is read."""
+    return next((lane.subscription for lane in policy.lanes), "") or policy.subscription
+
+
 def summary(worker: Worker) -> Sequence[str]:
     """Totals since the start for people, one line each; the first one names the subscription."""
     counts = worker.counts
-    subscription = next((lane.subscription for lane in worker.policy.lanes), "") or worker.policy.subscription
-    total = f"{subscription}: received {counts.received}, started {counts.started}, done {counts.done}"
+    total = (
+        f"{subscription_of(worker.policy)}: received {counts.received}, started {counts.started}, done {counts.done}"
+    )
     lines = [f"{total}, redeliveries dropped {counts.redelivered}, released unprocessed {counts.released}"]
     for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
         if counter:
@@ -271,6 +283,31 @@ def summary(worker: Worker) -> Sequence[str]:
         if one.notices or one.breaker.opened
     ]
     return [*lines, f"breaker of slow tenants: {'; '.join(slow)}"] if slow else lines
+
+
+class FailureTally:
+    """Number of failed handler runs by cause, logged every 10 s in which there were several."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._before: Counter[str] = Counter()
+        self._since: float | None = None
+
+    def tick(self, now: float) -> None:
+        """Logs the failures since the last entry, if 10 s are over. `now`: seconds by a clock that only advances."""
+        self._since = now if self._since is None else self._since
+        if now - self._since < _TALLY_EVERY:
+            return
+        total = self._worker.call_locked(self._worker.counts.failed.copy)
+        failed, seconds = total - self._before, now - self._since
+        self._before, self._since = total, now
+        if failed.total() > 1:
+            causes = ", ".join(f"{cause} {count}" for cause, count in failed.most_common(_CAUSES))
+            rest = f" and {many(len(failed) - _CAUSES, 'other cause')}" if len(failed) > _CAUSES else ""
+            log.warning(
+                "%s: failed in %.0f s: %s%s", subscription_of(self._worker.policy), seconds, causes, rest,
+                extra={"failed": dict(failed), "subscription": subscription_of(self._worker.policy)},
+            )  # fmt: skip
 
 
 class StatsReader:

@@ -17,7 +17,9 @@ from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
 from kodo_consumer.core.state.observer import Observers
 from kodo_consumer.core.upkeep.override_state import apply_overrides, paused_lanes, paused_tenants
 from kodo_consumer.core.values.effects import Alarm
+from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.message import Check, Message
+from kodo_consumer.runtime.handler_errors import message_fields
 from kodo_consumer.runtime.worker_connections import WorkerConnections
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Worker:
         self.orders: tuple[Override, ...] = ()
         self.opened = False
         self._on_failure: Callable[[], object] = lambda: None
+        self._logs_done = log.isEnabledFor(logging.DEBUG)
         broker.report_to(self.fail, self.alarms.write)
 
     # ---- life
@@ -190,6 +193,8 @@ class Worker:
         """Takes the outcome of a finished message (None: none), and returns the next message to handle; None: there is
         none now.
         """
+        if self._logs_done and outcome is DONE and finished is not None:
+            _log_done(finished)
         with self._lock:
             message = self.engine.next(finished, outcome)
             actions = self._actions.collect(flush=message is None)
@@ -205,6 +210,8 @@ class Worker:
         with self._lock:
             now = self.clock.now()
             for finished, outcome in ended:
+                if self._logs_done and outcome is DONE:
+                    _log_done(finished)
                 engine.finish(finished, outcome, now)
             while len(taken) < most and (message := engine.take(now)) is not None:
                 taken.append(message)
@@ -345,6 +352,15 @@ class WorkerSink:
     def fail(self, problem: BaseException) -> None:
         """Fails the worker because the reader of the lane ended."""
         self.worker.fail(problem)
+
+
+def _log_done(message: Message) -> None:
+    fields = message_fields(message)
+    tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
+    log.debug(
+        "done: %s, lane %s%s, message %s, attempt %s",
+        fields["subscription"], fields["lane"], tenant, fields["message_id"], message.attempt, extra=fields,
+    )  # fmt: skip
 
 
 class AlarmLog:

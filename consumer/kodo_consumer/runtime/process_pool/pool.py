@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.values.outcomes import TOOK_TOO_LONG, DeadLettered
 from kodo_consumer.core.values.poison import MAX_CRASHES, Crashes, PoisonState
+from kodo_consumer.runtime.handler_errors import message_fields
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
@@ -52,17 +53,21 @@ class RestartPause:
 
 
 class ResultLog:
-    """Log of failures and warnings that processes report. `forecast`: the next step of a message that failed."""
+    """Log of failures and warnings that processes report. `forecast`: the next step of a message that failed.
+    `redacts`: error texts are redacted.
+    """
 
-    def __init__(self, forecast: Forecast | None) -> None:
-        self._forecast = forecast
+    def __init__(self, forecast: Forecast | None, *, redacts: bool) -> None:
+        self._forecast, self._redacts = forecast, redacts
         self._warned: set[str] = set()
 
     def write(self, ended: ChannelResults) -> None:
         """Logs each failure, and each warning once, although each process reports it."""
         for trace, run in ended.traces:
             following = "" if run is None or self._forecast is None else self._forecast(*run)
-            log.warning("handler failed in a process%s\n%s", f" ({following})" if following else "", trace)
+            fields = {} if run is None else message_fields(run[0], following, redacts=self._redacts)
+            text = f" ({following})" if following else ""
+            log.warning("handler failed in a process%s\n%s", text, trace, extra=fields)
         for text in dict.fromkeys(ended.warnings):
             if text not in self._warned:
                 self._warned.add(text)
@@ -89,7 +94,7 @@ class ProcessRunner:
         self._lines: list[ProcessChannel] = []
         self._backlog: deque[Message] = deque()  # taken from the worker, started nowhere
         self._ended = ChannelResults()
-        self._log = ResultLog(forecast)
+        self._log = ResultLog(forecast, redacts=job.texts is not None and job.texts.redacts)
         self._crashes = Crashes()
         self._selector = selectors.DefaultSelector()
         self._waker = WakePipe()

@@ -189,7 +189,7 @@ class _Work:
             return self._complaints.outcome(problem, message)
         return DONE
 
-    def _keep_trace(self, text: str, problem: BaseException | None) -> None:
+    def _keep_trace(self, text: str, problem: BaseException | None, _fields: Mapping[str, object]) -> None:
         trace = [] if problem is None else traceback.format_exception(problem)
         self._trace = "\n".join([text, *("".join(trace).splitlines())])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kodo_consumer import Consumer, Producer
 from kodo_consumer.cli.consumer_loading import ConsumerChoice, HandlerChoice, load_consumers, ready_consumers
+from kodo_consumer.cli.options import LogOptions
 from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
 from kodo_consumer.policy_builder import choose_topic, load
 from kodo_consumer.sending.environment import options_of_program
@@ -147,4 +148,4 @@ def test_options_of_the_command_count_in_the_program(program: str, monkeypatch: 
 def test_several_workers_are_refused_for_an_exclusive_consumer_of_a_program(program: str) -> None:
     write(Path.cwd(), "  orders: {subscriptions: {billing: {type: exclusive, states: []}}}\n")
     with pytest.raises(UsageError, match=r"K766.*orders billing is exclusive"):
-        run_group(WorkerCommand(ConsumerChoice((f"{program}:consumer",)), None, {}), 2)
+        run_group(WorkerCommand(ConsumerChoice((f"{program}:consumer",)), None, {}, LogOptions()), 2)

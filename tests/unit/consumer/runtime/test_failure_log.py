@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from kodo_consumer.core.values.outcomes import DependencyUnavailable, Failed, Ou
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
-from kodo_consumer.testing import MemoryBroker
+from kodo_consumer.runtime.supervisor import FailureTally
+from kodo_consumer.testing import Harness, MemoryBroker
 
 from kodoctl.topology.names import Level, State
 from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import Bench, delivery, policy
 from tests.unit.consumer.pool_handlers import handle
-from tests.unit.consumer.runtime.worker_place import MemoryCluster
+from tests.unit.consumer.runtime.worker_place import MemoryCluster, Place
 from tests.unit.consumer.topologies import write
 
 TOPICS = """
@@ -135,7 +136,57 @@ def test_what_waits_for_the_infrastructure_says_what_for_and_when_it_is_tried_ag
     said: list[str] = []
     bench = Bench(policy())
     bench.give(delivery())
-    reporter = ExceptionReporter(None, lambda text, _: said.append(text), FailureForecast(lambda: bench.policy))
+    reporter = ExceptionReporter(None, lambda text, _, __: said.append(text), FailureForecast(lambda: bench.policy))
     reporter.outcome(OSError(errno.ENOSPC, "No space left on device"), bench.take_one())
     (line,) = said
     assert line.endswith("; tried again in about 1 s), its messages wait for: machine (No space left on device)")
+
+
+def test_ten_failures_of_a_kind_have_an_entry_the_first_with_its_traceback() -> None:
+    entries: list[tuple[str, BaseException | None, Mapping[str, object]]] = []
+    bench = Bench(policy(fair_by="uid"))
+    reporter = ExceptionReporter(None, lambda *entry: entries.append(entry), FailureForecast(lambda: bench.policy))
+    bench.give(delivery(uid="acme"))
+    message = bench.take_one()
+    for _ in range(12):
+        reporter.outcome(ValueError("boom"), message)
+    reporter.outcome(KeyError("x"), message)
+    assert [str(problem) if problem else "" for _, problem, _ in entries] == ["boom", *[""] * 9, "'x'"]
+    (text, _, fields), *_ = entries
+    assert fields == {
+        "error": "ValueError", "subscription": "p/n/t:s", "lane": "L1/ready", "tenant": "acme",
+        "message_id": message.id, "attempt": 1, "next_step": "tried again in about 2 s",
+    }  # fmt: skip
+    assert f"message {message.id}, attempt 1; tried again in about 2 s)" in text
+
+
+def test_failures_are_counted_by_cause_every_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    worker = Place(policy()).worker
+    tally, failed = FailureTally(worker), worker.counts.failed
+    with caplog.at_level(logging.WARNING, "kodo.consumer"):
+        tally.tick(100.0)
+        failed["ValueError"] += 1
+        tally.tick(109.0)
+        failed.update({"ValueError": 2, "KeyError": 5} | {f"E{number:02}": 1 for number in range(9)})
+        tally.tick(110.0)
+        failed["KeyError"] += 1
+        tally.tick(120.0)
+        tally.tick(130.5)
+    (record,) = caplog.records
+    causes = "KeyError 5, ValueError 3, " + ", ".join(f"E{number:02} 1" for number in range(8))
+    assert record.message == f"p/n/t:s: failed in 10 s: {causes} and 1 other cause"
+    assert vars(record)["failed"]["ValueError"] == 3
+
+
+def test_each_message_that_is_done_is_logged_at_debug(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path, TOPICS % "")
+    for batch in (False, True):
+        consumer = Consumer.load(path, topic="J", subscription="s", environ={})
+        (consumer.batch_handler if batch else consumer.handler)(lambda _: None)
+        with caplog.at_level(logging.DEBUG, "kodo.consumer"):
+            harness = Harness(consumer)
+            harness.broker.send(Outgoing(harness.policy.lanes[0].topic, b"x", {"uid": "acme", "kodo-id": "m0"}))
+            harness.run()
+    done = [record for record in caplog.records if record.message.startswith("done")]
+    assert {record.message for record in done} == {"done: p/n/J:s, lane L1/ready, tenant acme, message m0, attempt 1"}
+    assert [vars(record)["message_id"] for record in done] == ["m0", "m0"]

@@ -234,8 +234,10 @@ def test_what_a_handler_raises_is_its_outcome(make: Make, caplog: pytest.LogCapt
     assert [outcome for _, outcome in desk.ended] == [
         DeadLettered("bad"), Failed("ValueError"), Failed("ValueError"), Failed("SystemExit"), Failed("NotImplementedError"),
     ]  # fmt: skip
-    said = "handler failed with ValueError (p/n/t:s, lane L2/ready, tenant u, message 7:1:0:-1, attempt 1)"
-    assert [record.message for record in caplog.records if "ValueError" in record.message] == [said]
+    said = "handler failed with ValueError (p/n/t:s, lane L2/ready, tenant u, message 7:{}:0:-1, attempt 1)"
+    records = [record for record in caplog.records if "ValueError" in record.message]
+    assert [record.message for record in records] == [said.format(1), said.format(2)]
+    assert [bool(record.exc_info) for record in records] == [True, False], "one traceback of each kind"
 
 
 def test_a_hanging_thread_is_replaced_and_ends_when_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,7 +147,9 @@ def test_a_verdict_of_the_users_own_making_that_asks_for_nothing_known_is_a_fail
             return "later"  # type: ignore[return-value]
 
     told: list[BaseException | None] = []
-    assert ExceptionReporter(say=lambda text, problem: told.append(problem)).outcome(Odd()) == Failed("TypeError")
+    assert ExceptionReporter(say=lambda text, problem, fields: told.append(problem)).outcome(Odd()) == Failed(
+        "TypeError"
+    )
     assert "Odd.outcome is no outcome, but 'later'" in str(told[0])
 
 

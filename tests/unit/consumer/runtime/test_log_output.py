@@ -1,0 +1,108 @@
+"""The log of a program that sets up none: levels and formats, and programs that have set up their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kodo_consumer.cli.options import LogOptions
+from kodo_consumer.runtime.log_output import LogFormat, LogLevel, set_up_logging
+from kodo_consumer.runtime.settings import Settings, read_settings
+
+from kodoctl.errors import UsageError
+
+log = logging.getLogger("kodo.consumer")
+
+
+@contextmanager
+def process_without_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """Standard error of a process without any logging. (A fixture would come before pytest's own handlers.)"""
+    root, names = logging.getLogger(), ("", "kodo", "kodoctl")
+    handlers, levels = root.handlers, [logging.getLogger(name).level for name in names]
+    root.handlers = []
+    stream = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", stream)
+        yield stream
+    root.handlers = handlers
+    for name, level in zip(names, levels, strict=True):
+        logging.getLogger(name).setLevel(level)
+
+
+def test_entries_are_lines_with_time_level_and_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(Settings())
+        log.info("ready: %s", "orders")
+        log.debug("not shown")
+        logging.getLogger("library").info("shown")
+        first, second = stream.getvalue().splitlines()
+        assert first.endswith(" INFO kodo.consumer ready: orders")
+        assert second.endswith(" INFO library shown")
+
+
+def test_worker_processes_have_their_number_in_each_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(Settings(), worker=2)
+        log.info("ready")
+        assert " worker 2 INFO kodo.consumer ready" in stream.getvalue()
+        set_up_logging(Settings(log_format=LogFormat.JSON), worker=2, replace=True)
+        log.info("ready")
+        assert json.loads(stream.getvalue().splitlines()[-1])["worker"] == 2
+
+
+def test_an_entry_as_json_has_the_fields_of_a_message_and_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(Settings(log_format=LogFormat.JSON))
+        try:
+            int("boom")
+        except ValueError as problem:
+            log.warning("failed with\n%s", "lines", exc_info=problem, extra={"message_id": "m1", "attempt": 2})
+        (line,) = stream.getvalue().splitlines()
+        entry = json.loads(line)
+        assert entry.pop("time").endswith("+00:00")
+        assert entry.pop("traceback").endswith("ValueError: invalid literal for int() with base 10: 'boom'")
+        assert entry == {
+            "level": "WARNING", "logger": "kodo.consumer", "message": "failed with\nlines", "message_id": "m1", "attempt": 2,
+        }  # fmt: skip
+
+
+def test_debug_is_for_entries_of_this_project_and_error_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(Settings(log_level=LogLevel.DEBUG))
+        log.debug("done")
+        logging.getLogger("library").debug("never")
+        set_up_logging(Settings(log_level=LogLevel.ERROR), replace=True)
+        log.warning("never")
+        logging.getLogger("library").warning("never")
+        log.error("broken")
+        assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == ["done", "broken"]
+
+
+def test_the_logging_of_a_program_stays_unless_an_option_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with process_without_logging(monkeypatch) as stream:
+        own = logging.NullHandler()
+        logging.getLogger().handlers = [own]
+        LogOptions().apply()
+        assert logging.getLogger().handlers == [own]
+        LogOptions(log_format=LogFormat.JSON, log_level=LogLevel.WARNING).apply()
+        log.info("never")
+        log.warning("shown")
+        assert json.loads(stream.getvalue())["message"] == "shown"
+
+
+def test_settings_choose_level_and_format(tmp_path: Path) -> None:
+    chosen = read_settings({"KODO_CONSUMER_LOG_LEVEL": "debug", "KODO_CONSUMER_LOG_FORMAT": "json"}, tmp_path)
+    assert (chosen.log_level, chosen.log_format) == (LogLevel.DEBUG, LogFormat.JSON)
+    with pytest.raises(UsageError) as raised:
+        read_settings({"KODO_CONSUMER_LOG_LEVEL": "loud", "KODO_CONSUMER_LOG_FORMAT": "xml"}, tmp_path)
+    assert [one.detail for one in raised.value.diagnostics] == [
+        "log_level: write debug, info, warning, error", "log_format: write text, json",
+    ]  # fmt: skip
