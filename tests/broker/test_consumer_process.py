@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -235,11 +236,25 @@ def test_a_program_names_topology_and_subscription_once_and_runs_or_is_rehearsed
     assert (rehearsal.returncode, rehearsal.stderr.count("Error")) == (0, 0), rehearsal.stderr
     assert "jobs work: complete" in rehearsal.stdout
     assert sum(line.startswith("lane ") for line in rehearsal.stdout.splitlines()) == 4
-    setting.send(10)
-    process = subprocess.Popen(setting.command("run", "app:consumer"), cwd=tmp_path, env=environment)
+    log = tmp_path / "log"
+    with log.open("w", encoding="utf-8") as file:
+        command = setting.command("run", "app:consumer", "--reload", "--log-format", "json")
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=file, stdout=file)
     try:
+        setting.send(10)
         eventually(lambda: len(setting.done()) == 10, within=60)
+        (tmp_path / "app.py").write_text(PROGRAM + "\nraise ValueError\n", encoding="utf-8")
+        eventually(lambda: "waits for a change of the program" in log.read_text("utf-8"), within=60)
+        (tmp_path / "app.py").write_text(PROGRAM.replace("message.data +", "b'1' + message.data +"), encoding="utf-8")
+        setting.send(10)
+        eventually(lambda: len(setting.done()) == 20, within=60)
     finally:
         process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
+    assert sorted(setting.done()) == sorted([*range(10), *range(10, 20)])
     assert setting.left() == 0
+    assert "handler cannot be imported [K718]" in log.read_text("utf-8")
+    entries = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line.startswith("{")]
+    failure = next(entry for entry in entries if entry["message"].startswith("handler failed with ValueError"))
+    assert (failure["error"], failure["attempt"], failure["worker"]) == ("ValueError", 1, 1)
+    assert failure["tenant"].startswith("u")

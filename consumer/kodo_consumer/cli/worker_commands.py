@@ -67,6 +67,9 @@ def run(
     workers: Annotated[
         int, typer.Option("--workers", min=1, max=64, help="Worker processes, as many workers.", metavar="NUMBER")
     ] = 1,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start anew when a file of the program changes; for development.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Load, compare with the live cluster, show lanes and slots; then exit.")
     ] = False,
@@ -86,14 +89,17 @@ def run(
 
     With --workers each process is a worker with slots, look-ahead and ports of its own; they share messages and limits
     as workers on several machines do. They drain together; one that ends by itself starts again, after 1 s to 30 s.
+
+    With --reload a change of a .py, .yaml, .yml or .toml file in the working folder or below it drains the workers and
+    starts them anew; a program that cannot be imported is told, and waits for the next change.
     """
     from kodo_consumer.running.multi_run import run_all
 
     with options_of_program(place):
-        if workers > 1 and not dry_run:
+        if (workers > 1 or reload) and not dry_run:
             from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
 
-            raise typer.Exit(run_group(WorkerCommand(choice, port, place, logs), workers))
+            raise typer.Exit(run_group(WorkerCommand(choice, port, place, logs), workers, reloads=reload))
         consumers = ready_consumers(choice, place, port)
         if dry_run:
             _rehearse(consumers)

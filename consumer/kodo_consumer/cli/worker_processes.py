@@ -14,12 +14,14 @@ from kodo_consumer.cli.consumer_loading import ConsumerChoice, load_consumers, r
 from kodo_consumer.cli.options import LogOptions
 from kodo_consumer.policy_builder import choose_subscription, policy_of
 from kodo_consumer.running.multi_run import run_all
+from kodo_consumer.running.program_watch import restarting_on_change
 from kodo_consumer.running.worker_group import GroupMember, WorkerGroup
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.threads import any_left_behind
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, options_of_program
 from kodoctl.cli.common.console import command, end_process, prepare_streams, say
 from kodoctl.errors import Diagnostic, UsageError, error
+from kodoctl.host.host_facts import working_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +43,19 @@ class WorkerCommand:
     logs: LogOptions
 
 
-def run_group(asked: WorkerCommand, workers: int) -> int:
-    """Runs a group of `workers` processes, waits for their end, and returns the exit code. Raises KodoctlError if the
-    subscriptions or settings do not allow several processes.
+def run_group(asked: WorkerCommand, workers: int, *, reloads: bool = False) -> int:
+    """Runs a group of `workers` processes, waits for their end, and returns the exit code. `reloads`: they start anew
+    when a file of the program changes. Raises KodoctlError if the subscriptions or settings do not allow several
+    processes.
     """
-    if findings := list(_findings(asked, workers)):
+    if workers > 1 and (findings := list(_findings(asked, workers))):
         raise UsageError(*findings)
     asked.logs.apply()
-    return WorkerGroup(workers, partial(run_member, asked)).run()
+    group = WorkerGroup(workers, partial(run_member, asked), reloads=reloads)
+    if not reloads:
+        return group.run()
+    with restarting_on_change(working_folder(), group.restart):
+        return group.run()
 
 
 def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:

@@ -11,6 +11,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -61,6 +62,7 @@ such as SystemExit, determines the exit code.
 class _Slot:
     """Place of one worker in the group, for all its processes in sequence. `starts_at`: when the next process starts,
     by time.monotonic(). `ends`: ends in sequence. `ready_at`: when the present process was ready; None: not yet.
+    `restarts`: the present process was asked to end, for another one to start.
     """
 
     def __init__(self, number: int) -> None:
@@ -68,7 +70,7 @@ class _Slot:
         self.process: SpawnProcess | None = None
         self.child: Connection | None = None
         self.ready_at: float | None = None  # in this life
-        self.was_ready, self.ends = False, 0
+        self.was_ready, self.ends, self.restarts = False, 0, False
 
     def start(self, work: Work, size: int) -> None:
         self.child, end = _CONTEXT.Pipe(duplex=False)
@@ -122,10 +124,13 @@ class WorkerGroup:
     The first worker starts alone, so that a problem which prevents every start is reported once. If the first worker
     ends before it was ever ready, or another one does with an exit code (not by a signal), the whole group ends with
     that code. Any other worker that ends is started again, after 1 s at first and 30 s at most.
+
+    `reloads`: `restart` will be called. A worker that cannot start then waits for that call, instead of ending all.
     """
 
-    def __init__(self, size: int, work: Work) -> None:
-        self._work = work
+    def __init__(self, size: int, work: Work, *, reloads: bool = False) -> None:
+        self._work, self._reloads = work, reloads
+        self._restart_asked = threading.Event()
         self._slots = [_Slot(number) for number in range(size)]
         self._signals: list[float] = []  # when it was asked to end
         self._code: int | None = None  # of the end, once it is known that the group ends
@@ -145,10 +150,24 @@ class WorkerGroup:
         assert self._code is not None
         return ExitCode.INTERRUPTED if len(self._signals) > 1 else self._code
 
+    def restart(self) -> None:
+        """Lets all workers drain and starts each anew, and at once those that could not start. Thread-safe."""
+        self._restart_asked.set()
+
+    def _restart_all(self, now: float) -> None:
+        for slot in self._slots:
+            slot.restarts = slot.process is not None
+            slot.send(signal.SIGTERM)
+            if slot.process is None:
+                slot.starts_at = now
+
     def _step(self, now: float) -> bool:
         """Checks every worker, starts those that are due, and waits for the next event, 0.5 s at most. Returns false if
         the group ends and all workers have ended.
         """
+        if self._restart_asked.is_set() and self._code is None:
+            self._restart_asked.clear()
+            self._restart_all(now)
         for slot in self._slots:
             slot.read(now)
             if (code := slot.bury(now)) is not None:
@@ -176,6 +195,10 @@ class WorkerGroup:
     def _on_exit(self, slot: _Slot, code: int, now: float) -> None:
         if self._code is not None:
             self._code = self._code or (0 if code == _SIGNALLED + signal.SIGTERM and not slot.ready_at else code)
+        elif slot.restarts:
+            slot.starts_at, slot.ends, slot.restarts = now, 0, False
+        elif self._reloads and slot.ready_at is None:
+            log.error("worker %d could not start: it waits for a change of the program", slot.number + 1)
         elif not slot.was_ready and (slot.number == 0 or code <= _SIGNALLED):
             log.error("worker %d could not start, so all end", slot.number + 1)
             self._end(code or ExitCode.ERROR)

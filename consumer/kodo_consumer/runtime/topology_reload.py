@@ -57,6 +57,14 @@ def _bare(lanes: tuple[Lane, ...]) -> list[Lane]:
     return [replace(lane, weight=0, share=0.0) for lane in lanes]
 
 
+def quieten_watcher() -> None:
+    """Keeps watchfiles from logging every change in a folder, unless the program has set the level of its logger: a log
+    that is kept there would feed itself.
+    """
+    if not _WATCHER.level:
+        _WATCHER.setLevel(logging.WARNING)
+
+
 def contents(file: Path) -> bytes | None:
     """Bytes of the file; None if it cannot be read, as between the steps of an editor: its next change is noticed
     again.
@@ -151,8 +159,7 @@ class FileReloader(Generic[T]):
         """
         from watchfiles import watch
 
-        if not _WATCHER.level:  # it tells of every change in the folder: a log that is kept there would feed itself
-            _WATCHER.setLevel(logging.WARNING)
+        quieten_watcher()
         options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _POLL, "yield_on_timeout": True}
         try:
             self.reload()

@@ -20,8 +20,9 @@ from tests.services.polling import eventually
 from tests.unit.consumer.group_work import Play, SlowDrain
 
 
-def _run(play: Play, size: int, then: Callable[[], object]) -> int:
+def _run(play: Play, size: int, then: Callable[[], object], group: WorkerGroup | None = None) -> int:
     """The group's exit code; `then` runs beside it, once all its workers are ready."""
+    group = group or WorkerGroup(size, play)
     failures: list[BaseException] = []
 
     def act() -> None:
@@ -34,7 +35,7 @@ def _run(play: Play, size: int, then: Callable[[], object]) -> int:
 
     beside = threading.Thread(target=act)
     beside.start()
-    code = WorkerGroup(size, play).run()
+    code = group.run()
     beside.join()
     if failures:
         raise failures[0]
@@ -178,3 +179,35 @@ def _parent(play: Play) -> None:
 
 def test_pauses_grow_to_half_a_minute() -> None:
     assert [pause_before(number) for number in range(1, 8)] == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_restart_drains_every_worker_and_starts_another(play: Play) -> None:
+    group = WorkerGroup(2, play, reloads=True)
+
+    def change() -> None:
+        time.sleep(0.3)  # the parent has read that they are ready
+        group.restart()
+        eventually(lambda: len(play.lines("started")) == 4, within=60)
+        assert len(play.lines("drained")) == 2
+        _asks(signal.SIGTERM)()
+
+    assert _run(play, 2, change, group) == 0
+    assert len({process for _, process in play.lines("started")}) == 4
+
+
+def test_a_worker_that_cannot_start_waits_for_a_change_of_its_program(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = replace(play, refuses=0)
+    group = WorkerGroup(1, broken, reloads=True)
+    refusal = "worker 1 could not start: it waits for a change of the program"
+
+    def change() -> None:
+        for times in (1, 2):
+            eventually(lambda times=times: caplog.messages.count(refusal) == times, within=60)  # type: ignore[misc]
+            group.restart()
+        eventually(lambda: caplog.messages.count(refusal) == 3, within=60)
+        _asks(signal.SIGTERM)()
+
+    assert _run(broken, 0, change, group) == 0
+    assert play.lines("started") == []
