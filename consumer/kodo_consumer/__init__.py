@@ -34,15 +34,16 @@ if TYPE_CHECKING:
     from kodo_consumer.message import Message
     from kodo_consumer.producer import Producer
     from kodo_consumer.running.multi_run import run_all
+    from kodo_consumer.runtime.dependencies import Depends
 
 _HOMES = {
     "Consumer": "consumer", "Message": "message", "Producer": "producer",
     "Retry": "core.values.exceptions", "Pending": "core.values.exceptions", "Blocking": "core.values.exceptions", "Dead": "core.values.exceptions", "Discard": "core.values.exceptions",
     "MoveTo": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
-    "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run",
+    "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies",
 }  # fmt: skip
 __all__ = [
-    "Blocking", "Consumer", "Dead", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
+    "Blocking", "Consumer", "Dead", "Depends", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
     "Repeat", "Retry", "Transfer", "Unavailable", "run_all",
 ]  # fmt: skip
 

@@ -25,10 +25,12 @@ from kodo_consumer.policy_builder import choose_subscription, lint_warnings, pol
 from kodo_consumer.running.multi_run import run_all
 from kodo_consumer.running.running_worker import RunningWorker, check_idle, start_worker, started_worker
 from kodo_consumer.runtime.batch_executor import Batching
+from kodo_consumer.runtime.dependencies import inject
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guard_executor
+from kodo_consumer.runtime.lifespans import DECLARED
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
@@ -45,10 +47,10 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.lane_selection import LaneSelection
     from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Check
+    from kodo_consumer.runtime.lifespans import Lifespans
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Callable[..., Any])
-_DECLARED = "__kodo_declared__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ class _Declared:
 
     handling: HandlerSpec
     owner: Consumer
+
+    @property
+    def lifespans(self) -> Lifespans:
+        """Lifespans of the consumer."""
+        return self.owner._hooks.lifespans  # noqa: SLF001  # of the consumer it belongs to
 
 
 class Consumer:
@@ -191,6 +198,19 @@ class Consumer:
 
         return take
 
+    def lifespan(self, function: H, /) -> H:
+        """Adds a lifespan, as a decorator: a generator function without parameters that makes a resource, such as a
+        pool of connections, yields it, and closes it. It is entered before the first message, and left after the last;
+        with `process=True` in each process.
+
+        The value is for handlers and providers with a parameter `Annotated[T, Depends(function)]`. An async lifespan
+        runs on the event loop of an async handler. If a lifespan fails, the consumer does not start. Raises UsageError
+        for a function that is no such generator.
+        """
+        check_idle(self._running, "lifespan")
+        self._hooks.lifespans.add(function)
+        return function
+
     def take_handler(self, function: Callable[..., Any]) -> None:
         """Takes a function that may have been declared by `handler` or `batch_handler` of another consumer of the same
         subscription: it then keeps that declaration with the middleware and settings of the other consumer, and its
@@ -225,8 +245,11 @@ class Consumer:
         return self._handling
 
     def check_handler(self) -> None:
-        """Raises UsageError if there is no handler, or if a hook of the middleware does not fit it."""
-        self._hooks.check(is_async=self.handling.is_async)
+        """Raises UsageError if there is no handler, or if middleware, lifespans or providers do not fit it."""
+        handling, lifespans = self.handling, self._hooks.lifespans
+        self._hooks.check(is_async=handling.is_async)
+        lifespans.check(is_async=handling.is_async)
+        inject(handling.function, lifespans.values, batches=handling.batching is not None)
 
     @property
     def handler_function(self) -> Callable[[Any], Any]:
@@ -253,6 +276,11 @@ class Consumer:
         return self._hooks.error_texts(self.policy)
 
     @property
+    def lifespans(self) -> Lifespans:
+        """Lifespans of the consumer, with their values once they are entered."""
+        return self._hooks.lifespans
+
+    @property
     def observers(self) -> Observers:
         """Observers that a worker notifies: the user's hooks, and traces, if there are any."""
         return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
@@ -261,7 +289,7 @@ class Consumer:
         check_idle(self._running, "handler")
         self._handling = handling.check()
         with suppress(AttributeError, TypeError):  # methods and objects with slots: found by their consumer
-            setattr(function, _DECLARED, _Declared(handling, self))
+            setattr(function, DECLARED, _Declared(handling, self))
         _WITH_HANDLERS.add(self)
         return function
 
@@ -287,6 +315,7 @@ class Consumer:
             connections = broker, cluster = self._connect()
             on_failure.callback(cluster.close)
             on_failure.callback(broker.close)
+            on_failure.callback(self.lifespans.leave)
             check, clock = _with_schemas(check, policy, cluster), SystemClock()
             forecast = FailureForecast(lambda: self._running.worker.policy if self._running else policy)
             runner = handling.runner(self.policy, check, self._hooks, traces, forecast)
@@ -295,7 +324,7 @@ class Consumer:
             redact_stray_errors(self.error_texts, self)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
-            self._running = start_worker(worker, runner, connections, self.settings, traces, reloader)
+            self._running = start_worker(worker, runner, connections, self.settings, traces, reloader, self.lifespans)
             on_failure.pop_all()
 
     @property
@@ -354,7 +383,7 @@ _WITH_HANDLERS: WeakSet[Consumer] = WeakSet()
 
 def _declaration_of(function: Callable[..., Any]) -> _Declared | None:
     """Declaration of a function; None for one that was not declared."""
-    found = getattr(function, _DECLARED, None)
+    found = getattr(function, DECLARED, None)
     if isinstance(found, _Declared):
         return found
     owners = [(one.handling, one) for one in _WITH_HANDLERS if one.handling.function == function]

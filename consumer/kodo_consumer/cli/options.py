@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -44,11 +44,8 @@ class LogOptions:
         from kodo_consumer.runtime.settings import read_settings
 
         settings = read_settings(os.environ, working_folder())
-        if self.log_level is not None:
-            settings = replace(settings, log_level=self.log_level)
-        if self.log_format is not None:
-            settings = replace(settings, log_format=self.log_format)
-        set_up_logging(settings, worker=worker, replace=self != LogOptions())
+        level, form = self.log_level or settings.log_level, self.log_format or settings.log_format
+        set_up_logging(level, form, worker=worker, replace=self != LogOptions())
 
 
 log_options = gathers(

@@ -63,7 +63,8 @@ def run_all(
     """
     if threading.current_thread() is not threading.main_thread():
         raise misuse_error("run: signals reach the main thread alone; call start and stop elsewhere")
-    set_up_logging(read_settings(os.environ, working_folder()))
+    settings = read_settings(os.environ, working_folder())
+    set_up_logging(settings.log_level, settings.log_format)
     with ending_on_signals(at_once=ready is None) as asked, reloading_on_hangup([one.reload for one in consumers]):
         _run(consumers, asked, say, ready or (lambda: None))
 

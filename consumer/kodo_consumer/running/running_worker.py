@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.counters import Counts
     from kodo_consumer.core.values.handler_executor import HandlerExecutor
     from kodo_consumer.core.values.policy import Policy
+    from kodo_consumer.runtime.lifespans import Lifespans
     from kodo_consumer.runtime.settings import Settings
     from kodo_consumer.runtime.topology_reload import Reloader
     from kodo_consumer.runtime.worker import Worker
@@ -46,6 +47,7 @@ class RunningWorker:
     window: HttpEndpoint | None
     reloader: Reloader | None
     traces: HandlerSpans | None
+    lifespans: Lifespans
     use: ObjectUse = field(default_factory=partial(ObjectUse, "consumer"))
 
     @property
@@ -84,9 +86,10 @@ class RunningWorker:
             self.close()
 
     def close(self) -> None:
-        """Closes the reader of the file, the metrics endpoint, traces, broker and admin API. The worker must have
-        ended.
+        """Leaves the lifespans, and closes the reader of the file, the metrics endpoint, traces, broker and admin API.
+        The worker must have ended.
         """
+        self.lifespans.leave()
         if self.reloader is not None:
             self.reloader.stop()
         if self.window is not None:
@@ -126,6 +129,7 @@ def start_worker(
     settings: Settings,
     traces: HandlerSpans | None,
     reloader_of: Callable[[WorkerSupervisor], Reloader | None],
+    lifespans: Lifespans,
 ) -> RunningWorker:
     """Starts a worker, and returns it with its companions. Raises KodoctlError; the caller must then close the
     connections and the runner.
@@ -150,7 +154,7 @@ def start_worker(
             reloader.start()
         started.pop_all()
     _log_ready(worker.policy, broker.border)
-    return RunningWorker(worker, service, broker, cluster, window, reloader, traces)
+    return RunningWorker(worker, service, broker, cluster, window, reloader, traces, lifespans)
 
 
 def _watch_and_serve(

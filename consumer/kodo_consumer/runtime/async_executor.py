@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
     from kodo_consumer.runtime.handler_errors import Forecast
+    from kodo_consumer.runtime.lifespans import Lifespans
 
 log = logging.getLogger("kodo.consumer")
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
+_LEAVING: Final = 10.0  # seconds that lifespans may take at their end
 _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 
 
@@ -53,16 +55,33 @@ class AsyncExecutor:
         self._wake_is_on_its_way = False
         self._stopping = False
         self._doubt: threading.Thread | None = None
+        self._leave: asyncio.Event | None = None
+        self._holder: asyncio.Task[None] | None = None  # of the lifespans
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """Event loop of the handlers."""
         return self._loop
 
+    def enter(self, lifespans: Lifespans) -> None:
+        """Enters the lifespans, on the event loop, whose thread then starts; `stop` leaves them. Raises KodoctlError if
+        one fails.
+        """
+        self._begin_loop()
+        asyncio.run_coroutine_threadsafe(self._enter(lifespans), self._loop).result()
+
     def start(self, source: WorkSource) -> None:
         """Starts the thread of the event loop, whose slots take messages from `source`."""
         self._source = source
-        self._thread = begin(self._loop.run_forever, "kodo-handlers", source.fail, over=lambda: self._stopping)
+        if self._thread is None:
+            self._begin_loop()
+
+    def _begin_loop(self) -> None:
+        self._thread = begin(self._loop.run_forever, "kodo-handlers", self._fail, over=lambda: self._stopping)
+
+    def _fail(self, problem: BaseException) -> None:
+        if self._source is not None:
+            self._source.fail(problem)
 
     def wake(self) -> None:
         """Wakes a slot because there may be a message to take. Thread-safe; returns at once."""
@@ -87,7 +106,7 @@ class AsyncExecutor:
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
-            self._thread.join(2 * JOIN)
+            self._thread.join(2 * JOIN + (_LEAVING if self._holder is not None else 0))
         if not self._loop.is_running():
             self._loop.close()
 
@@ -123,12 +142,18 @@ class AsyncExecutor:
             task.cancel()
             self._add_slot()
 
+    async def _enter(self, lifespans: Lifespans) -> None:
+        entered, self._leave = self._loop.create_future(), asyncio.Event()
+        self._holder = self._loop.create_task(lifespans.hold(entered, self._leave))
+        await entered
+
     async def _finish(self) -> None:
-        others = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        if others:
-            await asyncio.wait(others, timeout=JOIN)
+        """Ends the handlers, then the lifespans, then tasks that either has left behind."""
+        await _cancel({*self._tasks, *self._running.values()})
+        if self._leave is not None and self._holder is not None:
+            self._leave.set()
+            await asyncio.wait({self._holder}, timeout=_LEAVING)
+        await _cancel({task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()})
         self._loop.stop()
 
     async def _slot(self, finished: Message | None, outcome: Outcome | None) -> None:
@@ -180,3 +205,11 @@ class AsyncExecutor:
         sleeper: asyncio.Future[None] = self._loop.create_future()
         self._parked.append(sleeper)
         await sleeper
+
+
+async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancels tasks and waits for their end, 2 s at most."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=JOIN)

@@ -111,3 +111,9 @@ def close(result: object) -> None:
 
 def _is_unfinished(result: object) -> bool:
     return inspect.isawaitable(result) or isinstance(result, Generator | AsyncGenerator | Future)
+
+
+def is_coroutine(function: object) -> bool:
+    """True if the result of a call has to be awaited: the function, or the `__call__` of an object, is async."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # its own, to look at
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -17,9 +17,15 @@ from kodo_consumer.core.values.lane_set import in_proportion
 from kodo_consumer.core.values.poison import MAX_CRASHES
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
+from kodo_consumer.runtime.dependencies import bare_signature, inject
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
-from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, check_async_results, check_results
-from kodo_consumer.runtime.middleware import Hooks, is_coroutine
+from kodo_consumer.runtime.handler_results import (
+    BatchResult,
+    SingleResult,
+    check_async_results,
+    check_results,
+    is_coroutine,
+)
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Check
     from kodo_consumer.runtime.handler_errors import Forecast
+    from kodo_consumer.runtime.lifespans import Lifespans
+    from kodo_consumer.runtime.middleware import Hooks
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
@@ -68,7 +76,7 @@ class HandlerSpec:
         """Yields a finding for each reason why the handler cannot run."""
         what = "a list of messages" if self.batching else "one message"
         try:
-            inspect.signature(self.function).bind(object())
+            bare_signature(self.function).bind(object())
         except TypeError as problem:
             yield error("K750", "handler cannot be called", f"{self.name} is called with {what}: {problem}")
         except ValueError:  # built in, without a signature to look at
@@ -158,14 +166,19 @@ class HandlerSpec:
         traces: HandlerSpans | None = None,
         forecast: Forecast | None = None,
     ) -> HandlerExecutor:
-        """New executor of the handler; its processes are started, its threads are not. `forecast`: returns the next
-        step of a failed message for the log. Raises KodoctlError if processes cannot import the handler.
+        """New executor of the handler; its processes are started and lifespans entered, its threads are not started.
+        `forecast`: returns the next step of a failed message for the log. Raises KodoctlError if processes cannot
+        import the handler, or a lifespan fails.
         """
         texts = hooks.error_texts(policy)
         if self.processes:
             return self._pool(policy, check, hooks, traces, texts, forecast)
         function = self.executor_function(hooks, traces, texts=texts, forecast=forecast)
-        inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency, texts, forecast)
+        if self.is_async:
+            inner: HandlerExecutor = _async_executor(function, policy.concurrency, texts, forecast, hooks.lifespans)
+        else:
+            hooks.lifespans.enter()
+            inner = ThreadExecutor(function, policy.concurrency, texts, forecast)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
     def executor_function(
@@ -182,7 +195,8 @@ class HandlerSpec:
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
-        function = (check_async_results if self.is_async else check_results)(inner or self.function, judge)
+        called = inner or inject(self.function, hooks.lifespans.values, batches=batches)
+        function = (check_async_results if self.is_async else check_results)(called, judge)
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
             function = (on_batches_later if self.is_async else on_batches)(
@@ -218,6 +232,24 @@ class HandlerSpec:
         pool = ProcessRunner(job, self.processes, timeout, traces, forecast)
         pool.launch()
         return pool
+
+
+def _async_executor(
+    function: Callable[[Any], Any],
+    slots: int,
+    texts: ErrorTextReader | None,
+    forecast: Forecast | None,
+    lifespans: Lifespans,
+) -> AsyncExecutor:
+    """Executor with the lifespans entered on its loop. Raises KodoctlError if one fails."""
+    executor = AsyncExecutor(function, slots, texts, forecast)
+    if lifespans:
+        try:
+            executor.enter(lifespans)
+        except BaseException:
+            executor.stop()
+            raise
+    return executor
 
 
 def processes_of(process: bool | int, slots: int) -> int:  # noqa: FBT001  # what the decorator takes

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from kodo_consumer.runtime.settings import Settings
+from typing import Final
 
 _OURS: Final = ("kodo", "kodoctl")
 
@@ -28,23 +25,23 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def set_up_logging(settings: Settings, *, worker: int | None = None, replace: bool = False) -> None:
-    """Writes the log of this process to standard error, at the level and in the format of the settings. Does nothing
-    where the program has set up its own, unless `replace`. `worker`: number of the worker process in its group, from 1;
-    None: there is one only.
+def set_up_logging(level: LogLevel, form: LogFormat, *, worker: int | None = None, replace: bool = False) -> None:
+    """Writes the log of this process to standard error, from `level` on and in the format `form`. Does nothing where
+    the program has set up its own, unless `replace`.
 
-    Other libraries log from "info" on at the most.
+    `worker`: number of the worker process in its group, from 1; None: there is one only. Other libraries log from
+    "info" on at the most.
     """
     root = logging.getLogger()
     if root.handlers and not replace:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(_json_formatter(worker) if settings.log_format is LogFormat.JSON else _text_formatter(worker))
+    handler.setFormatter(_json_formatter(worker) if form is LogFormat.JSON else _text_formatter(worker))
     root.handlers = [handler]
-    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    root.setLevel(max(level, logging.INFO))
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(lowest, logging.INFO))
     for name in _OURS:
-        logging.getLogger(name).setLevel(level)
+        logging.getLogger(name).setLevel(lowest)
 
 
 def _text_formatter(worker: int | None) -> logging.Formatter:

@@ -16,7 +16,15 @@ from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, Hea
 from kodo_consumer.core.values.error_text import ErrorTextReader
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_errors import report_error
-from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
+from kodo_consumer.runtime.handler_results import (
+    BatchResult,
+    Judge,
+    SingleResult,
+    close,
+    is_coroutine,
+    refuse_unawaited,
+)
+from kodo_consumer.runtime.lifespans import Lifespans
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -30,9 +38,10 @@ _QUIET: Final = 10.0  # seconds between two tracebacks of one hook
 
 
 class Hooks:
-    """Hooks of one consumer. A consumer without hooks calls none of this code for its messages."""
+    """Hooks and lifespans of one consumer. A consumer without hooks calls none of this code for its messages."""
 
     def __init__(self) -> None:
+        self.lifespans = Lifespans()
         self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
         self._logged: dict[object, float] = {}
         self._texts: ErrorTextReader | None = None
@@ -228,12 +237,6 @@ class _CallLater(_Call):
             return super().missing(hook)
         close(self.coroutine)
         return f"{_name(hook)} did not await the handler: declare it async, and write await handle(message)"
-
-
-def is_coroutine(function: object) -> bool:
-    """True if the result of a call has to be awaited: the function, or the `__call__` of an object, is async."""
-    call = getattr(type(function), "__call__", None)  # noqa: B004  # its own, to look at
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _name(hook: object) -> str:

@@ -88,7 +88,6 @@ class WorkerSupervisor:
                 self.still,
             ]
             self.stats = StatsReader(worker.policy, cluster, listeners, closely)
-        self._tally = FailureTally(worker)
         worker.supervise(self._wake_event.set, self._over.set)
 
     def start(self) -> None:
@@ -169,11 +168,11 @@ class WorkerSupervisor:
 
     def _keep_time(self) -> None:
         watched = time.monotonic()
-        nap = longest_nap(self._worker.policy)
+        nap, tally = longest_nap(self._worker.policy), FailureTally(self._worker)
         while not self._over.is_set():
             self.last_tick = time.monotonic()
             self._worker.tick()
-            self._tally.tick(self.last_tick)
+            tally.tick(self.last_tick)
             if self._orders is not None:
                 self._orders.drop_expired()  # they end in time, also while reading the cluster takes long
             self._sleep(nap)

@@ -66,7 +66,6 @@ class Worker:
         self.orders: tuple[Override, ...] = ()
         self.opened = False
         self._on_failure: Callable[[], object] = lambda: None
-        self._logs_done = log.isEnabledFor(logging.DEBUG)
         broker.report_to(self.fail, self.alarms.write)
 
     # ---- life
@@ -193,7 +192,7 @@ class Worker:
         """Takes the outcome of a finished message (None: none), and returns the next message to handle; None: there is
         none now.
         """
-        if self._logs_done and outcome is DONE and finished is not None:
+        if outcome is DONE and finished is not None and log.isEnabledFor(logging.DEBUG):
             _log_done(finished)
         with self._lock:
             message = self.engine.next(finished, outcome)
@@ -210,7 +209,7 @@ class Worker:
         with self._lock:
             now = self.clock.now()
             for finished, outcome in ended:
-                if self._logs_done and outcome is DONE:
+                if outcome is DONE and log.isEnabledFor(logging.DEBUG):
                     _log_done(finished)
                 engine.finish(finished, outcome, now)
             while len(taken) < most and (message := engine.take(now)) is not None:

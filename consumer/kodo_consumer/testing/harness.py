@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from random import Random
@@ -18,6 +19,7 @@ from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
+from kodo_consumer.runtime.lifespans import Lifespans
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
@@ -45,8 +47,11 @@ class InlineExecutor:
         batching: Batching | None = None,
         around: Around | None = None,
         texts: ErrorTextReader | None = None,
+        lifespans: Lifespans | None = None,
     ) -> None:
         self._handler, self._batching, self._around = handler, batching, around
+        self._lifespans, self._resources = lifespans or Lifespans(), ExitStack()
+        self._loop: asyncio.AbstractEventLoop | None = None  # of async lifespans and their handlers
         self._complaints = ExceptionReporter(texts)
         self._source: WorkSource | None = None
         self._finished: Message | None = None
@@ -54,7 +59,10 @@ class InlineExecutor:
         self.stopped = False
 
     def start(self, source: WorkSource) -> None:
-        """Sets where `step` takes its messages from; with `batching` they are gathered without waiting."""
+        """Sets where `step` takes its messages from; with `batching` they are gathered without waiting. Enters the
+        lifespans. Raises KodoctlError if one fails.
+        """
+        self._resources.enter_context(self._lifespans_entered())
         gathers = self._batching and Gatherer(source, replace(self._batching, wait=0.0), self.wake)
         self._source = cast("WorkSource", gathers) if gathers else source
 
@@ -65,8 +73,28 @@ class InlineExecutor:
         """Does nothing: the handler has returned before a time-out can be noticed."""
 
     def stop(self) -> None:
-        """Makes every further `step` return False."""
+        """Makes every further `step` return False, leaves the lifespans and closes the event loop."""
         self.stopped = True
+        self._resources.close()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    @contextmanager
+    def _lifespans_entered(self) -> Iterator[None]:
+        if not self._lifespans.is_any_async:
+            with self._lifespans.entered():
+                yield
+            return
+        loop = self._loop = asyncio.new_event_loop()
+        entered, leave = loop.create_future(), asyncio.Event()
+        holder = loop.create_task(self._lifespans.hold(entered, leave))
+        loop.run_until_complete(entered)
+        try:
+            yield
+        finally:
+            leave.set()
+            loop.run_until_complete(holder)
 
     def step(self) -> bool:
         """Hands back the last result, and handles one message (or batch). Returns False if it did neither."""
@@ -98,7 +126,10 @@ class InlineExecutor:
     def _call(self, message: Message) -> None:
         result = self._handler(message)
         if inspect.isawaitable(result):
-            asyncio.run(_await(result))
+            if self._loop is None:
+                asyncio.run(_await(result))
+            else:
+                self._loop.run_until_complete(_await(result))
 
 
 async def _await(result: Any) -> None:
@@ -128,7 +159,7 @@ class Harness:
         self.policy = consumer.policy
         self.broker.create_for(self.policy)
         self._runner = InlineExecutor(
-            consumer.handler_function, consumer.handling.batching, around, consumer.error_texts
+            consumer.handler_function, consumer.handling.batching, around, consumer.error_texts, consumer.lifespans
         )
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         check, observers = consumer.payload_check, consumer.observers

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.values.exceptions import Unavailable
 from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
+from kodo_consumer.runtime.dependencies import inject
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_import import import_failure
 from kodo_consumer.runtime.handler_results import SingleResult, check_results
+from kodo_consumer.runtime.lifespans import lifespans_of
 from kodo_consumer.runtime.process_pool.wire_format import pack_frame, pack_outcome, read_frame, unpack_message
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.threads import begin
@@ -78,11 +80,26 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # both reach the whole group; the worker drains, then closes the line
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     begin(_end_with_parent, "kodo-parent", lambda _: os._exit(1))
-    try:
-        handler = _find_handler(job)
-    except BaseException as problem:  # noqa: BLE001  # whatever a module does when it is imported
-        line.sendall(pack_frame(("broken", import_failure(problem))))
-        return
+    with ExitStack() as resources:
+        try:
+            found = _find_handler(job)
+            lifespans = lifespans_of(found)
+            handler = inject(found, lifespans.values)
+            lifespans.check(is_async=False)
+            resources.enter_context(lifespans.entered())
+        except BaseException as problem:  # noqa: BLE001  # whatever a module does when it is imported
+            line.sendall(pack_frame(("broken", import_failure(problem))))
+            return
+        _work(job, handler, line, cells, lock)
+
+
+def _work(
+    job: ProcessTask,
+    handler: Callable[[Message], object],
+    line: socket.socket,
+    cells: Cells,
+    lock: AbstractContextManager[Any],
+) -> None:
     known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
         job = replace(job, check=job.check.with_model(model_of(handler), partial(_definition, known)))

@@ -85,7 +85,7 @@ def test_several_workers_are_refused_what_each_would_have_for_itself(
     monkeypatch.setenv("KODO_CONSUMER_STORE", "sqlite:///kodo.db")
     started: list[tuple[object, int]] = []
     monkeypatch.setattr(
-        "kodo_consumer.cli.worker_processes.WorkerGroup", lambda size, work: _Group(started, size, work)
+        "kodo_consumer.cli.worker_processes.WorkerGroup", lambda size, work, **_: _Group(started, size, work)
     )
     assert _exit_code(monkeypatch, *asked, "4", "--subscription", "t", "--port", "65532") == 7
     ((work, size),) = started

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kodo_consumer.cli.options import LogOptions
 from kodo_consumer.runtime.log_output import LogFormat, LogLevel, set_up_logging
-from kodo_consumer.runtime.settings import Settings, read_settings
+from kodo_consumer.runtime.settings import read_settings
 
 from kodoctl.errors import UsageError
 
@@ -36,7 +36,7 @@ def process_without_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.Stri
 
 def test_entries_are_lines_with_time_level_and_logger(monkeypatch: pytest.MonkeyPatch) -> None:
     with process_without_logging(monkeypatch) as stream:
-        set_up_logging(Settings())
+        set_up_logging(LogLevel.INFO, LogFormat.TEXT)
         log.info("ready: %s", "orders")
         log.debug("not shown")
         logging.getLogger("library").info("shown")
@@ -47,17 +47,17 @@ def test_entries_are_lines_with_time_level_and_logger(monkeypatch: pytest.Monkey
 
 def test_worker_processes_have_their_number_in_each_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     with process_without_logging(monkeypatch) as stream:
-        set_up_logging(Settings(), worker=2)
+        set_up_logging(LogLevel.INFO, LogFormat.TEXT, worker=2)
         log.info("ready")
         assert " worker 2 INFO kodo.consumer ready" in stream.getvalue()
-        set_up_logging(Settings(log_format=LogFormat.JSON), worker=2, replace=True)
+        set_up_logging(LogLevel.INFO, LogFormat.JSON, worker=2, replace=True)
         log.info("ready")
         assert json.loads(stream.getvalue().splitlines()[-1])["worker"] == 2
 
 
 def test_an_entry_as_json_has_the_fields_of_a_message_and_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     with process_without_logging(monkeypatch) as stream:
-        set_up_logging(Settings(log_format=LogFormat.JSON))
+        set_up_logging(LogLevel.INFO, LogFormat.JSON)
         try:
             int("boom")
         except ValueError as problem:
@@ -73,10 +73,10 @@ def test_an_entry_as_json_has_the_fields_of_a_message_and_its_traceback(monkeypa
 
 def test_debug_is_for_entries_of_this_project_and_error_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     with process_without_logging(monkeypatch) as stream:
-        set_up_logging(Settings(log_level=LogLevel.DEBUG))
+        set_up_logging(LogLevel.DEBUG, LogFormat.TEXT)
         log.debug("done")
         logging.getLogger("library").debug("never")
-        set_up_logging(Settings(log_level=LogLevel.ERROR), replace=True)
+        set_up_logging(LogLevel.ERROR, LogFormat.TEXT, replace=True)
         log.warning("never")
         logging.getLogger("library").warning("never")
         log.error("broken")

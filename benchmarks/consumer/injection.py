@@ -1,0 +1,104 @@
+"""What a handler's dependencies cost for each message, beside fast-depends, in one run.
+
+    python -m benchmarks.consumer.injection [--calls 100000]
+
+Prints microseconds a call: the best of seven rounds, in which the arms take turns. Needs `pip install fast-depends` for
+its arms; without it they are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import timeit
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+from kodo_consumer import Depends
+from kodo_consumer.runtime.dependencies import inject
+
+ROUNDS = 7
+
+
+def value() -> int:
+    """A provider that costs next to nothing."""
+    return 1
+
+
+def session() -> Iterator[int]:
+    """A provider with an end."""
+    yield 1
+
+
+def no_dependency(message: Any) -> None:
+    """A handler without dependencies."""
+
+
+def one_value(message: Any, n: Annotated[int, Depends(value)]) -> None:
+    """A handler with one value."""
+
+
+def one_session(message: Any, n: Annotated[int, Depends(session)]) -> None:
+    """A handler with one context."""
+
+
+async def no_dependency_async(message: Any) -> None:
+    """An async handler without dependencies."""
+
+
+async def one_value_async(message: Any, n: Annotated[int, Depends(value)]) -> None:
+    """An async handler with one value."""
+
+
+def _others() -> dict[str, Callable[[Any], Any]]:
+    if importlib.util.find_spec("fast_depends") is None:
+        return {}
+    from fast_depends import Depends as Other
+    from fast_depends import inject as other_inject
+
+    def with_value(message: Any, n: Any) -> None: ...
+
+    def with_session(message: Any, n: Any) -> None: ...
+
+    with_value.__annotations__["n"] = Annotated[Any, Other(value)]
+    with_session.__annotations__["n"] = Annotated[Any, Other(session)]
+    return {
+        "one value, fast-depends": other_inject(with_value),
+        "one context, fast-depends": other_inject(with_session),
+    }
+
+
+def _per_call(function: Callable[[Any], Any], calls: int) -> float:
+    return timeit.timeit(lambda: function(0), number=calls) / calls * 1e6
+
+
+def _per_await(function: Callable[[Any], Any], calls: int) -> float:
+    async def run() -> None:
+        for _ in range(calls):
+            await function(0)
+
+    return timeit.timeit(lambda: asyncio.run(run()), number=1) / calls * 1e6
+
+
+def main() -> None:
+    """Measures every arm and prints a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=100_000)
+    calls = parser.parse_args().calls
+    plain: dict[str, Callable[[Any], Any]] = {
+        "no dependency": inject(no_dependency, {}), "one value": inject(one_value, {}),
+        "one value that lasts": inject(one_value, {value: 1}), "one context": inject(one_session, {}), **_others(),
+    }  # fmt: skip
+    later = {"no dependency, async": inject(no_dependency_async, {}), "one value, async": inject(one_value_async, {})}
+    best: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        for arms, measure in ((plain, _per_call), (later, _per_await)):
+            for name, function in arms.items():
+                best[name] = min(best.get(name, float("inf")), measure(function, calls))
+    for name, microseconds in best.items():
+        print(f"{name:28} {microseconds:6.2f} µs")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

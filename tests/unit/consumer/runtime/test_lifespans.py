@@ -1,0 +1,222 @@
+"""Lifespans: resources that are made before the first message and closed after the last, however handlers run."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from kodo_consumer import Consumer, Depends, Message
+from kodo_consumer.core.values.clock import SystemClock
+from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.testing import Harness, MemoryBroker
+
+from kodoctl.errors import KodoctlError, UsageError
+from tests.services.polling import eventually
+from tests.unit.consumer import living_handlers
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
+from tests.unit.consumer.topologies import write
+
+TOPICS = "  J: {subscriptions: {s: {}}}\n"
+
+
+def _consumer(folder: Path) -> tuple[Consumer, MemoryBroker]:
+    policy = Consumer.load(write(folder, TOPICS), environ={}).policy
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(policy)
+    return Consumer(policy, lambda: (broker, MemoryCluster(policy))), broker
+
+
+def _send(consumer: Consumer, broker: MemoryBroker) -> None:
+    broker.send(Outgoing(consumer.policy.lanes[0].topic, b"x", {}))
+    broker.step()
+
+
+def test_a_plain_handler_gets_the_value_while_the_worker_lives(tmp_path: Path) -> None:
+    consumer, broker = _consumer(tmp_path)
+    log: list[object] = []
+
+    @consumer.lifespan
+    def outer() -> Iterator[str]:
+        log.append("outer")
+        yield "outer"
+        log.append("left outer")
+
+    @consumer.lifespan
+    @contextmanager
+    def inner() -> Iterator[str]:
+        log.append("inner")
+        yield "inner"
+        log.append("left inner")
+
+    @consumer.handler
+    def handle(message: Message, value: Annotated[str, Depends(inner)]) -> None:
+        log.append(value)
+
+    consumer.start()
+    assert log == ["outer", "inner"]
+    _send(consumer, broker)
+    eventually(lambda: consumer.counts.done == 1)
+    consumer.stop()
+    assert log == ["outer", "inner", "inner", "left inner", "left outer"]
+
+
+def test_an_async_lifespan_shares_loop_and_task_from_begin_to_end(tmp_path: Path) -> None:
+    consumer, broker = _consumer(tmp_path)
+    log: list[object] = []
+
+    @consumer.lifespan
+    async def pool() -> AsyncIterator[asyncio.AbstractEventLoop]:
+        async with asyncio.TaskGroup() as group:  # which refuses to be left by another task
+            keeper = group.create_task(asyncio.sleep(60))
+            yield asyncio.get_running_loop()
+            log.append(("left", keeper.cancelled()))
+            keeper.cancel()
+
+    @consumer.lifespan
+    def plain() -> Iterator[int]:
+        yield 3
+
+    @consumer.handler
+    async def handle(
+        message: Message,
+        loop: Annotated[asyncio.AbstractEventLoop, Depends(pool)],
+        three: Annotated[int, Depends(plain)],
+    ) -> None:
+        log.append((loop is asyncio.get_running_loop(), three))
+
+    consumer.start()
+    _send(consumer, broker)
+    eventually(lambda: consumer.counts.done == 1)
+    consumer.stop()
+    assert log == [(True, 3), ("left", False)], "its tasks are not cancelled before it is left"
+
+
+def _fails(message: str, *, is_async: bool) -> Callable[[], Any]:
+    def plain() -> Iterator[None]:
+        raise OSError(message)
+        yield
+
+    async def later() -> AsyncIterator[None]:
+        raise OSError(message)
+        yield
+
+    return later if is_async else plain
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_lifespan_that_fails_keeps_the_consumer_from_starting(is_async: bool, tmp_path: Path) -> None:
+    consumer, _ = _consumer(tmp_path)
+    left: list[str] = []
+
+    @consumer.lifespan
+    def first() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            left.append("first")
+
+    consumer.lifespan(_fails("no database", is_async=is_async))
+
+    async def later(message: Message) -> None: ...
+
+    consumer.handler(later if is_async else lambda message: None)
+    with pytest.raises(KodoctlError, match=r"K770.*: OSError in .*test_lifespans.py:\d+: no database"):
+        consumer.start()
+    assert left == ["first"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "kodo-handlers"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_at_the_end_is_logged_and_the_worker_ends(
+    is_async: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer, _ = _consumer(tmp_path)
+
+    @consumer.lifespan
+    def lease() -> Iterator[None]:
+        yield
+        raise OSError("gone")
+
+    async def later(message: Message) -> None: ...
+
+    consumer.handler(later if is_async else lambda message: None)
+    consumer.start()
+    with caplog.at_level(logging.ERROR, "kodo.consumer"):
+        consumer.stop()
+    assert [text for text in caplog.messages if text.startswith("a lifespan failed at its end: OSError in")]
+
+
+def test_what_is_no_lifespan_is_refused(tmp_path: Path) -> None:
+    consumer, _ = _consumer(tmp_path)
+    with pytest.raises(UsageError, match=r"K769.*is no generator"):
+        consumer.lifespan(lambda: 3)
+    with pytest.raises(UsageError, match=r"K769.*is called without arguments"):
+
+        @consumer.lifespan
+        def needy(value: int) -> Iterator[int]:
+            yield value
+
+    @consumer.lifespan
+    @asynccontextmanager
+    async def pool() -> AsyncIterator[None]:
+        yield
+
+    consumer.handler(lambda message: None)
+    with pytest.raises(UsageError, match=r"K769.*pool is async, and the handler is a plain function"):
+        consumer.start()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_harness_enters_and_leaves_lifespans(is_async: bool, tmp_path: Path) -> None:
+    consumer = Consumer.load(write(tmp_path, TOPICS), environ={})
+    log: list[object] = []
+
+    if is_async:
+
+        @consumer.lifespan
+        async def pool() -> AsyncIterator[asyncio.AbstractEventLoop]:
+            yield asyncio.get_running_loop()
+            log.append("left")
+
+        @consumer.handler
+        async def handle(message: Message, loop: Annotated[asyncio.AbstractEventLoop, Depends(pool)]) -> None:
+            log.append(loop is asyncio.get_running_loop())
+    else:
+
+        @consumer.lifespan
+        def plain() -> Iterator[bool]:
+            yield True
+            log.append("left")
+
+        @consumer.handler
+        def handle_plain(message: Message, value: Annotated[bool, Depends(plain)]) -> None:
+            log.append(value)
+
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.send(b"y")
+    harness.run()
+    harness.close()
+    assert log == [True, True, "left"]
+    assert harness.counts.done == 2
+
+
+def test_a_handler_in_a_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, lines = living_handlers.consumer, tmp_path / "lines"
+    monkeypatch.setenv(living_handlers.LINES, str(lines))
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(consumer.policy)
+    living_handlers.connections[:] = [(broker, MemoryCluster(consumer.policy))]
+    consumer.start()
+    _send(consumer, broker)
+    eventually(lambda: consumer.counts.done == 1, within=30)
+    consumer.stop()
+    words, processes = zip(*(line.split() for line in lines.read_text("utf-8").splitlines()), strict=True)
+    assert words == ("made", "used", "left")
+    assert len(set(processes)) == 1
+    assert str(os.getpid()) not in processes
