@@ -97,7 +97,7 @@ def main() -> None:
             for name, function in arms.items():
                 best[name] = min(best.get(name, float("inf")), measure(function, calls))
     for name, microseconds in best.items():
-        print(f"{name:28} {microseconds:6.2f} µs")  # noqa: T201
+        print(f"{name:28} {microseconds:6.2f} µs")
 
 
 if __name__ == "__main__":
