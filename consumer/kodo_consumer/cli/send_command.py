@@ -251,7 +251,10 @@ def _target_on_cluster(admin: Admin, name: TopicName) -> SendTarget:
     found = {} if reply.missing else must(reply, f"reading the schema of {name}")
     kind = found.get("type", "NONE")
     if kind not in ("NONE", "BYTES", "AVRO"):
-        detail = f"{name}: its schema is of type {kind}; kodoctl sends by Avro schemas, and where there is no schema"
+        detail = (
+            f"{name} has a schema of type {kind}, which kodoctl does not write (only AVRO), and without it readers may not"
+            " understand the message: send with a client that has the schema"
+        )
         raise UsageError(error("K714", "cannot publish", detail))
     schema = json.loads(found["data"]) if kind == "AVRO" else None
     # who reads it is unknown: keeping the order of keys, and a key a batch, suits every type of subscription

@@ -59,7 +59,7 @@ def parse_event_time(text: str) -> int:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
             return round(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):
+    except ValueError:
         pass
     advice = "write a time with its zone, such as 2026-11-30T10:00:00Z, or ms since the epoch"
     raise UsageError(argument_error(f"--event-time {one_line(text, _MAX_SHOWN)!r}: {advice}"))
