@@ -35,6 +35,7 @@ class Commands(LazyGroup):
         LazyCommand("unlock", "kodoctl.cli.apply.history_commands:unlock", "Take the lease of a namespace from an apply that hangs."),
         LazyCommand("status", "kodoctl.cli.status.status_command:status", "Show levels and states and their waiting messages."),
         LazyCommand("exporter", "kodoctl.cli.status.exporter_command:exporter", "Export depth and age of all lanes as Prometheus metrics."),
+        LazyCommand("send", "kodo_consumer.cli.send_command:send", "Send a message, or each line of a file as one."),
         LazyCommand("peek", "kodoctl.cli.letters.peek_command:peek", "Look at stored messages, oldest first; consumes nothing."),
         group("review", "Plans in pull requests. Uses the GitHub API given by GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.", (
             LazyCommand("post", "kodoctl.cli.plan.review_commands:post", "Show a plan in a pull request."),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         AnyRecallPlan,
         LetterSample,
         PeekDocument,
+        PeekedMessage,
         RecallReportDocument,
         RecallSummary,
     )
@@ -215,34 +216,38 @@ def recall_report_lines(document: RecallReportDocument, noun: str = "letter") ->
 def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
     """Lines of messages, one block each, then the counts. `now`: ms since the epoch."""
     for message in document["messages"]:
-        yield Line(f"{message['position']}  {message['topic']}", "bold")
-        when = (
-            f"{time_text(message['published'], seconds=True)}, {age_text(now - message['published'], short=True)} ago"
-        )
-        size = "no payload" if message["size"] is None else many(message["size"], "byte")
-        yield Line(f"  stored {when}; {size}", hang=4)
-        if message["event_time"]:
-            yield Line(f"  event time {time_text(message['event_time'], seconds=True)}", hang=4)
-        for name, key in (("key", message["key"]), ("ordering key", message["ordering_key"])):
-            if key:
-                yield Line(f"  {name} {one_line(key)}", hang=4)
-        for name, value in message["properties"].items():
-            yield Line(f"  {one_line(name, _SHOWN)} = {one_line(value)}", hang=4)
-        for control in message["control"]:
-            means = f"  ({one_line(control['means'])})" if control["means"] else ""
-            yield Line(f"  {one_line(control['name'], _SHOWN)} = {one_line(control['value'])}{means}", "cyan", hang=4)
-        if message["broken"]:
-            yield Line(f"  {message['broken']}", "red", hang=4)
-        if message["preview"]:
-            yield Line(f"  {one_line(message['preview'])}", "green", hang=4)
-        yield Line()
+        yield from peeked_lines(message, now)
     causes = document.get("by_cause", {})
     if document["matched"] > len(document["messages"]):  # else each is shown with all that is known of it
         yield from _counts("cause", causes, hint="one of them: --where \"cause = '…'\"" if len(causes) > 1 else "")
-    yield Line(_peek_end(document), "dim")
+    yield Line(peek_end(document), "dim")
 
 
-def _peek_end(document: PeekDocument) -> str:
+def peeked_lines(message: PeekedMessage, now: int) -> Iterator[Line]:
+    """Lines of one message, and an empty one after them. `now`: ms since the epoch."""
+    yield Line(f"{message['position']}  {message['topic']}", "bold")
+    when = f"{time_text(message['published'], seconds=True)}, {age_text(now - message['published'], short=True)} ago"
+    size = "no payload" if message["size"] is None else many(message["size"], "byte")
+    yield Line(f"  stored {when}; {size}", hang=4)
+    if message["event_time"]:
+        yield Line(f"  event time {time_text(message['event_time'], seconds=True)}", hang=4)
+    for name, key in (("key", message["key"]), ("ordering key", message["ordering_key"])):
+        if key:
+            yield Line(f"  {name} {one_line(key)}", hang=4)
+    for name, value in message["properties"].items():
+        yield Line(f"  {one_line(name, _SHOWN)} = {one_line(value)}", hang=4)
+    for control in message["control"]:
+        means = f"  ({one_line(control['means'])})" if control["means"] else ""
+        yield Line(f"  {one_line(control['name'], _SHOWN)} = {one_line(control['value'])}{means}", "cyan", hang=4)
+    if message["broken"]:
+        yield Line(f"  {message['broken']}", "red", hang=4)
+    if message["preview"]:
+        yield Line(f"  {one_line(message['preview'])}", "green", hang=4)
+    yield Line()
+
+
+def peek_end(document: PeekDocument) -> str:
+    """Text about the messages that were read, and those of them that are shown."""
     read = f"{many(document['matched'], 'message')} of {document['read']:,} read"
     shown = sum(not any(one["value"] == NOBODY for one in message["control"]) for message in document["messages"])
     more = [f"{shown:,} shown (--limit)"] * (document["matched"] > shown)

@@ -19,6 +19,7 @@ from kodoctl.cli.apply.apply_report import show_problem, show_result
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.console import command, finish, is_terminal, one_line, say, tell
 from kodoctl.cli.common.options import Format, parse_duration
+from kodoctl.cli.common.protected_contexts import Confirm, confirm_context
 from kodoctl.cli.common.terminal import interruptible
 from kodoctl.cli.plan.plan_views import show_plan
 from kodoctl.cli.plan.planning_flow import shown_targets
@@ -57,7 +58,7 @@ class Approval:
 
 def approval_of(
     auto_approve: plan_options.AutoApprove = False,
-    confirm_name: plan_options.Confirm = None,
+    confirm_name: Confirm = None,
     lock_timeout: plan_options.LockTimeout = "0s",
     output: plan_options.StreamFormat = Format.TEXT,
     verbose: plan_options.Verbose = False,
@@ -74,17 +75,7 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
     """
     context = connection.context
     if context is not None and context.protected:
-        names = approval.names or []
-        typed = context.name if context.name in names else next(iter(names), None)
-        if typed is None and is_terminal():
-            typed = ask(f"Context {context.name!r} is protected. Type its name to go on")
-        if typed is None:
-            detail = f"{context.name!r}: say --confirm {context.name}"
-            raise UsageError(error("K537", "protected context", detail))
-        if typed != context.name:
-            raise RefusedError(
-                error("K538", "confirmation declined", f"{typed!r} is not the context's name; nothing was written")
-            )
+        confirm_context(context, approval.names, ask)
         return
     if approval.auto_approve:
         return

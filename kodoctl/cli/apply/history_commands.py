@@ -12,6 +12,7 @@ from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, one_line, reading, say, tell
 from kodoctl.cli.common.options import Format, bundles
+from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.cli.common.terminal import show_lines
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def unlock(
     target: TargetOptions,
     namespace: Namespace,
     auto_approve: plan_options.AutoApprove = False,
-    confirm_name: plan_options.Confirm = None,
+    confirm_name: Confirm = None,
 ) -> None:
     """Take the lease of a namespace from an apply that hangs.
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any, NoReturn, TypeVar
+from typing import IO, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
@@ -20,6 +20,8 @@ from kodoctl.host.host_facts import working_folder
 from kodoctl.host.private_files import write_whole
 
 C = TypeVar("C", bound=Callable[..., Any])
+_CALLERS: Final = ("kodoctl.pulsar.binary.deadlines", "kodo_consumer.runtime.threads")
+"""Modules that call the client library and can abandon a call."""
 
 Paths = Annotated[
     list[str] | None,
@@ -273,8 +275,8 @@ def end_process(code: int, *, at_once: bool = False) -> NoReturn:
     end of the interpreter is skipped, because that call would turn it into SIGABRT; registered exit functions are still
     called, and streams flushed.
     """
-    deadlines = sys.modules.get("kodoctl.pulsar.binary.deadlines")  # loaded by whoever made such a call
-    if not at_once and (deadlines is None or not deadlines.any_left_behind()):
+    callers = [sys.modules.get(name) for name in _CALLERS]  # loaded by whoever made such a call
+    if not at_once and not any(one is not None and one.any_left_behind() for one in callers):
         sys.exit(code)
     atexit._run_exitfuncs()  # noqa: SLF001  # nothing public does it; logging and users' own functions are among them
     for stream in (sys.stdout, sys.stderr):

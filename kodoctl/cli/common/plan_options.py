@@ -57,11 +57,6 @@ TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Take objects and ledger entries over from other topologies.")
 ]
 AutoApprove = Annotated[bool, typer.Option("--auto-approve", help="Do not ask. Never implies --allow-destroy.")]
-Confirm = Annotated[
-    list[str] | None,
-    typer.Option("--confirm", help="Name of the protected context, instead of typing it (repeatable).", metavar="NAME"),
-]
-
 LockTimeout = Annotated[
     str, typer.Option("--lock-timeout", help="How long to wait for another apply, such as 10m.", metavar="DURATION")
 ]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common import command_target
 from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import Format
+from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.errors import InvalidFileError, UsageError, error
 from kodoctl.host.host_facts import absolute_uri
 from kodoctl.host.private_files import LANDING, LEDGER
@@ -122,7 +123,7 @@ class ApplyFlags:
     topology: TopologyFile = None
     hash_: HashOption = None
     max_age: MaxAge = "7d"
-    confirm_name: plan_options.Confirm = None
+    confirm_name: Confirm = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, command, finish, say, tell
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
+from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.letters.recall_apply import approved_plan
 from kodoctl.cli.letters.recall_options import (
@@ -81,7 +82,7 @@ def release(
     ledger: LedgerOption = None,
     plans: Plans = None,
     env: Environment = None,
-    confirm_name: plan_options.Confirm = None,
+    confirm_name: Confirm = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Release the waiting messages of some lanes in one run.

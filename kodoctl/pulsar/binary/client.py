@@ -195,6 +195,23 @@ class BoundedReader:
                     if not (was_away or is_away):
                         return found
 
+    @property
+    def is_connected(self) -> bool:
+        """True if the reader has a connection to its broker; without one, it connects again by itself."""
+        return bool(self._reader.is_connected())
+
+    def arrivals(self) -> list[Any]:
+        """Messages that the broker has sent to this reader so far; empty: none, or the reader has no connection. Asks no
+        broker, and does not wait for messages.
+        """
+        import pulsar
+
+        found: list[Any] = []
+        with contextlib.suppress(pulsar.PulsarException):
+            while len(found) < _BUNDLE:
+                found.append(self._reader.read_next(1))
+        return found
+
     def next(self, seconds: float) -> Any:
         """Waits at most `seconds` for the next message, stored or not yet. Raises pulsar.Timeout, UnansweredError."""
         what = f"messages of {self._what}"

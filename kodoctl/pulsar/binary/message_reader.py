@@ -92,13 +92,17 @@ class Cursor:
 
 
 def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
-    """Full names of a topic's partitions, or its own name if it has none. Raises UsageError: no such topic."""
+    """Full names of a topic's partitions, or its own name if it has none. Raises UsageError if there is no such topic,
+    and AdminError if that cannot be known.
+    """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
     if count:
         return [topic.partition(index) for index in range(count)]
-    if admin.call("GET", f"{topic_path(topic)}/internalStats").missing:
+    reply = admin.call("GET", f"{topic_path(topic)}/internalStats")
+    if reply.missing:
         raise UsageError(error("K560", "topic not found on the cluster", f"{topic}"))
+    must(reply, f"looking for {topic}")
     return [topic.full]
 
 

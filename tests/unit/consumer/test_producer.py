@@ -55,7 +55,7 @@ def test_a_payload_that_breaks_its_schema_is_refused(producer: Producer, broker:
 @pytest.mark.parametrize(
     ("properties", "what"),
     [
-        ({}, "missing: uid; the topology requires it: send `properties={…}` with it$"),
+        ({}, "missing: uid; the topology requires it: send it in `properties={…}`, or by --property$"),
         ({"uid": "u", "x": "1"}, "not declared: x; declared: uid"),
         ({"uid": "u", "kodo-hop": "1"}, "reserved: kodo-hop; names that begin with kodo- are the platform's$"),
     ],

@@ -126,7 +126,7 @@ class MessageValidator:
         undeclared = [name for name in names if self._declared and name not in known]
         declared = f"; declared: {_list_names(self._declared)}"
         groups = (
-            (missing, "missing", "; the topology requires it: send `properties={…}` with it"),
+            (missing, "missing", "; the topology requires it: send it in `properties={…}`, or by --property"),
             (undeclared, "not declared", declared),
             (reserved, "reserved", f"; names that begin with {PREFIX} are the platform's"),
         )
