@@ -35,15 +35,16 @@ if TYPE_CHECKING:
     from kodo_consumer.producer import Producer
     from kodo_consumer.running.multi_run import run_all
     from kodo_consumer.runtime.dependencies import Depends
+    from kodo_consumer.runtime.middleware import AsyncHandle, Handle
 
 _HOMES = {
     "Consumer": "consumer", "Message": "message", "Producer": "producer",
     "Retry": "core.values.exceptions", "Pending": "core.values.exceptions", "Blocking": "core.values.exceptions", "Dead": "core.values.exceptions", "Discard": "core.values.exceptions",
     "MoveTo": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
-    "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies",
+    "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies", "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware",
 }  # fmt: skip
 __all__ = [
-    "Blocking", "Consumer", "Dead", "Depends", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
+    "AsyncHandle", "Blocking", "Consumer", "Dead", "Depends", "Discard", "Handle", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
     "Repeat", "Retry", "Transfer", "Unavailable", "run_all",
 ]  # fmt: skip
 

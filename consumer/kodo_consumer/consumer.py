@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from kodo_consumer.adapters.tracing.setup import runs_of
@@ -32,13 +32,14 @@ from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, second
 from kodo_consumer.runtime.idempotent_executor import guard_executor
 from kodo_consumer.runtime.lifespans import DECLARED
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
+from kodo_consumer.runtime.readable_errors import readable
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, summary
 from kodo_consumer.runtime.topology_reload import Reloader, contents
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.errors import Diagnostic, UsageError, error
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
@@ -46,11 +47,17 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.lane_selection import LaneSelection
     from kodo_consumer.core.values.policy import Policy
-    from kodo_consumer.message import Check
+    from kodo_consumer.message import Check, Message
     from kodo_consumer.runtime.lifespans import Lifespans
 
 log = logging.getLogger("kodo.consumer")
-H = TypeVar("H", bound=Callable[..., Any])
+H = TypeVar("H", bound="Callable[Concatenate[Message[Any], ...], Any]")
+BatchH = TypeVar("BatchH", bound="Callable[Concatenate[list[Message[Any]], ...], Any]")
+LifespanH = TypeVar("LifespanH", bound=Callable[[], Any])
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+AroundHook = TypeVar("AroundHook", bound=Callable[[Any, Any], Any])
+ReceiveHook = TypeVar("ReceiveHook", bound="Callable[[Message[Any]], object]")
+RedactHook = TypeVar("RedactHook", bound=Callable[[str], str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +147,12 @@ class Consumer:
         return take if function is None else take(function)
 
     @overload
-    def batch_handler(self, function: H, /) -> H: ...
+    def batch_handler(self, function: BatchH, /) -> BatchH: ...
 
     @overload
     def batch_handler(
         self, function: None = None, /, *, max: int = 100, wait: str | float = "50ms"
-    ) -> Callable[[H], H]: ...
+    ) -> Callable[[BatchH], BatchH]: ...
 
     def batch_handler(
         self,
@@ -163,18 +170,24 @@ class Consumer:
         Limits, turns and attempts count per message. Raises UsageError with all reasons why the function cannot run.
         """
 
-        def take(function: H) -> H:
+        def take(function: BatchH) -> BatchH:
             return self._declare(function, HandlerSpec(function, batching=Batching(max, seconds_of(wait))))
 
         return take if function is None else take(function)
 
     @overload
-    def middleware(self, around: H, /) -> H: ...
+    def middleware(self, around: AroundHook, /) -> AroundHook: ...
 
     @overload
-    def middleware(self, around: Around, /) -> Callable[[H], H]: ...
+    def middleware(self, around: Literal["handle", "decide"], /) -> Callable[[AroundHook], AroundHook]: ...
 
-    def middleware(self, around: H | Around, /) -> H | Callable[[H], H]:
+    @overload
+    def middleware(self, around: Literal["receive"], /) -> Callable[[ReceiveHook], ReceiveHook]: ...
+
+    @overload
+    def middleware(self, around: Literal["redact"], /) -> Callable[[RedactHook], RedactHook]: ...
+
+    def middleware(self, around: Callable[..., Any] | Around, /) -> Any:
         """Adds a hook, given as a decorator: around "handle" (the default), "receive", "decide" or "redact".
 
         handle: `hook(message, handle)` calls `handle(message)`, and awaits it if the handler is async; its exceptions
@@ -192,13 +205,13 @@ class Consumer:
             raise UsageError(error("K755", "invalid middleware", f"{around!r}: there is {', '.join(AROUND)}"))
         kind: Any = around
 
-        def take(hook: H) -> H:
+        def take(hook: Hook) -> Hook:
             self._hooks.add(kind, hook)
             return hook
 
         return take
 
-    def lifespan(self, function: H, /) -> H:
+    def lifespan(self, function: LifespanH, /) -> LifespanH:
         """Adds a lifespan, as a decorator: a generator function without parameters that makes a resource, such as a
         pool of connections, yields it, and closes it. It is entered before the first message, and left after the last;
         with `process=True` in each process.
@@ -285,7 +298,7 @@ class Consumer:
         """Observers that a worker notifies: the user's hooks, and traces, if there are any."""
         return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
 
-    def _declare(self, function: H, handling: HandlerSpec) -> H:
+    def _declare(self, function: Hook, handling: HandlerSpec) -> Hook:
         check_idle(self._running, "handler")
         self._handling = handling.check()
         with suppress(AttributeError, TypeError):  # methods and objects with slots: found by their consumer
@@ -304,6 +317,12 @@ class Consumer:
         answers, a topic is missing, or the processes for handlers cannot import the handler.
         """
         check_idle(self._running, "start")
+        try:
+            self._start()
+        except KodoctlError as problem:
+            raise readable(problem, self._source[0] if self._source else None) from None
+
+    def _start(self) -> None:
         handling, check, traces = self.handling, self.payload_check, self._traces
         enable_loggers()
         self.check_handler()

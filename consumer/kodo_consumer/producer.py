@@ -20,6 +20,7 @@ from kodo_consumer.core.values.envelope import ID, Level
 from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.policy_builder import choose_topic
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
+from kodo_consumer.runtime.readable_errors import readable
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, reach_send_target
@@ -27,7 +28,7 @@ from kodo_consumer.sending.level_senders import LevelSender, LevelSenders, Poste
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
@@ -96,14 +97,17 @@ class Producer:
         send_target = levels.send_target(str(level))
         source = Path(path), surroundings, (topology, text)
         reloader_of = partial(level_reloader, source, levels, str(level))
-        return cls.to(
-            send_target,
-            surroundings.connection(),
-            read_settings(surroundings.environ, surroundings.folder),
-            siblings=levels.send_target,
-            numbered=numbered,
-            reloader_of=reloader_of,
-        )
+        try:
+            return cls.to(
+                send_target,
+                surroundings.connection(),
+                read_settings(surroundings.environ, surroundings.folder),
+                siblings=levels.send_target,
+                numbered=numbered,
+                reloader_of=reloader_of,
+            )
+        except KodoctlError as problem:
+            raise readable(problem, path) from None
 
     @classmethod
     def to(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, Headers, read_headers
@@ -33,8 +33,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 Around = Literal["receive", "handle", "decide", "redact"]
 AROUND: Final[tuple[Around, ...]] = ("receive", "handle", "decide", "redact")
+Handle = Callable[[Any], None]
+"""The handler, as middleware of a plain handler gets it: to be called with the message, or with the list of a batch."""
+AsyncHandle = Callable[[Any], Awaitable[None]]
+"""The same for an async handler: the call has to be awaited."""
 _PLAIN: Final = frozenset({"receive", "redact"})  # hooks that nobody could await
 _QUIET: Final = 10.0  # seconds between two tracebacks of one hook
+
+
+_ARGUMENTS: Final[Mapping[Around, tuple[str, ...]]] = {
+    "receive": ("the message",), "handle": ("the message", "the handler"), "decide": ("the message", "the exception"),
+    "redact": ("the text",),
+}  # fmt: skip
+"""Arguments of a hook, in words."""
 
 
 class Hooks:
@@ -61,20 +72,24 @@ class Hooks:
         return bool(self._of["receive"])
 
     def check(self, *, is_async: bool) -> None:
-        """Raises UsageError for async hooks in places where nobody awaits them. `is_async`: the handler is async."""
-        pairs = [(around, hook) for around in AROUND if around in _PLAIN or not is_async for hook in self._of[around]]
-        found = []
-        for around, hook in pairs:
-            if is_coroutine(hook):
+        """Raises UsageError for hooks that cannot be called as they will be, and for async hooks in places where nobody
+        awaits them. `is_async`: the handler is async.
+        """
+        findings = []
+        for around, hook in ((place, one) for place in AROUND for one in self._of[place]):
+            if problem := _call_problem(hook, _ARGUMENTS[around]):
+                findings.append(
+                    f"{_name(hook)} around {around} is called with {' and '.join(_ARGUMENTS[around])}: {problem}"
+                )
+            if is_coroutine(hook) and (around in _PLAIN or not is_async):
                 why = (
                     f"hooks around {around} are plain functions"
                     if around in _PLAIN
                     else "the handler is a plain function"
                 )
-                detail = f"{_name(hook)} around {around} is async, and {why}: it would never run"
-                found.append(error("K755", "invalid middleware", detail))
-        if found:
-            raise UsageError(*found)
+                findings.append(f"{_name(hook)} around {around} is async, and {why}: it would never run")
+        if findings:
+            raise UsageError(*(error("K755", "invalid middleware", detail) for detail in findings))
 
     # ---- received
 
@@ -237,6 +252,17 @@ class _CallLater(_Call):
             return super().missing(hook)
         close(self.coroutine)
         return f"{_name(hook)} did not await the handler: declare it async, and write await handle(message)"
+
+
+def _call_problem(hook: Callable[..., Any], arguments: Sequence[str]) -> str:
+    """Reason why the hook cannot be called with so many arguments; empty: it can, or it has no signature to look at."""
+    try:
+        inspect.signature(hook).bind(*arguments)
+    except TypeError as problem:
+        return str(problem)
+    except ValueError:
+        return ""
+    return ""
 
 
 def _name(hook: object) -> str:

@@ -201,7 +201,7 @@ def test_a_text_goes_to_a_process_and_back() -> None:
 def test_a_redact_hook_is_a_plain_function(tmp_path: Path) -> None:
     consumer = consumer_of(tmp_path, "error_text: true")
 
-    @consumer.middleware("redact")
+    @consumer.middleware("redact")  # type: ignore[type-var]
     async def hide(text: str) -> str:
         return text
 
@@ -373,7 +373,7 @@ def test_a_canary_is_in_no_log_of_a_hook_that_fails(
         raise RuntimeError("no text of its own") from problem
 
     consumer.handler(fails if kind == "chained" else lambda _: None)
-    consumer.middleware("receive" if kind == "receive" else "decide")(chained if kind == "chained" else fails)
+    consumer.middleware("receive" if kind == "receive" else "decide")(chained if kind == "chained" else fails)  # type: ignore[type-var]
     harness = Harness(consumer)
     harness.send(b"x")
     harness.run()

@@ -157,7 +157,7 @@ def test_what_is_no_lifespan_is_refused(tmp_path: Path) -> None:
         consumer.lifespan(lambda: 3)
     with pytest.raises(UsageError, match=r"K769.*is called without arguments"):
 
-        @consumer.lifespan
+        @consumer.lifespan  # type: ignore[type-var]
         def needy(value: int) -> Iterator[int]:
             yield value
 

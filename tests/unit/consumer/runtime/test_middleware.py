@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Dead, Discard, Message
+from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import Harness
 
-from kodoctl.errors import KodoctlError
+from kodoctl.errors import KodoctlError, UsageError
 from tests.unit.consumer.topologies import write
 
 SMALL = "  J: {subscriptions: {s: {in_place: [], retrying: {attempts: 3}}}}\n"
@@ -240,3 +241,16 @@ def test_a_coroutine_that_a_hook_forgets_to_await_is_not_done(consumer: Consumer
     harness.run()
     assert seen == []
     assert harness.counts.failed["NotHandledError"] == 1
+
+
+def test_hooks_that_cannot_be_called_are_refused_before_the_start() -> None:
+    hooks = Hooks()
+    hooks.add("handle", lambda message: None)
+    hooks.add("decide", lambda: None)
+    hooks.add("receive", lambda *_: None)
+    hooks.add("redact", min)  # without a signature
+    with pytest.raises(UsageError) as raised:
+        hooks.check(is_async=False)
+    first, second = (one.detail for one in raised.value.diagnostics)
+    assert first.endswith("around handle is called with the message and the handler: too many positional arguments")
+    assert second.endswith("around decide is called with the message and the exception: too many positional arguments")

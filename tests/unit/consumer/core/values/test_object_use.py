@@ -94,9 +94,9 @@ def _calls_of_consumer(consumer: Consumer) -> dict[str, Callable[[], Any]]:
     return {
         "start": consumer.start,
         "handler": lambda: consumer.handler(_handle),
-        "handler again": lambda: consumer.batch_handler(_handle),
+        "handler again": lambda: consumer.batch_handler(_handle),  # type: ignore[type-var]
         "take_handler": lambda: consumer.take_handler(_handle),
-        "middleware": lambda: consumer.middleware(_handle),
+        "middleware": lambda: consumer.middleware(_handle),  # type: ignore[type-var]
     }
 
 
