@@ -381,3 +381,18 @@ def test_a_context_tells_what_may_be_done_and_which_right_is_missing(guarded: Gu
     # and it is so
     assert guarded.run("drift", code=None).code == (0 if may.startswith("yes") else 1)
     assert guarded.run("status", code=None).code == (0 if may.endswith("yes") else 1)
+
+
+def test_the_right_to_produce_is_enough_to_send_and_the_right_to_consume_is_not(guarded: Guarded) -> None:
+    topics = "orders: {producers: [planner], subscriptions: {billing: {states: [], dead_letter: false}}}"
+    file = guarded.topology(topics, "namespace_grants: {consumer: [consume]}\n")
+    guarded.apply(str(file))
+    topic = guarded.full("orders")
+    assert guarded.as_("planner").run("send", topic, "x").out.split()[1] == topic
+    assert guarded.run("send", "orders", "x", "--topology", str(file)).out.split()[1] == topic
+    assert "K510" in guarded.run("send", guarded.full("other"), "x", code=1).err, (
+        "whether it exists is not for this role"
+    )
+    refused = guarded.as_("consumer").run("send", topic, "x", code=1).err
+    assert "this role may not produce there" in " ".join(refused.split())
+    assert guarded.run("peek", topic, "--json").json()["read"] == 2

@@ -12,6 +12,7 @@ import pytest
 from tests.brokers.topics import messages
 from tests.brokers.workspace import Run, Workspace
 from tests.services.polling import eventually
+from tests.services.servers import Fault, Proxy
 
 pytestmark = pytest.mark.broker
 TOPICS = """
@@ -140,6 +141,17 @@ def test_a_topic_that_does_not_exist_is_told_with_the_command_that_creates_it_an
     assert set(applied.admin("GET", f"persistent/{applied.namespace}")) == {
         f"{applied.full(name)}-partition-{index}" for name, count in before.items() for index in range(count)
     }
+
+
+def test_a_topic_that_cannot_be_looked_for_is_not_taken_for_a_missing_nor_for_an_existing_one(
+    applied: Workspace, proxy: Proxy
+) -> None:
+    for path in ("/partitions", "/internalStats", "/schema"):
+        proxy.choose = lambda request, end=path: Fault.FORBIDDEN_BEFORE if request.path.endswith(end) else None
+        applied.admin("PUT", applied.path(name := f"single{len(path)}"))
+        told = applied.run("send", applied.full(name), "x", code=1)
+        assert "the broker refused a request [K510]" in told.err
+        assert stored(applied, name) == []
 
 
 def test_a_level_that_a_route_needs_and_nobody_created_is_told(applied: Workspace) -> None:
