@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import age_text, many
+from kodoctl.text.formatting import age_text, duration_text, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
 
 FORMAT_VERSION = 1
+_LEAST = 100  # messages: fewer need no forecast
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
@@ -83,7 +84,11 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
 
 
 def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Iterator[Line]:
-    """Lines of facts that a number does not show: lanes without workers, blocked consumers, and live orders."""
+    """Lines of facts that a number does not show: whether the backlog drains, lanes without workers, blocked consumers,
+    and live orders.
+    """
+    if pace := backlog_text(lanes):
+        yield Line(f"  {pace}", "dim", hang=4)
     for lane in lanes:
         if topology.is_unread(lane):
             yield Line(f"  {_name(lane)}: NO LIVE WORKER READS IT, only other lanes", "bold red", hang=4)
@@ -94,6 +99,20 @@ def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Itera
             yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
         if lane.steered and (text := steered_text(lane.steered, now)):
             yield Line(f"  {_name(lane)}: {text}", "bold cyan", hang=4)
+
+
+def backlog_text(lanes: Sequence[LaneStatus]) -> str:
+    """Pace of the ready lanes of a subscription in words, by the broker's rates of the last minute; empty: few messages
+    wait, or messages go as fast as they come.
+    """
+    ready = [lane for lane in lanes if lane.state == "ready"]
+    waiting = sum(lane.entries if lane.messages is None else lane.messages for lane in ready)
+    change = sum(lane.rate_out - lane.rate_in for lane in ready)
+    if waiting < _LEAST or abs(change) < 1:
+        return ""
+    if change < 0:
+        return f"ready lanes: {-change:,.0f}/s more come than go"
+    return f"ready lanes: empty in about {duration_text(round(waiting / change) * 1000)} at this pace"
 
 
 def _name(lane: LaneStatus) -> str:

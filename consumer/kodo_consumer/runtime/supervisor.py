@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.state.failover_partitions import ActivePartitions
+from kodo_consumer.core.upkeep.backlog_trend import BacklogTrend
 from kodo_consumer.core.upkeep.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
 from kodo_consumer.core.upkeep.broker_window import UNLIMITED, lookahead_findings, unacked_limits
 from kodo_consumer.core.upkeep.chunk_notice import ChunkNotice
@@ -78,16 +79,20 @@ class WorkerSupervisor:
             )
             self.lane_workers = LaneWorkers(worker.policy, worker.clock, self._share_limits, worker.alarms.write)
             self.skew = ClockSkewDetector(worker.clock, worker.alarms.write)
+            trend = BacklogTrend(
+                lambda: worker.policy, worker.clock, worker.handler_load, self._live_workers, worker.alarms.write
+            )
             listeners: list[Listener] = [
                 self.skew,
                 self.lane_workers,
+                trend,
                 self._notice_unknown,
                 self._say_blocked,
                 ChunkNotice(worker.alarms.write),
                 self._orders,
                 self.still,
             ]
-            self.stats = StatsReader(worker.policy, cluster, listeners, closely)
+            self.stats = StatsReader(worker.policy, cluster, listeners, closely, trend)
         worker.supervise(self._wake_event.set, self._over.set)
 
     def start(self) -> None:
@@ -215,6 +220,9 @@ class WorkerSupervisor:
         """Divides the limits of the subscription among so many live workers, whichever lanes they read."""
         self._worker.share_limits(workers)
 
+    def _live_workers(self) -> int:
+        return self.lane_workers.count if self.lane_workers is not None else 0
+
     def _reconnect(self, lane: Lane, wait: float, away: float) -> None:
         reader = self._worker.reader(lane.index)
         if reader is not None and not self._worker.engine.lanes[lane.index].in_flight:
@@ -316,13 +324,15 @@ class StatsReader:
     percent of a core. Lanes that other workers read are among them.
 
     Each of `listeners` is called with every lane that is read and its statistics (None: unreadable), on the polling
-    thread. `last`: the last statistics by lane index, without lanes that could not be read. `closely`: indices of lanes
+    thread; `trend` is one of them. `last`: the last statistics by lane index, without lanes that could not be read. `closely`: indices of lanes
     to read at every poll. Facts about the whole subscription (live workers, properties) are in the ground topic's
     statistics.
     """
 
-    def __init__(self, policy: Policy, cluster: Cluster, listeners: list[Listener], closely: set[int]) -> None:
-        self.listeners, self.closely = listeners, closely
+    def __init__(
+        self, policy: Policy, cluster: Cluster, listeners: list[Listener], closely: set[int], trend: BacklogTrend
+    ) -> None:
+        self.listeners, self.closely, self.trend = listeners, closely, trend
         self.last: dict[int, LaneStats] = {}
         self.all_next = False  # the next poll reads every lane
         self._subscription, self._cluster = policy.subscription, cluster

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kodo_consumer.core.engine.engine import Engine
 from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
 from kodo_consumer.core.state.observer import Observers
+from kodo_consumer.core.upkeep.backlog_trend import HandlerLoad
 from kodo_consumer.core.upkeep.override_state import apply_overrides, paused_lanes, paused_tenants
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.outcomes import DONE
@@ -132,6 +133,10 @@ class Worker:
         with self._event():
             pass  # what is gathered goes out
         self._connections.close()
+
+    def handler_load(self) -> HandlerLoad:
+        """Number of handlers at work, and of their runs since the start."""
+        return HandlerLoad(len(self.engine.runs.running), self.engine.counts.started)
 
     @property
     def counts(self) -> Counts:

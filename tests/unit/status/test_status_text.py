@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
-from kodoctl.status.status_text import status_json, status_lines
+from kodoctl.status.status_text import backlog_text, status_json, status_lines
 
 
 def _status(**consumers: int) -> TopologyStatus:
@@ -36,3 +40,20 @@ def test_where_no_worker_lives_at_all_or_each_lane_has_one_nothing_is_told() -> 
         reading = StatusReading(0, (status,))
         assert not any(lane["unread"] for lane in status_json(reading)["topologies"][0]["lanes"])
         assert not [line for line in status_lines(reading) if "NO LIVE WORKER" in line.text]
+
+
+@pytest.mark.parametrize(
+    ("entries", "rate_in", "rate_out", "says"),
+    [
+        (99, 0.0, 50.0, ""),
+        (6_000, 40.0, 50.0, "ready lanes: empty in about 10 min at this pace"),
+        (6_000, 50.0, 20.0, "ready lanes: 30/s more come than go"),
+        (6_000, 50.0, 50.5, ""),
+    ],
+)
+def test_a_backlog_says_whether_it_drains(entries: int, rate_in: float, rate_out: float, says: str) -> None:
+    ready = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=entries, rate_in=rate_in, rate_out=rate_out)
+    waiting = replace(ready, state="retrying", entries=10**6, rate_out=0.0)
+    assert backlog_text([ready, waiting]) == says
+    counted = replace(ready, entries=1, messages=entries)
+    assert backlog_text([counted]) == says

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
     from kodo_consumer.core.state.cause_counts import CauseCounts
     from kodo_consumer.core.state.worker_metrics import Timings
+    from kodo_consumer.core.upkeep.backlog_trend import BacklogAdvice
     from kodo_consumer.core.values.broker import LaneStats
     from kodo_consumer.core.values.duration_histogram import Histogram
     from kodo_consumer.core.values.policy import Lane
@@ -42,6 +43,16 @@ def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
         for lane, stats in _stats(sight):
             if (value := read(stats)) is not None:
                 yield (lane.level.value, lane.state.value), value
+
+    return values
+
+
+def _of_trend(read: Callable[[BacklogAdvice], float | None]) -> Read:
+    """`Read` of a figure of the backlog's trend; none where the trend is not known, or `read` returns None."""
+
+    def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+        if (advice := sight.backlog_advice) is not None and (value := read(advice)) is not None:
+            yield (), value
 
     return values
 
@@ -239,6 +250,10 @@ EXPORTED: Final = (
     gauge("lookahead_messages", "Messages this worker may hold.", (), plain(lambda sight: sight.policy.max_held)),
     gauge("running_handlers", "Handlers at work.", (), plain(lambda sight: len(sight.engine.runs.running))),
     gauge("slots", "Handlers that may be at work at once.", (), plain(lambda sight: sight.policy.concurrency)),
+    gauge("backlog_growth", "Entries a second by which the subscription's backlog grows, over two minutes; negative while it drains.", (),
+           _of_trend(lambda advice: advice.growth)),
+    gauge("backlog_drain_seconds", "Seconds until the backlog is empty at its present pace; none while it grows.", (),
+           _of_trend(lambda advice: advice.drained_in)),
     gauge("publishing_messages", "Messages that were moved and await their receipt.", (),
            plain(lambda sight: sight.publishing)),
     gauge("parked_messages", "Messages that every target refuses: they wait for a person.", (),

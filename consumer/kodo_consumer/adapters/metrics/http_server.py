@@ -88,6 +88,7 @@ def _health(
             "parked": sight.worker.counts.parked,
             "slow": sight.slow_lanes,
             "rests": sight.rests,
+            "backlog": sight.backlog_advice.text if sight.backlog_advice is not None else "",
         }
         for labels, sight in COLLECTOR.sights.items()
     ]

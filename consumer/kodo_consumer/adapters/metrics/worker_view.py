@@ -18,6 +18,7 @@ from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import LaneState
+    from kodo_consumer.core.upkeep.backlog_trend import BacklogAdvice
     from kodo_consumer.core.values.broker import BorderStatus
     from kodo_consumer.core.values.policy import Lane
     from kodo_consumer.runtime.store_session import StoreSession
@@ -145,6 +146,12 @@ class WorkerView:
         """Lanes of the subscription with due messages that the broker does not deliver."""
         still = self.service.still
         return [lane for lane in self.policy.every_lane if still is not None and lane.index in still.lanes]
+
+    @property
+    def backlog_advice(self) -> BacklogAdvice | None:
+        """Trend of the subscription's backlog, and a remedy; None: not known, small, or steady."""
+        stats = self.service.stats
+        return None if stats is None else stats.trend.advice
 
     @property
     def clock_ahead(self) -> float | None:

@@ -22,7 +22,9 @@ class Said:
         self.asked: list[str] = []
         self.broken: set[str] = set()
         self.heard: list[tuple[Lane, LaneStats | None]] = []
-        self.reader = StatsReader(of, cast("Any", self), [lambda lane, stats: self.heard.append((lane, stats))], set())
+        self.reader = StatsReader(
+            of, cast("Any", self), [lambda lane, stats: self.heard.append((lane, stats))], set(), cast("Any", None)
+        )
 
     def partitions(self, topic: str) -> int | None:
         raise NotImplementedError

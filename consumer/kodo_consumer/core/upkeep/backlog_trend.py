@@ -1,0 +1,177 @@
+"""Backlog trend of a subscription: whether its backlog grows or drains, why it grows, and what would change that.
+
+A sample is taken at each reading of the broker's statistics. The last two minutes are compared with the ten minutes
+before them: a rate by the broker says whether senders got faster, the time that handlers take says whether they got
+slower. No I/O, the clock is passed in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.values.effects import Alarm
+from kodo_consumer.core.values.envelope import State
+from kodoctl.text.formatting import duration_text, many
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.broker import LaneStats
+    from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.policy import Lane, Policy
+
+RECENT: Final = 120.0  # seconds whose trend counts
+BEFORE: Final = 600.0  # seconds before them, to compare with
+REPEAT: Final = 600.0  # seconds until an alarm about the same cause is repeated
+_FEW: Final = 20  # samples for a trend, at the least
+_NOISE: Final = 0.02  # of the backlog: a smaller change in two minutes is none
+_LEAST: Final = 100  # entries: a smaller backlog needs no advice
+_MORE: Final = 1.2  # times as much as before: faster, or slower
+_BUSY: Final = 0.9  # of the slots
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerLoad:
+    """Handlers of this worker: number at work now, and number of runs since the start."""
+
+    running: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogAdvice:
+    """Trend of a backlog of `entries`. `growth`: entries a second, negative while it drains. `drained_in`: seconds until
+    it is empty at this pace; None: never. `cause`: "senders", "handlers", "both", or empty if neither has changed.
+    `text`: all that in words, with what would change it.
+    """
+
+    entries: int
+    growth: float
+    drained_in: float | None
+    cause: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at: float
+    entries: int
+    rate_in: float
+    load: HandlerLoad
+
+
+class BacklogTrend:
+    """Listener of stats of every lane. `load`: returns the present load of the handlers; `workers`: the number of live
+    workers; `alarm` gets an alarm when a backlog grows for two minutes.
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[], Policy],
+        clock: Clock,
+        load: Callable[[], HandlerLoad],
+        workers: Callable[[], int],
+        alarm: Callable[[Alarm], object],
+    ) -> None:
+        self._policy, self._clock, self._load, self._workers, self._alarm = policy, clock, load, workers, alarm
+        self._lanes: dict[int, LaneStats] = {}  # of ready lanes, as last known
+        self._samples: deque[_Sample] = deque()
+        self._reported: tuple[str, float] = ("", float("-inf"))  # cause, and when
+
+    def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
+        """Takes the present stats of a lane; None, or stats of a part of its partitions: not known. The ground topic's
+        lane makes a sample, as long as all ready lanes are known.
+        """
+        if lane.state is not State.READY:
+            return
+        if stats is None or not stats.whole:
+            self._lanes.pop(lane.index, None)
+            return
+        self._lanes[lane.index] = stats
+        policy = self._policy()
+        ready = [one.index for one in policy.every_lane if one.state is State.READY]
+        if lane.index != policy.ground_lane.index or not self._lanes.keys() >= set(ready):
+            return
+        now, lanes = self._clock.now(), [self._lanes[index] for index in ready]
+        sample = _Sample(now, sum(one.backlog for one in lanes), sum(one.rate_in for one in lanes), self._load())
+        self._samples.append(sample)
+        while self._samples[0].at < now - RECENT - BEFORE:
+            self._samples.popleft()
+        self._report(now)
+
+    @property
+    def advice(self) -> BacklogAdvice | None:
+        """The advice by the samples so far; None: too few, or the backlog is small or does not change."""
+        samples = list(self._samples)
+        if not samples:
+            return None
+        edge = samples[-1].at - RECENT
+        recent, before = [one for one in samples if one.at >= edge], [one for one in samples if one.at < edge]
+        first, last = recent[0], recent[-1]
+        changed = last.entries - first.entries
+        if len(recent) < _FEW or last.entries < _LEAST or abs(changed) < _NOISE * last.entries:
+            return None
+        growth = changed / (last.at - first.at)
+        if growth < 0:
+            left = last.entries / -growth
+            text = (
+                f"{many(last.entries, 'entry', 'entries')} wait, drained in about {duration_text(round(left) * 1000)}"
+            )
+            return BacklogAdvice(last.entries, growth, left, "", text)
+        cause, reason = _cause(recent, before)
+        text = f"{many(last.entries, 'entry', 'entries')} wait, {growth:,.1f}/s more: {reason}; {self._remedy(recent)}"
+        return BacklogAdvice(last.entries, growth, None, cause, text)
+
+    def _remedy(self, recent: Sequence[_Sample]) -> str:
+        policy, workers = self._policy(), self._workers()
+        lane = policy.ground_lane
+        busy = sum(one.load.running for one in recent) / len(recent) / policy.concurrency
+        if lane.ordered and workers >= lane.partitions:
+            what = "an ordered topic gives each partition to one worker, so only more partitions help"
+            return f"{many(workers, 'worker')} for {many(lane.partitions, 'partition')}: {what}"
+        if busy < _BUSY:
+            return (
+                f"{busy:.0%} of the slots are busy: a limit, an order or the broker holds messages back (see /readyz)"
+            )
+        return f"all {many(policy.concurrency, 'slot')} are busy: more `concurrency` or more workers help"
+
+    def _report(self, now: float) -> None:
+        advice = self.advice
+        if advice is None or advice.growth < 0:
+            return
+        cause, at = self._reported
+        if advice.cause != cause or now - at >= REPEAT:
+            self._reported = advice.cause, now
+            self._alarm(Alarm("backlog", advice.text, severe=False))
+
+
+def _cause(recent: Sequence[_Sample], before: Sequence[_Sample]) -> tuple[str, str]:
+    """Cause of a growing backlog, and the reason in words."""
+    rate, seconds = _rate(recent), _seconds(recent)
+    was_rate, was_seconds = (_rate(before), _seconds(before)) if len(before) >= _FEW else (rate, seconds)
+    faster, slower = rate > _MORE * was_rate, seconds > _MORE * was_seconds
+    reasons = []
+    if faster:
+        reasons.append(f"senders got faster ({rate:,.1f}/s, {was_rate:,.1f}/s before)")
+    if slower:
+        reasons.append(f"handlers got slower ({_span(seconds)} a message, {_span(was_seconds)} before)")
+    if not reasons:
+        return "", f"{rate:,.1f}/s come, more than workers handle"
+    return "both" if len(reasons) > 1 else "senders" if faster else "handlers", " and ".join(reasons)
+
+
+def _rate(samples: Sequence[_Sample]) -> float:
+    """Messages a second that senders sent, on the average."""
+    return sum(one.rate_in for one in samples) / len(samples)
+
+
+def _seconds(samples: Sequence[_Sample]) -> float:
+    """Seconds that a handler takes, by the number at work and the number of runs; 0: none ran."""
+    runs = samples[-1].load.started - samples[0].load.started
+    running = sum(one.load.running for one in samples) / len(samples)
+    return running * (samples[-1].at - samples[0].at) / runs if runs else 0.0
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
