@@ -324,9 +324,9 @@ class StatsReader:
     percent of a core. Lanes that other workers read are among them.
 
     Each of `listeners` is called with every lane that is read and its statistics (None: unreadable), on the polling
-    thread; `trend` is one of them. `last`: the last statistics by lane index, without lanes that could not be read. `closely`: indices of lanes
-    to read at every poll. Facts about the whole subscription (live workers, properties) are in the ground topic's
-    statistics.
+    thread; `trend` is one of them. `last`: the last statistics by lane index, without lanes that could not be read.
+    `closely`: indices of lanes to read at every poll. Facts about the whole subscription (live workers, properties) are
+    in the ground topic's statistics.
     """
 
     def __init__(
