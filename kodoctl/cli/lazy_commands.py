@@ -35,10 +35,11 @@ class LazyCommand(TyperCommand):
 
 class LazyGroup(TyperGroup):
     """A group of lazy commands and of further groups. `table`: the commands of the root group, which typer makes
-    without arguments.
+    without arguments. `sections`: names of commands by the heading above them in the help; none: one list.
     """
 
     table: ClassVar[Sequence[Any]] = ()
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init__(self, *, commands: Any = None, **attributes: Any) -> None:
         super().__init__(commands=commands or {command.name: command for command in self.table}, **attributes)
@@ -52,6 +53,19 @@ class LazyGroup(TyperGroup):
             if option.default is None and getattr(option, "is_flag", False):
                 option.default = False
         return options
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands and their summaries for the help, under the headings of `sections`."""
+        if not self.sections:
+            super().format_commands(ctx, formatter)
+            return
+        width = max(map(len, self.commands))
+        room = formatter.width - width - 6
+        for heading, names in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(f"{name:<{width}}", self.commands[name].get_short_help_str(room)) for name in names]
+                )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Returns name and command that the arguments name, and the rest of the arguments. Imports the command, to run

@@ -16,6 +16,13 @@ from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 class Commands(LazyGroup):
     """Every command: its name, its function, and the first sentence of its help."""
 
+    sections = {  # noqa: RUF012  # as the base class has it
+        "Topology files": ("init", "lint", "fmt", "schema", "expand", "graph"),
+        "Plan and apply": ("plan", "apply", "show", "drift", "import", "destroy", "forget"),
+        "Applies": ("history", "undo", "unlock"),
+        "Messages": ("status", "send", "peek", "recall", "waiting", "pipeline", "exporter"),
+        "Pull requests, clusters, development": ("review", "context", "dev"),
+    }
     table = (
         LazyCommand("lint", "kodoctl.cli.topology.topology_commands:lint", "Check topology files: every finding at once, with its place."),
         LazyCommand("fmt", "kodoctl.cli.topology.topology_commands:fmt", "Put keys in one order and indentation at two; comments stay."),

@@ -15,6 +15,11 @@ from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 class Commands(LazyGroup):
     """Table of all commands: name, function, and first sentence of the help."""
 
+    sections = {  # noqa: RUF012  # as the base class has it
+        "Run": ("run", "check", "outbox"),
+        "Steer running workers": ("steer", "pause", "resume", "limit", "weight", "concurrency", "move"),
+        "Look": ("why", "dashboards"),
+    }
     table = (
         LazyCommand("run", "kodo_consumer.cli.worker_commands:run", "Run consumers until SIGTERM; then drain and exit 0."),
         LazyCommand("check", "kodo_consumer.cli.worker_commands:check", "Compare the topology with the live cluster."),

@@ -78,7 +78,7 @@ def test_commands_that_reach_a_cluster_take_the_same_connection(path: tuple[str,
 @pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if hasattr(command, "commands")])
 def test_a_group_without_a_command_shows_its_commands(path: tuple[str, ...]) -> None:
     ran = run_main(*path)
-    assert "Commands:\n" in ran.text
+    assert all(f"\n{heading}:\n" in ran.text for heading in COMMANDS[path].sections or ["Commands"])
     for child in COMMANDS[path].commands:
         assert f"\n  {child} " in ran.text
 
@@ -109,5 +109,13 @@ def test_no_summary_of_a_list_is_cut_off(
     """A list at 80 columns has room for each summary: one that ends in `...` hides what the command does."""
     monkeypatch.setenv("COLUMNS", "80")
     shown = CliRunner().invoke(program, [*path, "-h"]).stdout
-    assert "Commands:\n" in shown
+    assert "  Show this message and exit.\n\n" in shown, "a list follows"
     assert [line for line in shown.splitlines()[1:] if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("program", [app, consumer])
+def test_each_command_stands_under_one_heading(program: typer.Typer) -> None:
+    root = typer.main.get_command(program)
+    assert isinstance(root, LazyGroup)
+    listed = [name for names in root.sections.values() for name in names]
+    assert sorted(listed) == sorted(root.commands)
