@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments
 from kodo_consumer.core.values.broker import Broker, Confirmed, Receipt, Unconfirmed
-from kodo_consumer.core.values.envelope import ID, Level
+from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.settings import Settings, read_settings
@@ -290,14 +289,11 @@ class Producer:
         name: str | None,
     ) -> PostedMessage:
         self._use.check("post")
-        key = message_arguments(key=key, id=name, event_time=event_time)
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
-        name = name or uuid.uuid4().hex
-        data, given = self._form.encode(payload), self._form.check_properties(properties)
-        other = None if self._routes is None else self._routes.choose(data, given, key, name)
-        given[ID] = name
-        return (other or self._sender).publish(name, data, given, on_receipt, key, event_time)
+        message = self._form.accept(payload, key=key, properties=properties, event_time=event_time, id=name)
+        other = None if self._routes is None else self._routes.choose(message)
+        return (other or self._sender).publish(message, on_receipt)
 
 
 def _make_or_close(broker: Broker, make: Callable[[], _T]) -> _T:

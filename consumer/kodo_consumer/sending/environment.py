@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.values.envelope import State
 from kodoctl.errors import ClusterError, Diagnostic, error
@@ -86,7 +86,7 @@ def reach_send_target(
     limits = [size for size in (send_target.largest.get(topic), largest_now(connection, topic)) if size]
     largest = {topic: min(limits)} if limits else {}
     by_key, ordered = ({topic} if kept else () for kept in (send_target.by_key, send_target.ordered))
-    form = MessageValidator(check_of(send_target), send_target.properties, int(min(limits, default=0)))
+    form = validator_of(send_target, int(min(limits, default=0)))
     broker = PulsarBroker(connection, by_key=by_key, ordered=ordered, outlets=outlets, largest=largest, native=native)
     return broker, form
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
@@ -13,7 +13,7 @@ from kodo_consumer.sending.numbered_publisher import NumberedPublisher
 from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.checks.message_validation import MessageValidator
+    from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage
     from kodo_consumer.core.values.broker import Broker
     from kodo_consumer.core.values.envelope import Level
     from kodo_consumer.core.values.route_table import DispatchTable
@@ -42,18 +42,14 @@ class LevelSender:
         self._out = NumberedPublisher(topic, broker, form, signer, self._traces, numbered=numbered)
         self.has_room, self.wait, self.give_up = self._out.has_room, self._out.wait, self._out.give_up
 
-    def publish(
-        self, name: str, data: bytes | None, given: dict[str, str], on_receipt: OnStored, key: str, event_time: int
-    ) -> PostedMessage:
-        """Publishes a message. Blocks while too many messages have no receipt. `name`: the identity of the message;
-        `given`: its properties. Raises as NumberedPublisher.publish.
-        """
-        size = len(data or b"")
+    def publish(self, message: NewMessage, on_receipt: OnStored) -> PostedMessage:
+        """Publishes a message. Blocks while too many messages have no receipt. Raises as NumberedPublisher.publish."""
+        size = len(message.payload or b"")
         if self._traces is None:
-            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, None), size)
-        span = self._traces.begin(given, name)
+            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, None), size)
+        span = self._traces.begin(message.properties, message.id)
         try:
-            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, span), size)
+            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, span), size)
         except BaseException as problem:
             self._traces.on_refusal(span, problem)
             raise
@@ -136,15 +132,14 @@ class LevelSenders:
         with self._lock:
             return list(self._opened.values())
 
-    def choose(
-        self, payload: bytes | None, properties: Mapping[str, str], key: str, identity: str
-    ) -> LevelSender | None:
+    def choose(self, message: NewMessage) -> LevelSender | None:
         """Returns the sender of the level to which the routes send a message, opened if necessary. None: the message
         stays on the level of the producer. Raises ClusterError if the sender cannot be opened.
         """
         table = self._table
         if table is None:
             return None
+        identity, payload, properties, key = message[:4]
         tenant = value_of(self._fair_by, properties, key) if self._fair_by else NOBODY
         to = table.choose(RouteFacts(properties, key, tenant, identity, len(payload or b""), self._level))
         if to is self._level:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from kodo_consumer.adapters.tracing.producer_spans import Sends
-    from kodo_consumer.core.checks.message_validation import MessageValidator
+    from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage
     from kodoctl.protocol.signing import Signer
 
 log = logging.getLogger("kodo.producer")
@@ -69,24 +69,15 @@ class NumberedPublisher:
         self._watcher: threading.Thread | None = None
         self._publisher: Publisher = broker.publisher(self._partitions, self._hand_out)
 
-    def publish(
-        self,
-        data: bytes | None,
-        given: dict[str, str],
-        on_receipt: OnStored,
-        key: str,
-        event_time: int,
-        span: Span | None,
-    ) -> int:
-        """Publishes a message, and returns its ticket. Blocks while too many messages have no receipt. `given`:
-        properties of the message, to which the sequence number is added.
+    def publish(self, message: NewMessage, on_receipt: OnStored, span: Span | None) -> int:
+        """Publishes a message, and returns its ticket. Blocks while too many messages have no receipt.
 
         Raises ClusterError if there is no room in time, and UsageError if the message is too large or the publisher is
         closed.
         """
         with self._lock:
             now = time.monotonic()
-            partition = self._router.choose(key, now)
+            partition = self._router.choose(message.key, now)
             to = self._partitions[partition]
             if not self.is_calling and not self._lock.wait_for(
                 lambda: self._over.is_set() or self._out.has_room([to], len(self._partitions)), RECEIPT_TIMEOUT
@@ -95,19 +86,16 @@ class NumberedPublisher:
                 raise ClusterError(error("K715", "message without receipt", detail))
             if self._over.is_set():
                 raise misuse_error(f"{self._topic}: this producer was closed meanwhile; the message was not sent")
-            number = None
-            if self._numbering is not None:
-                number = self._numbering.next(partition)
-                given[SEQ] = str(number)
+            number = None if self._numbering is None else self._numbering.next(partition)
             if self._watcher is None:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
                 program_end.register(self)
-            message = Outgoing(to, data, self._sign(data, given), key, event_time=event_time)
+            outgoing = message.outgoing(self._topic, to, number, self._signer)
             sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
-            if (problem := self._form.too_large(message)) is not None:
+            if (problem := self._form.too_large(outgoing)) is not None:
                 self._void(sent)
                 raise problem
-            return self._publish(message, sent)
+            return self._publish(outgoing, sent)
 
     @property
     def is_calling(self) -> bool:
@@ -161,9 +149,6 @@ class NumberedPublisher:
             self._over.set()
             self._end(max(0.0, deadline - time.monotonic()))
         return ""
-
-    def _sign(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
-        return properties if self._signer is None else self._signer.signed(self._topic, payload, properties)
 
     def _publish(self, message: Outgoing, sent: PendingSend) -> int:
         """Publishes a message under the next ticket, and returns the ticket. The caller holds the lock, so that
@@ -224,7 +209,9 @@ class NumberedPublisher:
             return
         with self._lock:
             for mark in self._numbering.marks(end=end):
-                properties = self._sign(b"", {SEQ: str(mark), FOR: NOBODY})
+                properties = {SEQ: str(mark), FOR: NOBODY}
+                if self._signer is not None:
+                    properties = self._signer.signed(self._topic, b"", properties)
                 message = Outgoing(self._partitions[mark.partition], b"", properties)
                 sent = PendingSend(partial(self._on_mark_stored, mark), None, time.monotonic(), topic=message.topic)
                 self._publish(message, sent)

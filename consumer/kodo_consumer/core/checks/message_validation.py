@@ -7,8 +7,9 @@ UsageError, which functions raise and `too_large` returns.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.values.envelope import PREFIX, Outgoing, wire_size
@@ -16,13 +17,15 @@ from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.core.values.wire_texts import PropertyValue, property_texts, why_no_text
 from kodo_consumer.message import json_value
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.protocol.properties import TRACE_NAMES
+from kodoctl.protocol.properties import ID, SEQ, TRACE_NAMES
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.message import Check
+    from kodoctl.protocol.sequence_numbers import Number
+    from kodoctl.protocol.signing import Signer
 
 _MAX_SHOWN: Final = 60  # characters of a property's name in an error
 _TIME_END: Final = 1 << 63  # ms
@@ -70,6 +73,35 @@ def check_of(send_target: SendTarget) -> Check | None:
     return None if send_target.schema is None else Payloads(send_target.payload_type, send_target.schema)
 
 
+def validator_of(send_target: SendTarget, largest: int = 0) -> MessageValidator:
+    """Returns the rules for messages to a send target. `largest`: bytes that a message may have there; 0: any number."""
+    return MessageValidator(check_of(send_target), send_target.properties, largest)
+
+
+class NewMessage(NamedTuple):
+    """A message that its topic takes, not sent yet. `id`: its identity (`kodo-id`); `event_time`: ms since the epoch,
+    0: none.
+    """
+
+    id: str
+    payload: bytes | None
+    properties: dict[str, str]
+    key: str = ""
+    event_time: int = 0
+
+    def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:
+        """Returns the message to publish to a partition of the topic (or to the topic itself), with its identity and its
+        sequence number (None: it has none), signed by `signer` (None: not signed).
+        """
+        properties = self.properties
+        properties[ID] = self.id
+        if number is not None:
+            properties[SEQ] = str(number)
+        if signer is not None:
+            properties = signer.signed(topic, self.payload, properties)
+        return Outgoing(partition, self.payload, properties, self.key, event_time=self.event_time)
+
+
 class MessageValidator:
     """Rules for messages to one topic: its payload schema, and the properties that it declares."""
 
@@ -80,6 +112,23 @@ class MessageValidator:
         be sent. `largest`: bytes a message may have, 0: the topic has no limit of its own.
         """
         self._check, self._declared, self._largest = check, properties or {}, largest
+
+    def accept(
+        self,
+        payload: Any,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        event_time: int = 0,
+        id: str | None = None,  # noqa: A002  # the word of the message property
+    ) -> NewMessage:
+        """Returns the message that a sender gave: the one rule of `Producer` and of the test harness. `key`,
+        `event_time`, `id`: see message_arguments; without an `id` the message gets a new one. Raises UsageError for
+        anything that the topology does not allow, but for the size (see `too_large`), which depends on the number.
+        """
+        key = message_arguments(key=key, id=id, event_time=event_time)
+        data = self.encode(payload)
+        return NewMessage(id or uuid.uuid4().hex, data, self.check_properties(properties), key, event_time)
 
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other

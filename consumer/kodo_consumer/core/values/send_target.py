@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kodo_consumer.core.values.envelope import Level
+from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.route_table import DispatchTable
@@ -29,3 +30,12 @@ class SendTarget:
     fair_by: str | None = None
     ground: str = ""
     level: Level = Level.L1
+
+
+def level_refusal(ground: str, level: str, active: Iterable[str], *, draining: bool) -> UsageError:
+    """Returns the error for a level of a ground topic that takes no messages. `active`: the levels that take them;
+    `draining`: the file drains the level.
+    """
+    why = " (it is draining)" if draining else ""
+    detail = f"{ground} takes messages on {', '.join(active)}, not on {level}{why}"
+    return UsageError(error("K709", "level takes no messages", detail))

@@ -103,6 +103,7 @@ def _calls_of_consumer(consumer: Consumer) -> dict[str, Callable[[], Any]]:
 def _calls_of_harness(harness: Harness) -> dict[str, Callable[[], Any]]:
     return {
         "send": lambda: harness.send(b"x"),
+        "inject": lambda: harness.inject(b"x"),
         "run": harness.run,
         "step": harness.step,
         "leap": harness.leap,
@@ -309,7 +310,7 @@ def test_what_is_no_session_is_an_error_of_usage(session: Any) -> None:
 
 
 def test_a_lane_that_there_is_not_is_an_error_of_usage(harness: Harness) -> None:
-    for call in (lambda: harness.send(b"x", level="L9"), lambda: harness.waiting("L1", "retryed")):
+    for call in (lambda: harness.inject(b"x", level="L9"), lambda: harness.waiting("L1", "retryed")):
         with pytest.raises(UsageError, match=r"K730 .* is none of its lanes: L1/ready"):
             call()
 
