@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from kodo_consumer import Consumer, Producer
 from kodo_consumer.core.checks.message_validation import validator_of
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.policy_builder import load, send_target_of
-from kodo_consumer.testing import Harness, MemoryBroker
+from kodo_consumer.testing import Harness, MemoryBroker, StoredMessage
 
 from tests.brokers.broker import Broker
-from tests.brokers.topics import create_topics
+from tests.brokers.topics import create_topics, messages
 from tests.unit.consumer.pump import Pump
 
 JSON_SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer"}}}
@@ -34,6 +35,13 @@ TOPICS = """
   small:
     policies: {max_message_size: 66KiB}
     subscriptions: {s: {type: shared, states: [], in_place: [], dead_letter: false}}
+  short:
+    policies: {ttl: 1h}
+    subscriptions: {s: {type: key_shared, states: [], dead_letter: false, on_failure: block}}
+  ordered:
+    subscriptions:
+      s: {type: failover, states: [], dead_letter: false, on_failure: block}
+      t: {type: shared, states: [], in_place: [], dead_letter: false}
   levels:
     levels: [S1, L1]
     draining: [L2]
@@ -66,6 +74,10 @@ class Senders:
     def _send(self, sender: Any, payload: Any, level: str, options: dict[str, Any]) -> None:
         sender.send(payload, **options)
 
+    def stored(self, topic: str) -> list[tuple[str, str, int]]:
+        """Key, ordering key and event time of what was sent to level L1, marks left out."""
+        raise NotImplementedError
+
     def close_sender(self, topic: str) -> None:
         self._made[topic, "L1"].close()
 
@@ -84,15 +96,28 @@ class HarnessSenders(Senders):
     def _send(self, sender: Any, payload: Any, level: str, options: dict[str, Any]) -> None:
         sender.send(payload, level=level, **options)
 
+    def stored(self, topic: str) -> list[tuple[str, str, int]]:
+        harness = self._made[topic, "L1"]
+        return _places(harness.broker.messages(harness.policy.ground_lane.topic))
+
 
 class MemorySenders(Senders):
     """Producers on the broker in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.brokers: dict[str, tuple[MemoryBroker, str]] = {}
+
+    def stored(self, topic: str) -> list[tuple[str, str, int]]:
+        broker, full = self.brokers[topic]
+        return _places(broker.messages(full))
 
     def make(self, topic: str, level: str) -> Producer:
         target = send_target_of(load(str(self.file), None), topic, level)
         broker = MemoryBroker(SystemClock())
         broker.create(target.topic)
         self._ends.callback(Pump(broker).stop)
+        self.brokers[topic] = broker, target.topic
         return Producer(target.topic, broker, form=validator_of(target, target.largest.get(target.topic, 0)))
 
 
@@ -105,7 +130,7 @@ class PulsarSenders(Senders):
             **broker.client_options,
             "environ": {"KODO_CONSUMER_NATIVE": str(native).lower()},
         }
-        self._native = native
+        self._native, self._broker, self._tenant = native, broker, tenant
         assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
         create_topics(broker, str(self.file))
 
@@ -114,6 +139,14 @@ class PulsarSenders(Senders):
         broker: Any = producer._sender._broker
         assert broker.border.native == self._native, broker.border
         return producer
+
+    def stored(self, topic: str) -> list[tuple[str, str, int]]:
+        found = messages(self._broker, f"persistent://{self._tenant}/ns/{topic}")
+        return [(one.partition_key(), one.ordering_key(), one.event_timestamp()) for one in found]
+
+
+def _places(stored: Sequence[StoredMessage]) -> list[tuple[str, str, int]]:
+    return [(one.message.key, one.message.ordering_key, one.message.event_time) for one in stored]
 
 
 def _ignore(_: object) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,21 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "as large as brokers take": ("plain", b"x" * (5 * MIB - (16 << 10)), {}, TAKEN),
     "larger than brokers take": ("plain", b"x" * (5 * MIB + 1), {}, "K729"),
     "larger with what it carries": ("plain", b"x" * (5 * MIB - 1_000), {"properties": {"a": "x" * 1_024}}, "K729"),
+    "a time of another clock": ("plain", b"x", {"event_time": datetime(2026, 1, 2, tzinfo=UTC)}, TAKEN),
+    "a time without a zone": ("plain", b"x", {"event_time": datetime(2026, 1, 2)}, "K730"),  # noqa: DTZ001
+    "an ordering key": ("plain", b"x", {"ordering_key": "o"}, TAKEN),
+    "an ordering key that is no text": ("plain", b"x", {"ordering_key": 5}, "K730"),
+    "a delay": ("plain", b"x", {"delay": "10m"}, TAKEN),
+    "a delay in seconds": ("plain", b"x", {"delay": 0.5}, TAKEN),
+    "a delay as a timedelta": ("plain", b"x", {"delay": timedelta(minutes=1)}, TAKEN),
+    "a moment that is over": ("plain", b"x", {"deliver_at": 1_000}, TAKEN),
+    "a delay that is none": ("plain", b"x", {"delay": "soon"}, "K730"),
+    "a negative delay": ("plain", b"x", {"delay": -1}, "K730"),
+    "a delay and a moment": ("plain", b"x", {"delay": "1s", "deliver_at": 5}, "K730"),
+    "a delay by key": ("short", b"x", {"key": "k", "delay": "50m"}, TAKEN),
+    "a delay beyond the time to live": ("short", b"x", {"delay": "2h"}, "K732"),
+    "a delay for readers that keep order": ("ordered", b"x", {"delay": "1s"}, "K732"),
+    "no delay for readers that keep order": ("ordered", b"x", {"delay": 0}, TAKEN),
     "another level": ("levels", b"x", {"level": "S1"}, TAKEN),
     "a draining level": ("levels", b"x", {"level": "L2"}, "K709"),
     "an unknown level": ("levels", b"x", {"level": "L3"}, "K709"),
@@ -83,6 +99,14 @@ def _answer(senders: Senders, topic: str, payload: Any, options: dict[str, Any])
 def test_all_senders_give_one_answer(senders: Senders) -> None:
     answers = {name: _answer(senders, topic, payload, options) for name, (topic, payload, options, _) in CASES.items()}
     assert answers == {name: code for name, (*_, code) in CASES.items()}
+
+
+def test_keys_and_times_are_stored_as_they_were_sent(senders: Senders) -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    senders.send("plain", b"x", key="k", ordering_key="o", event_time=at)
+    senders.send("plain", b"x", ordering_key="o", delay="1s")
+    ms = int(at.timestamp() * 1000)
+    assert sorted(senders.stored("plain")) == [("", "o", 0), ("k", "o", ms)]
 
 
 def test_what_was_closed_sends_nothing(senders: Senders) -> None:

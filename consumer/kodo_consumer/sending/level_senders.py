@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.route_table import DispatchTable
     from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.runtime.topology_reload import FileReloader
+    from kodo_consumer.sending.backpressure import Backpressure
     from kodo_consumer.sending.pending_messages import OnStored
     from kodoctl.protocol.signing import Signer
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -40,16 +41,23 @@ class LevelSender:
         self.topic, self._broker = topic, broker
         self._traces = sends_of(topic, traces)
         self._out = NumberedPublisher(topic, broker, form, signer, self._traces, numbered=numbered)
-        self.has_room, self.wait, self.give_up = self._out.has_room, self._out.wait, self._out.give_up
+        self.await_room, self.wait, self.give_up = self._out.await_room, self._out.wait, self._out.give_up
 
-    def publish(self, message: NewMessage, on_receipt: OnStored) -> PostedMessage:
-        """Publishes a message. Blocks while too many messages have no receipt. Raises as NumberedPublisher.publish."""
+    @property
+    def backpressure(self) -> Backpressure:
+        """How messages wait for receipts and for room."""
+        return self._out.backpressure
+
+    def publish(self, message: NewMessage, on_receipt: OnStored, partition: int | None = None) -> PostedMessage:
+        """Publishes a message. Blocks while too many messages have no receipt, but not with a `partition`, which
+        `await_room` returned. Raises as NumberedPublisher.publish.
+        """
         size = len(message.payload or b"")
         if self._traces is None:
-            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, None), size)
+            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, None, partition), size)
         span = self._traces.begin(message.properties, message.id)
         try:
-            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, span), size)
+            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, span, partition), size)
         except BaseException as problem:
             self._traces.on_refusal(span, problem)
             raise

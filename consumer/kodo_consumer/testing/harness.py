@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from kodo_consumer.core.checks.message_validation import (
     MessageValidator,
+    SendOptions,
     message_arguments,
     plain_properties,
     validator_of,
@@ -173,24 +174,17 @@ class Harness:
         """Counts of the worker."""
         return self.worker.counts
 
-    def send(
-        self,
-        payload: Any,
-        *,
-        level: Level | str = Level.L1,
-        key: str | None = None,
-        properties: Mapping[str, PropertyValue] | None = None,
-        event_time: int = 0,
-        id: str | None = None,  # noqa: A002  # the word of the message property
-    ) -> StoredMessage:
-        """Sends a message as a `Producer` of this level does, and returns it as it is stored: with an identity (`id`;
-        None: a new one) and a sequence number. Raises what `Producer.send` raises: UsageError for anything that the
-        topology does not allow, ClusterError for more than a broker takes. See `inject` for messages of other senders.
+    def send(self, payload: Any, *, level: Level | str = Level.L1, **options: Unpack[SendOptions]) -> StoredMessage:
+        """Sends a message as a `Producer` of this level does, and returns it as it is stored: with an identity and a
+        sequence number. `options`: as of `Producer.send`; delays are of the harness's clock. Raises UsageError for
+        anything that the topology does not allow, ClusterError for more than a broker takes, as `Producer.send` does.
+        See `inject` for messages of other senders.
         """
         self._use.check("send")
         sender = self._sender(level)
-        name = id or sender.next_id
-        message = sender.form.accept(payload, key=key, properties=properties, event_time=event_time, id=name)
+        if options.get("id") is None:
+            options["id"] = sender.next_id
+        message = sender.form.accept(payload, self.clock.wall, **options)
         outgoing = message.outgoing(sender.topic, sender.topic, sender.next_number, self.policy.signer)
         if (problem := sender.form.too_large(outgoing)) is not None:
             raise problem

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class SendTarget:
     """A ready topic as its producers see it. `properties`: "required" or "optional" by name. `ordered`: a reader keeps
-    order within a key; `by_key`: and readers share it by key, so that batches must not mix keys.
+    order within a key; `by_key`: and readers share it by key, so that batches must not mix keys. `undelayed`: names of
+    the subscriptions to which Pulsar delivers delayed messages at once, which are those of one reader; `ttl`: ms after
+    which messages expire, 0: never.
     """
 
     topic: str
@@ -30,6 +32,8 @@ class SendTarget:
     fair_by: str | None = None
     ground: str = ""
     level: Level = Level.L1
+    undelayed: tuple[str, ...] = ()
+    ttl: int = 0
 
 
 def level_refusal(ground: str, level: str, active: Iterable[str], *, draining: bool) -> UsageError:

@@ -82,7 +82,7 @@ def _broker_for(policy: Policy) -> MemoryBroker:
 def _calls_of_producer(producer: Producer) -> dict[str, Callable[[], Any]]:
     return {
         "send": lambda: producer.send(b"x"),
-        "post soon": lambda: asyncio.run(producer.send_async(b"x")),
+        "send_async": lambda: asyncio.run(producer.send_async(b"x")),
         "post": lambda: producer.post(b"x"),
         "flush": producer.flush,
         "reload": producer.reload,
@@ -241,7 +241,7 @@ def test_every_message_has_its_call_when_the_producer_closes(broker: MemoryBroke
         producer.post(b"%d" % number, calls.setdefault(number, []).append)
     waiting = threading.Thread(target=lambda: calls.setdefault(5, []).append(_outcome(producer)))
     waiting.start()
-    eventually(lambda: len(producer._sender._out._out) == 6)
+    eventually(lambda: producer.backpressure.pending == 6)
     with pytest.raises(ClusterError, match="6 messages"):
         producer.close(timeout=0.01)
     waiting.join(AT_ONCE)
