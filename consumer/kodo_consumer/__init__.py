@@ -36,16 +36,18 @@ if TYPE_CHECKING:
     from kodo_consumer.running.multi_run import run_all
     from kodo_consumer.runtime.dependencies import Depends
     from kodo_consumer.runtime.middleware import AsyncHandle, Handle
+    from kodo_consumer.sending.many_sends import Draft, SendManyError
 
 _HOMES = {
     "Consumer": "consumer", "Message": "message", "Producer": "producer",
     "Retry": "core.values.exceptions", "Pending": "core.values.exceptions", "Blocking": "core.values.exceptions", "Dead": "core.values.exceptions", "Discard": "core.values.exceptions",
     "MoveTo": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
-    "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies", "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware",
+    "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies",
+    "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware", "Draft": "sending.many_sends", "SendManyError": "sending.many_sends",
 }  # fmt: skip
 __all__ = [
-    "AsyncHandle", "Blocking", "Consumer", "Dead", "Depends", "Discard", "Handle", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
-    "Repeat", "Retry", "Transfer", "Unavailable", "run_all",
+    "AsyncHandle", "Blocking", "Consumer", "Dead", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
+    "MoveTo", "Pending", "Producer", "Repeat", "Retry", "SendManyError", "Transfer", "Unavailable", "run_all",
 ]  # fmt: skip
 
 

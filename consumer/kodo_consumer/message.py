@@ -132,6 +132,11 @@ class Message(Generic[T]):
         return self._delivery.key
 
     @property
+    def ordering_key(self) -> str:
+        """Key by which key_shared subscriptions order messages, in place of `key`; empty without one."""
+        return self._delivery.ordering_key
+
+    @property
     def id(self) -> str:
         """Identity of the message, the same on every delivery and in every lane: the producer's id, or else the
         position where the message was first stored.

@@ -19,10 +19,10 @@ from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.values.limit_policy import Concurrency, Limit, Pace, Quota, Rate
 from kodo_consumer.core.values.policy import AuditTo, ErrorTextPolicy, IsolationPolicy, Lane, Policy, Target
 from kodo_consumer.core.values.route_table import DispatchTable, RouteRule, RouteTable
-from kodo_consumer.core.values.send_target import SendTarget
+from kodo_consumer.core.values.send_target import SendTarget, level_refusal
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import declared_limits
+from kodoctl.topology.expand import declared_limits, declared_ttls
 from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
 from kodoctl.topology.model.subscription import ConcurrencyLimit, LimitLanes, QuotaLimit, RateLimit
@@ -123,6 +123,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
     if unreadable := list(_unreadable(topology, topic)):
         raise KodoctlError(*unreadable)
     family = _Family(topology, topic, ground, subscription, spec)
+    largest, ttls = declared_limits(topology), declared_ttls(topology)
     send_targets = _send_targets(topology, family.namespace, spec)
     return Policy(
         ground=topic,
@@ -149,6 +150,9 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         on_failure=spec.on_failure or "park",
         produces={name: produced_topic(family.namespace, name).full for name in spec.produces},
         send_targets=send_targets,
+        own_targets={
+            level: _send_target(topology, topic, level, largest, ttls) for level in defaults.active_levels(ground)
+        },
         by_key=family.by_key() | {send_target.topic for send_target in send_targets.values() if send_target.by_key},
         expected_workers=spec.expected_workers,
         payload_schema=_payload_schema(topology, topic),
@@ -158,7 +162,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         audit=family.audit(),
         error_text=_error_text(spec),
         compat=spec.compat,
-        largest=declared_limits(topology),
+        largest=largest,
     )
 
 
@@ -169,24 +173,35 @@ def send_target_of(topology: LoadedTopology, topic: str, level: str) -> SendTarg
     ground = ground_of(topology, topic)
     written = defaults.active_levels(ground)
     if level not in written:
-        draining = " (it is draining)" if level in ground.draining else ""
-        detail = f"{topic} takes messages on {', '.join(written)}, not on {level}{draining}"
-        raise UsageError(error("K709", "level takes no messages", detail))
+        raise level_refusal(topic, level, written, draining=level in ground.draining)
     if bad := list(_bad_schema(topology, topic)):
         raise InvalidFileError(*bad)
+    return _send_target(topology, topic, Level(level), declared_limits(topology), declared_ttls(topology))
+
+
+def _send_target(
+    topology: LoadedTopology, topic: str, level: Level, largest: Mapping[str, int], ttls: Mapping[str, int]
+) -> SendTarget:
+    """Send target of a level that takes messages. `largest`: bytes a message may have; `ttls`: ms after which messages
+    expire; both by full topic, for topics that have such a limit.
+    """
+    ground = ground_of(topology, topic)
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    full = TopicName(namespace, state_name(topic, level, "", State.READY)).full
     return SendTarget(
-        topic=TopicName(namespace, state_name(topic, Level(level), "", State.READY)).full,
+        topic=full,
         schema=_payload_schema(topology, topic),
         properties=ground.message_properties,
         payload_type=_payload_type(topology, topic),
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
         ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
-        largest=declared_limits(topology),
+        largest=largest,
         dispatch=_dispatch(ground),
         fair_by=ground.fair_by,
         ground=topic,
-        level=Level(level),
+        level=level,
+        undelayed=tuple(name for name, spec in ground.subscriptions.items() if spec.type in ("exclusive", "failover")),
+        ttl=ttls.get(full, 0),
     )
 
 

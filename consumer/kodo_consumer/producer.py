@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from contextvars import copy_context
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments
+from kodo_consumer.core.checks.message_validation import MessageValidator, SendOptions
 from kodo_consumer.core.values.broker import Broker, Confirmed, Receipt, Unconfirmed
-from kodo_consumer.core.values.envelope import ID, Level
+from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.policy_builder import choose_topic
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.readable_errors import readable
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
+from kodo_consumer.sending.backpressure import Backpressure
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, reach_send_target
 from kodo_consumer.sending.level_senders import LevelSender, LevelSenders, PostedMessage
+from kodo_consumer.sending.many_sends import Draft, ManySends, SendManyError
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
     from kodo_consumer.core.values.route_table import DispatchTable
     from kodo_consumer.core.values.send_target import SendTarget
-    from kodo_consumer.core.values.wire_texts import PropertyValue
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.loaded_topology import LoadedTopology
 
+__all__ = ["Backpressure", "Draft", "Producer", "SendManyError", "SendOptions"]
 _T = TypeVar("_T")
 _DEFAULTS = Settings()
 
@@ -165,18 +165,10 @@ class Producer:
     ) -> None:
         self.close()
 
-    def send(
-        self,
-        payload: Any,
-        *,
-        key: str | None = None,
-        properties: Mapping[str, PropertyValue] | None = None,
-        event_time: int = 0,
-        id: str | None = None,  # noqa: A002  # the word of the message property
-    ) -> str:
+    def send(self, payload: Any, **options: Unpack[SendOptions]) -> str:
         """Sends a message, waits for the receipt, and returns the identity of the message (`kodo-id`). A payload that
-        is not bytes is sent as JSON; values of properties that are true, false or numbers are sent as JSON writes them.
-        `event_time`: ms since the epoch; `id`: the identity; None: a new one.
+        is not bytes is sent as JSON. `options`: key, ordering_key, properties, event_time, delay, deliver_at and id, as
+        SendOptions explains them.
 
         Raises UsageError for anything that the topology does not allow, and ClusterError if there is no receipt. The
         message may then be stored nevertheless; to be sure, send it again with the same `id`.
@@ -189,7 +181,7 @@ class Producer:
             found.append(receipt)
             arrived.set()
 
-        posted = self._post(payload, on_receipt, key, properties, event_time, id)
+        posted = self._post(payload, on_receipt, options)
         if not arrived.wait(RECEIPT_TIMEOUT):
             posted.give_up()
         receipt = found[0] if found else Unconfirmed("no receipt in time")
@@ -197,16 +189,11 @@ class Producer:
             raise not_stored(posted.by.topic, receipt, posted.size)
         return posted.name
 
-    async def send_async(
-        self,
-        payload: Any,
-        *,
-        key: str | None = None,
-        properties: Mapping[str, PropertyValue] | None = None,
-        event_time: int = 0,
-        id: str | None = None,  # noqa: A002
-    ) -> str:
-        """Sends as `send` does, for an event loop, which runs other tasks until the receipt comes. Raises as `send`."""
+    async def send_async(self, payload: Any, **options: Unpack[SendOptions]) -> str:
+        """Sends as `send` does, for an event loop, which runs other tasks until there is room and until the receipt
+        comes. Raises as `send`.
+        """
+        self._use.check("send_async")
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[Receipt] = loop.create_future()
 
@@ -214,12 +201,12 @@ class Producer:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
-        key = message_arguments(key=key, id=id, event_time=event_time)
-        if (self._routes is None or self._routes.is_empty) and self._sender.has_room(key):
-            posted = self._post(payload, on_receipt, key, properties, event_time, id)
-        else:  # waiting for room, or for another level's producer, must not stop the loop
-            post = partial(self._post, payload, on_receipt, key, properties, event_time, id)
-            posted = await loop.run_in_executor(None, copy_context().run, post)
+        message, by = self._form.accept(payload, _wall, **options), self._sender
+        if self._routes is not None and not self._routes.is_empty:  # opening a producer must not stop the loop
+            other: LevelSender | None = await loop.run_in_executor(None, self._routes.choose, message)
+            by = other or by
+        partition = await by.await_room(message)
+        posted = by.publish(message, on_receipt, partition)
         try:
             receipt = await asyncio.wait_for(arrived, RECEIPT_TIMEOUT)
         except TimeoutError:
@@ -229,21 +216,31 @@ class Producer:
             raise not_stored(posted.by.topic, receipt, posted.size)
         return posted.name
 
-    def post(
-        self,
-        payload: Any,
-        on_receipt: OnStored | None = None,
-        *,
-        key: str | None = None,
-        properties: Mapping[str, PropertyValue] | None = None,
-        event_time: int = 0,
-        id: str | None = None,  # noqa: A002
-    ) -> str:
+    def post(self, payload: Any, on_receipt: OnStored | None = None, **options: Unpack[SendOptions]) -> str:
         """Sends a message and returns its identity without waiting for the receipt, with which `on_receipt` is called
         on another thread; without `on_receipt`, `flush` raises if it failed. While 20,000 messages (or a partition's
-        part of them) have no receipt, it blocks until some come. Raises UsageError, and ClusterError if none come.
+        part of them) have no receipt, it blocks until some come; see `backpressure`. `options`: as of `send`. Raises
+        UsageError, and ClusterError if none come.
         """
-        return self._post(payload, on_receipt or self._unclaimed.take, key, properties, event_time, id).name
+        return self._post(payload, on_receipt or self._unclaimed.take, options).name
+
+    def send_many(self, messages: Iterable[Any], **options: Unpack[SendOptions]) -> list[str]:
+        """Sends payloads, or Drafts, as fast as receipts come, and waits for all receipts. Returns the identities, in
+        the order of `messages`, which are read as they are sent. `options`: those of every message; a Draft's own come
+        first.
+
+        Raises SendManyError if any message was refused or has no receipt; all others are stored. An exception of
+        `messages` itself is raised when the messages before it have their receipts. Raises UsageError as `send`.
+        """
+        self._check_waiting("send_many")
+        return ManySends(self.topic, self._post, self._unclaimed.take).send(messages, options)
+
+    @property
+    def backpressure(self) -> Backpressure:
+        """How the messages of this producer wait for receipts and for room, now and since its start. Long waits are
+        logged, too, once in 10 s.
+        """
+        return reduce(Backpressure.plus, (one.backpressure for one in self._senders))
 
     def flush(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Waits at most `timeout` seconds for the receipts of all posted messages. Raises ClusterError with the number
@@ -286,24 +283,18 @@ class Producer:
         for one in self._senders:
             one.check_waiting(call)
 
-    def _post(
-        self,
-        payload: Any,
-        on_receipt: OnStored,
-        key: str | None,
-        properties: Mapping[str, PropertyValue] | None,
-        event_time: int,
-        name: str | None,
-    ) -> PostedMessage:
+    def _post(self, payload: Any, on_receipt: OnStored, options: SendOptions) -> PostedMessage:
         self._use.check("post")
-        key = message_arguments(key=key, id=name, event_time=event_time)
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
-        name = name or uuid.uuid4().hex
-        data, given = self._form.encode(payload), self._form.check_properties(properties)
-        other = None if self._routes is None else self._routes.choose(data, given, key, name)
-        given[ID] = name
-        return (other or self._sender).publish(name, data, given, on_receipt, key, event_time)
+        message = self._form.accept(payload, _wall, **options)
+        other = None if self._routes is None else self._routes.choose(message)
+        return (other or self._sender).publish(message, on_receipt)
+
+
+def _wall() -> int:
+    """The time of this machine, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def _make_or_close(broker: Broker, make: Callable[[], _T]) -> _T:

@@ -42,6 +42,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
@@ -305,6 +306,16 @@ def declared_limits(topology: LoadedTopology) -> dict[str, int]:
     """Full topic name -> `max_message_size` in bytes, for the topics that declare one."""
     sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
     return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
+
+
+def declared_ttls(topology: LoadedTopology) -> dict[str, int]:
+    """Full topic name -> `ttl` in ms, for the topics of which messages expire: by a value of their own, else by that of
+    their namespace.
+    """
+    policies = topology.spec.namespace_policies
+    of_all = None if policies is None else policies.ttl
+    found = {topic.name.full: topic.resource.policies.get("ttl", of_all) for topic in expand(topology).topics}
+    return {topic: int(ttl) for topic, ttl in found.items() if isinstance(ttl, Duration)}
 
 
 def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:

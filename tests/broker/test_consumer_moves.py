@@ -13,6 +13,7 @@ import pytest
 from kodo_consumer import Consumer, Message, MoveTo, Pending, Producer, Retry
 from kodo_consumer.adapters.pulsar import PulsarBroker
 from kodo_consumer.cli.main import main
+from kodo_consumer.core.checks.message_validation import NewMessage
 
 from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.workspace import Workspace, this_process_goes_on
@@ -224,7 +225,7 @@ def test_an_exclusive_level_has_its_tenants_and_nobody_else(setting: Setting) ->
         intruder.send(b"sent out", properties={"uid": "u1"})
         for way, uid in ((intruder, "u1"), (plain, "vip")):
             name = f"f {uid}"  # what any client may write, past what Producer allows
-            way._sender.publish(name, f"forged {uid}".encode(), {"uid": uid, "kodo-id": name, **forged}, print, "", 0)
+            way._sender.publish(NewMessage(name, f"forged {uid}".encode(), {"uid": uid, **forged}), print)
         eventually(lambda: len(setting.handled) == 8 and len(setting.handled["fail vip"]) == 2, within=60)
         time.sleep(1)
     assert setting.handled == {

@@ -94,7 +94,7 @@ def test_a_role_that_may_not_ask_for_the_limit_gets_no_receipt_and_its_producer_
     setting = Setting(broker, tenant, tmp_path)
     setting.declare("states: []", "fair_by: uid")
     _cap(setting, 66 << 10)
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.cluster_admin.largest_now", lambda *_: 0)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.cluster_admin.limits_now", lambda *_: (0, None))
     monkeypatch.setattr("kodo_consumer.sending.numbered_publisher.HANGS", 2.0)
     receipts: list[Receipt] = []
     with setting.producer() as producer:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
 from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.policy_builder import send_target_of
 from kodoctl.topology import defaults
@@ -63,8 +63,7 @@ class OutboxTopics:
     def form(self, topic: str) -> MessageValidator:
         """Returns the validator of messages to a topic. Raises UsageError if the topic takes no messages."""
         if topic not in self._forms:
-            send_target = self.send_target(topic)
-            self._forms[topic] = MessageValidator(check_of(send_target), send_target.properties)
+            self._forms[topic] = validator_of(self.send_target(topic))
         return self._forms[topic]
 
     @cached_property

@@ -23,7 +23,7 @@ _WATCHER: Final = logging.getLogger("watchfiles.main")
 LIVE: Final = frozenset(
     {
         "bulkheads", "delays_by_code", "exclusive_levels", "horizon", "in_place", "limits", "routes", "tenant_weights",
-        "waits", "signer",
+        "waits", "signer", "own_targets",
     }
 )  # fmt: skip
 """Fields of a policy that may change between two messages. All others are structure: a change of them needs a restart.

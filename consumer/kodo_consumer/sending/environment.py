@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.values.envelope import State
 from kodoctl.errors import ClusterError, Diagnostic, UsageError, error
@@ -108,21 +108,22 @@ def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tup
 def reach_send_target(
     connection: Connection, send_target: SendTarget, *, native: bool = True
 ) -> tuple[PulsarBroker, MessageValidator]:
-    """Connects to the broker for a producer of one topic. Returns the broker and the validator of messages, whose size
-    limit is the smaller one of file and broker. Raises ClusterError.
+    """Connects to the broker for a producer of one topic. Returns the broker and the validator of messages, whose limits
+    on sizes and delays are the smaller ones of file and broker. Raises ClusterError.
     """
     from kodo_consumer.adapters.pulsar import PulsarBroker
-    from kodo_consumer.adapters.pulsar.cluster_admin import largest_now
+    from kodo_consumer.adapters.pulsar.cluster_admin import limits_now
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 
     knock(connection)
     topic, outlets = send_target.topic, None
     if send_target.payload_type == "avro" and send_target.schema is not None:
         outlets = SchemaTopics(frozenset(), {topic: send_target.schema}, lambda _: None)
-    limits = [size for size in (send_target.largest.get(topic), largest_now(connection, topic)) if size]
+    largest_now, delays = limits_now(connection, topic)
+    limits = [size for size in (send_target.largest.get(topic), largest_now) if size]
     largest = {topic: min(limits)} if limits else {}
     by_key, ordered = ({topic} if kept else () for kept in (send_target.by_key, send_target.ordered))
-    form = MessageValidator(check_of(send_target), send_target.properties, int(min(limits, default=0)))
+    form = validator_of(send_target, int(min(limits, default=0)), delays)
     broker = PulsarBroker(connection, by_key=by_key, ordered=ordered, outlets=outlets, largest=largest, native=native)
     return broker, form
 

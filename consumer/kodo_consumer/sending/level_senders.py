@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
@@ -13,12 +13,13 @@ from kodo_consumer.sending.numbered_publisher import NumberedPublisher
 from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.checks.message_validation import MessageValidator
+    from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage
     from kodo_consumer.core.values.broker import Broker
     from kodo_consumer.core.values.envelope import Level
     from kodo_consumer.core.values.route_table import DispatchTable
     from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.runtime.topology_reload import FileReloader
+    from kodo_consumer.sending.backpressure import Backpressure
     from kodo_consumer.sending.pending_messages import OnStored
     from kodoctl.protocol.signing import Signer
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -40,20 +41,23 @@ class LevelSender:
         self.topic, self._broker = topic, broker
         self._traces = sends_of(topic, traces)
         self._out = NumberedPublisher(topic, broker, form, signer, self._traces, numbered=numbered)
-        self.has_room, self.wait, self.give_up = self._out.has_room, self._out.wait, self._out.give_up
+        self.await_room, self.wait, self.give_up = self._out.await_room, self._out.wait, self._out.give_up
 
-    def publish(
-        self, name: str, data: bytes | None, given: dict[str, str], on_receipt: OnStored, key: str, event_time: int
-    ) -> PostedMessage:
-        """Publishes a message. Blocks while too many messages have no receipt. `name`: the identity of the message;
-        `given`: its properties. Raises as NumberedPublisher.publish.
+    @property
+    def backpressure(self) -> Backpressure:
+        """How messages wait for receipts and for room."""
+        return self._out.backpressure
+
+    def publish(self, message: NewMessage, on_receipt: OnStored, partition: int | None = None) -> PostedMessage:
+        """Publishes a message. Blocks while too many messages have no receipt, but not with a `partition`, which
+        `await_room` returned. Raises as NumberedPublisher.publish.
         """
-        size = len(data or b"")
+        size = len(message.payload or b"")
         if self._traces is None:
-            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, None), size)
-        span = self._traces.begin(given, name)
+            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, None, partition), size)
+        span = self._traces.begin(message.properties, message.id)
         try:
-            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, span), size)
+            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, span, partition), size)
         except BaseException as problem:
             self._traces.on_refusal(span, problem)
             raise
@@ -136,15 +140,14 @@ class LevelSenders:
         with self._lock:
             return list(self._opened.values())
 
-    def choose(
-        self, payload: bytes | None, properties: Mapping[str, str], key: str, identity: str
-    ) -> LevelSender | None:
+    def choose(self, message: NewMessage) -> LevelSender | None:
         """Returns the sender of the level to which the routes send a message, opened if necessary. None: the message
         stays on the level of the producer. Raises ClusterError if the sender cannot be opened.
         """
         table = self._table
         if table is None:
             return None
+        identity, payload, properties, key = message[:4]
         tenant = value_of(self._fair_by, properties, key) if self._fair_by else NOBODY
         to = table.choose(RouteFacts(properties, key, tenant, identity, len(payload or b""), self._level))
         if to is self._level:

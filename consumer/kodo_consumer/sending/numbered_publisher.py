@@ -21,8 +21,9 @@ from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.runtime.stray_errors import report_stray_error
 from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.sending import program_end
-from kodo_consumer.sending.pending_messages import OnStored, PendingMessages, PendingSend
-from kodoctl.errors import ClusterError, KodoctlError, error
+from kodo_consumer.sending.backpressure import Backpressure, SendRoom
+from kodo_consumer.sending.pending_messages import OnStored, PendingSend
+from kodoctl.errors import KodoctlError
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY, ProducerWatermark, new_run
 from kodoctl.text.formatting import many
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from kodo_consumer.adapters.tracing.producer_spans import Sends
-    from kodo_consumer.core.checks.message_validation import MessageValidator
+    from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage
     from kodoctl.protocol.signing import Signer
 
 log = logging.getLogger("kodo.producer")
@@ -59,55 +60,44 @@ class NumberedPublisher:
         self._topic, self._broker, self._form, self._signer, self._traces = topic, broker, form, signer, traces
         self._lock = threading.Condition()
         self._next = 0
-        self._out = PendingMessages()
         self._calling: set[int] = set()  # threads that call back: they would wait for themselves
         self._partitions = list(broker.partitions(topic))
         self._router = Router(len(self._partitions))
         run = new_run(time.time_ns() // 1_000_000, secrets.token_hex(4))
         self._numbering = Sequencer(run) if numbered else None
         self._over = threading.Event()
+        self._room = SendRoom(self._lock, self._over.is_set)
+        self._room.partitions = len(self._partitions)
         self._watcher: threading.Thread | None = None
         self._publisher: Publisher = broker.publisher(self._partitions, self._hand_out)
 
     def publish(
-        self,
-        data: bytes | None,
-        given: dict[str, str],
-        on_receipt: OnStored,
-        key: str,
-        event_time: int,
-        span: Span | None,
+        self, message: NewMessage, on_receipt: OnStored, span: Span | None, partition: int | None = None
     ) -> int:
-        """Publishes a message, and returns its ticket. Blocks while too many messages have no receipt. `given`:
-        properties of the message, to which the sequence number is added.
+        """Publishes a message, and returns its ticket. Blocks while too many messages have no receipt, but not with a
+        `partition`, for which the caller has awaited `room`.
 
         Raises ClusterError if there is no room in time, and UsageError if the message is too large or the publisher is
         closed.
         """
         with self._lock:
-            now = time.monotonic()
-            partition = self._router.choose(key, now)
+            if partition is None:
+                partition = self._router.choose(message.partition_key, time.monotonic())
+                if not self._room.has(to := self._partitions[partition]) and not self.is_calling:
+                    self._room.wait(to, RECEIPT_TIMEOUT)
             to = self._partitions[partition]
-            if not self.is_calling and not self._lock.wait_for(
-                lambda: self._over.is_set() or self._out.has_room([to], len(self._partitions)), RECEIPT_TIMEOUT
-            ):
-                detail = f"{to}: {self._out.of(to)} are out already; it was not sent"
-                raise ClusterError(error("K715", "message without receipt", detail))
             if self._over.is_set():
                 raise misuse_error(f"{self._topic}: this producer was closed meanwhile; the message was not sent")
-            number = None
-            if self._numbering is not None:
-                number = self._numbering.next(partition)
-                given[SEQ] = str(number)
+            number = None if self._numbering is None else self._numbering.next(partition)
             if self._watcher is None:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
                 program_end.register(self)
-            message = Outgoing(to, data, self._sign(data, given), key, event_time=event_time)
+            outgoing = message.outgoing(self._topic, to, number, self._signer)
             sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
-            if (problem := self._form.too_large(message)) is not None:
+            if (problem := self._form.too_large(outgoing)) is not None:
                 self._void(sent)
                 raise problem
-            return self._publish(message, sent)
+            return self._publish(outgoing, sent)
 
     @property
     def is_calling(self) -> bool:
@@ -121,24 +111,31 @@ class NumberedPublisher:
         ignored.
         """
         with self._lock:
-            self._void(sent := self._out.take(ticket))
-            self._lock.notify_all()
+            self._void(sent := self._room.out.take(ticket))
+        self._room.tell()
         self._report(sent, Unconfirmed("no receipt in time"))
 
-    def has_room(self, key: str) -> bool:
-        """True if `publish` would not block for a message with this key ("": no key), in every partition that it may go
-        to.
+    async def await_room(self, message: NewMessage) -> int:
+        """Waits, without a thread, until `publish` has room for the message in its partition. Returns the number of the
+        partition. Raises ClusterError if there is no room in time.
         """
-        to = [self._partitions[self._router.choose(key, 0.0)]] if key else self._partitions
-        return self._out.has_room(to, len(self._partitions))
+        with self._lock:
+            partition = self._router.choose(message.partition_key, time.monotonic())
+        await self._room.wait_async(self._partitions[partition], RECEIPT_TIMEOUT)
+        return partition
+
+    @property
+    def backpressure(self) -> Backpressure:
+        """How messages wait for receipts and for room."""
+        return self._room.backpressure
 
     def wait(self, timeout: float) -> int:
         """Waits at most `timeout` seconds for the receipts of all published messages. Returns the number of missing
         receipts.
         """
         with self._lock:
-            self._lock.wait_for(lambda: not self._out, timeout)
-            return len(self._out)
+            self._lock.wait_for(lambda: not self._room.out, timeout)
+            return len(self._room.out)
 
     def close(self, timeout: float) -> None:
         """Gives up messages without a receipt, and sends the last marks, which report them; waits at most `timeout`
@@ -146,6 +143,7 @@ class NumberedPublisher:
         """
         program_end.unregister(self)
         self._over.set()
+        self._room.tell()
         if self._watcher is not None:
             self._watcher.join()
         self._end(timeout)
@@ -162,15 +160,12 @@ class NumberedPublisher:
             self._end(max(0.0, deadline - time.monotonic()))
         return ""
 
-    def _sign(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
-        return properties if self._signer is None else self._signer.signed(self._topic, payload, properties)
-
     def _publish(self, message: Outgoing, sent: PendingSend) -> int:
         """Publishes a message under the next ticket, and returns the ticket. The caller holds the lock, so that
         sequence numbers are sent in order.
         """
         self._next += 1
-        self._out.add(self._next, sent)
+        self._room.out.add(self._next, sent)
         self._publisher.publish([(self._next, message)])
         return self._next
 
@@ -203,10 +198,10 @@ class NumberedPublisher:
         later messages.
         """
         with self._lock:
-            oldest = self._out.oldest
+            oldest = self._room.out.oldest
             if oldest is None or time.monotonic() - oldest.at < HANGS:
                 return
-            hanging = list(self._out)
+            hanging = list(self._room.out)
             self._publisher.renew()
         log.error("%s: %s unconfirmed for too long: starting afresh", self._topic, many(len(hanging), "message"))
         self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in hanging])
@@ -217,14 +212,16 @@ class NumberedPublisher:
         with self._lock:
             if len(found) > len(self._partitions):
                 self._partitions = found
-                self._router.partitions = len(found)
+                self._router.partitions = self._room.partitions = len(found)
 
     def _mark(self, *, end: bool) -> None:
         if self._numbering is None:
             return
         with self._lock:
             for mark in self._numbering.marks(end=end):
-                properties = self._sign(b"", {SEQ: str(mark), FOR: NOBODY})
+                properties = {SEQ: str(mark), FOR: NOBODY}
+                if self._signer is not None:
+                    properties = self._signer.signed(self._topic, b"", properties)
                 message = Outgoing(self._partitions[mark.partition], b"", properties)
                 sent = PendingSend(partial(self._on_mark_stored, mark), None, time.monotonic(), topic=message.topic)
                 self._publish(message, sent)
@@ -239,11 +236,11 @@ class NumberedPublisher:
         for their receipts.
         """
         with self._lock:
-            left = list(self._out)
+            left = list(self._room.out)
         self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in left])
         self._mark(end=True)
         with self._lock:
-            if not self._lock.wait_for(lambda: not self._out, min(timeout, _LAST_MARKS)):
+            if not self._lock.wait_for(lambda: not self._room.out, min(timeout, _LAST_MARKS)):
                 log.warning(
                     "%s: the last marks have no receipt: nobody can tell whether all messages came", self._topic
                 )
@@ -252,7 +249,7 @@ class NumberedPublisher:
         self._calling.add(thread := threading.get_ident())
         for ticket, receipt in receipts:
             with self._lock:
-                sent = self._out.take(ticket)
+                sent = self._room.out.take(ticket)
                 if not isinstance(receipt, Confirmed):
                     self._void(sent)
             self._report(sent, receipt)
@@ -262,5 +259,4 @@ class NumberedPublisher:
             except BaseException as problem:  # noqa: BLE001  # SystemExit as well: the others have theirs to come
                 report_stray_error("a callback for receipts failed", problem, log)
         self._calling.discard(thread)
-        with self._lock:
-            self._lock.notify_all()
+        self._room.tell()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
@@ -71,10 +71,9 @@ class PendingMessages:
         """Returns the number of messages without receipt that were sent to a partition."""
         return self._by_partition[partition]
 
-    def has_room(self, partitions: Collection[str], among: int) -> bool:
-        """True if one more message may be sent to each of the partitions. `among`: number of the topic's partitions."""
-        most = -(-MOST // among)  # rounded up
-        return all(self._by_partition[partition] < most for partition in partitions)
+    def has_room(self, partition: str, among: int) -> bool:
+        """True if one more message may be sent to a partition. `among`: number of the topic's partitions."""
+        return self._by_partition[partition] < -(-MOST // among)  # rounded up
 
 
 class UnclaimedReceipts:

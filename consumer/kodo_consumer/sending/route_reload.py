@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _WORDS: Final = {
     "schema": "payload", "payload_type": "payload", "properties": "message_properties", "by_key": "subscription types",
-    "ordered": "subscription types", "largest": "max_message_size",
+    "ordered": "subscription types", "undelayed": "subscription types", "largest": "max_message_size",
 }  # fmt: skip
 
 

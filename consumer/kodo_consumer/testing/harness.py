@@ -9,21 +9,33 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, cast
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments, plain_properties
+from kodo_consumer.core.checks.message_validation import (
+    MessageValidator,
+    SendOptions,
+    message_arguments,
+    plain_properties,
+    validator_of,
+)
+from kodo_consumer.core.values.broker import TOO_BIG, Rejected
 from kodo_consumer.core.values.envelope import Duration, Level, Outgoing, State
 from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.core.values.outcomes import DONE, Outcome
+from kodo_consumer.core.values.send_target import level_refusal
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.lifespans import Lifespans
 from kodo_consumer.runtime.worker import Worker
+from kodo_consumer.sending.pending_messages import not_stored
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
 from kodoctl.errors import UsageError, error
+from kodoctl.protocol.sequence_numbers import Number, new_run
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
@@ -136,6 +148,26 @@ async def _await(result: Any) -> None:
     await result
 
 
+@dataclass
+class _TestSender:
+    """Sender of the harness to the topic of one level. `sent`: number of messages that it sent."""
+
+    topic: str
+    form: MessageValidator
+    run: str
+    sent: int = 0
+
+    @property
+    def next_number(self) -> Number:
+        """Sequence number of the next message."""
+        return Number(self.run, 0, self.sent + 1)
+
+    @property
+    def next_id(self) -> str:
+        """Identity of the next message: the same in each run of a test, because routes with a share depend on it."""
+        return sha256(f"{self.topic}\0{self.sent}".encode()).hexdigest()[:32]
+
+
 class Harness:
     """One consumer, its topics, and a clock.
 
@@ -164,6 +196,7 @@ class Harness:
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         check, observers = consumer.payload_check, consumer.observers
         self._form = MessageValidator(check if self.policy.payload_type == "avro" else None)
+        self._senders: dict[str, _TestSender] = {}
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, check, observers)
         self.worker.open("harness")
 
@@ -172,7 +205,26 @@ class Harness:
         """Counts of the worker."""
         return self.worker.counts
 
-    def send(
+    def send(self, payload: Any, *, level: Level | str = Level.L1, **options: Unpack[SendOptions]) -> StoredMessage:
+        """Sends a message as a `Producer` of this level does, and returns it as it is stored: with an identity and a
+        sequence number. `options`: as of `Producer.send`; delays are of the harness's clock. Raises UsageError for
+        anything that the topology does not allow, ClusterError for more than a broker takes, as `Producer.send` does.
+        See `inject` for messages of other senders.
+        """
+        self._use.check("send")
+        sender = self._sender(level)
+        if options.get("id") is None:
+            options["id"] = sender.next_id
+        message = sender.form.accept(payload, self.clock.wall, **options)
+        outgoing = message.outgoing(sender.topic, sender.topic, sender.next_number, self.policy.signer)
+        if (problem := sender.form.too_large(outgoing)) is not None:
+            raise problem
+        if self.broker.is_too_large(outgoing):
+            raise not_stored(sender.topic, Rejected(TOO_BIG), len(outgoing.payload or b""))
+        sender.sent += 1
+        return self.broker.send(outgoing)
+
+    def inject(
         self,
         payload: Any,
         *,
@@ -181,11 +233,11 @@ class Harness:
         properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
     ) -> StoredMessage:
-        """Stores a message as a producer would, and returns it; a payload other than bytes is encoded as JSON, on an
-        Avro topic as Avro. It is not validated by the topology, so that a test can send invalid messages. Raises
-        UsageError for values that no message can have.
+        """Stores a message of a sender that is no `Producer`, and returns it: neither payload nor properties are
+        validated by the topology, and the properties are all that it has. A payload other than bytes is encoded as
+        JSON, on an Avro topic as Avro. Raises UsageError for values that no message can have.
         """
-        self._use.check("send")
+        self._use.check("inject")
         topic = self._topic(level, State.READY)
         data = payload if isinstance(payload, bytes | None) else self._form.encode(payload)
         key = message_arguments(key=key, event_time=event_time)
@@ -243,6 +295,20 @@ class Harness:
         if self._use.end():
             self.worker.drain()
             self.worker.close()
+
+    def _sender(self, level: Level | str) -> _TestSender:
+        """Sender of a level. Raises UsageError if the level takes no messages."""
+        found = self._senders.get(level)
+        if found is None:
+            active = self.policy.own_targets
+            target = next((target for one, target in active.items() if one == level), None)
+            if target is None:
+                draining = any(lane.level == level for lane in self.policy.every_lane)
+                raise level_refusal(self.policy.ground, level, active, draining=draining)
+            form = validator_of(target, target.largest.get(target.topic, 0))
+            run = new_run(self.clock.wall(), token_hex(4))
+            found = self._senders[level] = _TestSender(target.topic, form, run)
+        return found
 
     def _topic(self, level: Level | str, state: State | str) -> str:
         lanes = self.policy.every_lane

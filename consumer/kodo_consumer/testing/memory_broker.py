@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.values.broker import (
+    TOO_BIG,
     BorderStatus,
     Confirmed,
     LaneRequest,
@@ -21,6 +22,7 @@ from kodo_consumer.core.values.broker import (
     Rejected,
     Unconfirmed,
 )
+from kodo_consumer.core.values.envelope import wire_size
 from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, StoredMessage, Topic, hand_over
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.binary.compressed_moves import fits_compressed
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.effects import Alarm
     from kodo_consumer.core.values.envelope import Outgoing
     from kodo_consumer.core.values.policy import Policy
+
+
+_MAX_MESSAGE_SIZE: Final = 5 << 20  # bytes: `maxMessageSize` of a broker whose configuration does not change it
 
 
 class MemoryBroker:
@@ -82,6 +87,12 @@ class MemoryBroker:
         topic = self._topic(messages[0].topic)
         first = len(topic.messages)
         return [topic.store(message, self._clock.wall(), first) for message in messages]
+
+    @staticmethod
+    def is_too_large(message: Outgoing) -> bool:
+        """True if a broker would not take the message because of its size, with its properties."""
+        size = len(message.payload or b"")
+        return size > _MAX_MESSAGE_SIZE // 2 and wire_size(message) > _MAX_MESSAGE_SIZE  # the sum is slow
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """All messages ever stored in a topic."""
@@ -239,8 +250,8 @@ class MemoryBroker:
         """
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
-        if publisher.is_too_large(message):
-            receipt = Rejected("too big")
+        if self.is_too_large(message) or publisher.is_too_large(message):
+            receipt = Rejected(TOO_BIG)
         if not isinstance(receipt, Rejected):
             try:
                 stored = self.send(message)

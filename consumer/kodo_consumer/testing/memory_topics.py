@@ -131,7 +131,7 @@ class Topic:
         number = len(self.messages)
         partition = -1
         if self.partitions > 1:
-            key = message.ordering_key or message.key
+            key = message.key or message.ordering_key
             partition = (zlib.crc32(key.encode()) if key else number if batch is None else batch) % self.partitions
         stored = StoredMessage(number, message, wall, partition, batch)
         self.messages.append(stored)

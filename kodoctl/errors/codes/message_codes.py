@@ -142,6 +142,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K730": Code("not an argument of a message", "Give what the detail names as it says: nothing was sent or stored."),
         "K731": Code("used where it cannot work",
                      "Do as the detail says: make the object after a fork, use it until it is closed, and wait on no thread of its own."),
+        "K732": Code("message cannot be delayed", "Send it without a delay, or do as the detail says."),
+        "K733": Code("messages not sent", "Send those again whose indexes it names; `identities` has the `id` of each."),
         "K740": Code("store cannot be opened", "Fix `store` in kodo-consumer.toml, or what stands behind it."),
         "K741": Code("store cannot be asked",
                      "Start the database, or give the right it names; until then the worker does what `on_store_down` says."),

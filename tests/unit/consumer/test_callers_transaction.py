@@ -180,7 +180,7 @@ def test_a_message_waits_for_a_connection_that_can_roll_back(tmp_path: Path) -> 
             connection.execute(insert(ACCOUNTS).values(name="a", version=1))
 
     harness = Harness(consumer)
-    harness.send({}, properties={"uid": "u", "kodo-id": "o1"})
+    harness.send({}, properties={"uid": "u"}, id="o1")
     harness.advance("1m")
     assert (harness.dead_letters, tries) == ([], [])
     used = engines[1]

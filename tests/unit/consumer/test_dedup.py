@@ -254,7 +254,7 @@ def test_a_missing_table_stops_no_message_for_good(tmp_path: Path) -> None:
 
     harness = Harness(consumer)
     for number in range(3):
-        harness.send({"order": number}, properties={"uid": "u", "kodo-id": f"o{number}"})
+        harness.send({"order": number}, properties={"uid": "u"}, id=f"o{number}")
     harness.advance("10m")
     assert (harness.dead_letters, effects(engine)) == ([], 0)
     create_tables(engine)

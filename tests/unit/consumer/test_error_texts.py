@@ -309,7 +309,7 @@ def test_a_canary_is_in_no_output(tmp_path: Path, kind: str, by: str, caplog: py
     else:
         consumer.handler(fail_later if kind == "async" else fail)
     harness = Harness(consumer)
-    harness.send(b"x", properties={"kodo-id": "id-1"})
+    harness.send(b"x", id="id-1")
     harness.advance("2m")
     (dead,) = harness.dead_letters
     assert "card [redacted]" in dead.properties["kodo-error"]

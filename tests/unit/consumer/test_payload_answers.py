@@ -73,20 +73,27 @@ class Paths:
             Outbox(send_targets=OutboxTopics(self.topology)).add(connection, topic="J", payload=payload)
             return bytes(connection.execute(select(TABLE.c.body)).scalar_one())
 
+    def harnessed(self, payload: Any) -> bytes:
+        """What the test harness stores. Raises UsageError."""
+        return self._harness([]).send(payload).payload
+
     def received(self, payload: Any) -> list[Any]:
-        """What a handler gets of it; [] where it died, once and as nothing else."""
+        """What a handler gets of it, whoever sent it; [] where it died, once and as nothing else."""
         seen: list[Any] = []
+        harness = self._harness(seen)
+        harness.inject(payload)
+        harness.run()
+        assert (harness.counts.started, len(harness.dead_letters)) == (1, 0 if seen else 1)
+        return seen
+
+    def _harness(self, seen: list[Any]) -> Harness:
         consumer = Consumer.load(self.file, topic="J", subscription="s", environ={})
 
         @consumer.handler
         def handle(message: Message) -> None:
             seen.append(message.json())
 
-        harness = Harness(consumer)
-        harness.send(payload)
-        harness.run()
-        assert (harness.counts.started, len(harness.dead_letters)) == (1, 0 if seen else 1)
-        return seen
+        return Harness(consumer)
 
 
 JSON_TAKEN: list[tuple[Any, Any]] = [
@@ -117,7 +124,7 @@ JSON_REFUSED: list[tuple[Any, Any, str]] = [
 def test_json_that_is_taken_is_taken_everywhere(tmp_path: Path, schema: Any, value: Any) -> None:
     paths = Paths(tmp_path, "json", schema)
     data = paths.produced(value)
-    assert data == paths.added(value) == paths.produced(data) == paths.added(data)
+    assert data == paths.added(value) == paths.produced(data) == paths.added(data) == paths.harnessed(value)
     assert paths.received(data) == paths.received(value) == [json.loads(data)]
     assert Edit({"new": 1}, schema).apply(b'{"old": 1}') == b'{"old":1,"new":1}'
 
@@ -126,7 +133,7 @@ def test_json_that_is_taken_is_taken_everywhere(tmp_path: Path, schema: Any, val
 def test_json_that_is_refused_is_refused_everywhere(tmp_path: Path, schema: Any, value: Any, said: str) -> None:
     paths = Paths(tmp_path, "json", schema)
     data = json.dumps(value).encode()
-    for send in (paths.produced, paths.added):
+    for send in (paths.produced, paths.added, paths.harnessed):
         with pytest.raises(UsageError, match="K716") as raised:
             send(value)
         assert said in str(raised.value)
@@ -275,7 +282,7 @@ def test_bytes_that_hold_more_than_the_type_are_refused_everywhere(
     tmp_path: Path, kind: Any, data: Callable[[], bytes]
 ) -> None:
     paths = avro_paths(tmp_path, kind)
-    for send in (paths.produced, paths.added):
+    for send in (paths.produced, paths.added, paths.harnessed):
         with pytest.raises(UsageError, match="K716"):
             send(data())
     assert paths.received(data()) == []
@@ -286,6 +293,6 @@ def test_a_record_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     for _ in range(10_000):
         value = {"n": 1, "next": value}
     paths = avro_paths(tmp_path, TREE)
-    for send in (paths.produced, paths.added):
+    for send in (paths.produced, paths.added, paths.harnessed):
         with pytest.raises(UsageError, match=r"K716.*nested too deeply for its Avro schema"):
             send({"v": value})

@@ -143,9 +143,7 @@ class AdminCluster:
         """Delayed delivery in force for the topic, wherever it is set; None: this role may not read it, or there is no
         such topic.
         """
-        path = f"{topic_path(TopicName.parse(topic))}/{DELAYED_DELIVERY}"
-        reply = self._admin.call("GET", path, query={"applied": "true"})
-        return read_delayed_delivery(reply.data) if reply.ok else None
+        return _delays(self._admin, topic)
 
     def largest(self, topic: str) -> int | None:
         """Bytes that a message may have by the topic's own limit, 0 without one. None: this role may not read it, or
@@ -174,17 +172,23 @@ def _schema_path(topic: str) -> str:
     return f"schemas/{topic_path(TopicName.parse(topic)).partition('/')[2]}/schema"
 
 
-def largest_now(connection: Connection, topic: str) -> int:
-    """Bytes that a message of the topic may have, for a producer that starts now. 0: the topic has no limit of its own,
-    this role may not read it, or the cluster does not answer; the broker then refuses each message that is too large.
-    Asks once.
+def _delays(admin: HttpAdmin, topic: str) -> DelayedDelivery | None:
+    """Delayed delivery in force for the topic; None: this role may not read it, or there is no such topic."""
+    reply = admin.call("GET", f"{topic_path(TopicName.parse(topic))}/{DELAYED_DELIVERY}", query={"applied": "true"})
+    return read_delayed_delivery(reply.data) if reply.ok else None
+
+
+def limits_now(connection: Connection, topic: str) -> tuple[int, DelayedDelivery | None]:
+    """Limits on messages of the topic, for a producer that starts now: the bytes that one may have, and its delay. 0 and
+    None: the topic has no limit of its own, this role may not read it, or the cluster does not answer; the broker then
+    refuses each message that is too large. Asks once.
     """
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:
-        return largest_message(admin, topic) or 0
+        return largest_message(admin, topic) or 0, _delays(admin, topic)
     except ClusterError as problem:
-        log.info("%s: whether it limits its messages' size is not known: %s", topic, problem)
-        return 0
+        log.info("%s: whether it limits size and delay of its messages is not known: %s", topic, problem)
+        return 0, None
     finally:
         admin.close()
 

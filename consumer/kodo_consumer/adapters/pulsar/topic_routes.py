@@ -63,7 +63,7 @@ class TopicRoutes:
     def key(self, message: Outgoing, now: float) -> Key:
         """Key of the producer for a message. Raises KeyError unless its topic is known."""
         known = self._topics[message.topic]
-        partition = known.partitions[known.router.choose(message.key, now)]
+        partition = known.partitions[known.router.choose(message.key or message.ordering_key, now)]
         return self._factory.key(partition, message.schema, delayed=message.deliver_at is not None)
 
     def keys(
@@ -81,13 +81,13 @@ class TopicRoutes:
         last: tuple[str, int, str, bool] | None = None
         its_own = others
         for pair in messages:
-            topic, _, _, message_key, _, _, deliver_at, schema = pair[1]
+            topic, _, _, message_key, ordering_key, _, deliver_at, schema = pair[1]
             known = topics.get(topic)
             if known is None or now - known.asked >= _COUNT_AGAIN:
                 others.append(pair)
                 continue
             try:
-                number = known.router.choose(message_key, now) if known.router.partitions > 1 else 0
+                number = known.router.choose(message_key or ordering_key, now) if known.router.partitions > 1 else 0
             except (TypeError, AttributeError):  # what is no text is for the client to refuse
                 others.append(pair)
                 continue

@@ -7,25 +7,51 @@ UsageError, which functions raise and `too_large` returns.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
+from kodo_consumer.core.checks.message_times import as_delay, as_time
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.values.envelope import PREFIX, Outgoing, wire_size
+from kodo_consumer.core.values.envelope import PREFIX, Duration, Outgoing, wire_size
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.core.values.wire_texts import PropertyValue, property_texts, why_no_text
 from kodo_consumer.message import json_value
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.protocol.properties import TRACE_NAMES
+from kodoctl.protocol.properties import ID, SEQ, TRACE_NAMES
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.message import Check
+    from kodoctl.protocol.sequence_numbers import Number
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.topology.model.policies import DelayedDelivery
 
 _MAX_SHOWN: Final = 60  # characters of a property's name in an error
 _TIME_END: Final = 1 << 63  # ms
+
+
+class SendOptions(TypedDict, total=False):
+    """Options of a message that is sent. A name that is left out has the value None, or 0 for `event_time`.
+
+    `key`: orders messages, and chooses the partition; `ordering_key`: the key by which key_shared subscriptions order,
+    in place of `key`; it chooses the partition if there is no `key`. `properties`: texts; values that are true, false
+    or numbers are sent as JSON writes them. `event_time`: an aware datetime, or ms since the epoch; 0: none. `delay`:
+    how long readers get the message later, as "10m", seconds or a timedelta; `deliver_at`: when they get it, as an
+    aware datetime or ms since the epoch. `id`: identity of the message (`kodo-id`); None: a new one.
+    """
+
+    key: str | None
+    ordering_key: str | None
+    properties: Mapping[str, PropertyValue] | None
+    event_time: int | datetime
+    delay: str | float | timedelta | None
+    deliver_at: int | datetime | None
+    id: str | None
 
 
 def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, **texts: Any) -> str:  # noqa: A002
@@ -43,8 +69,12 @@ def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, *
     if not isinstance(event_time, int) or isinstance(event_time, bool) or not 0 <= event_time < _TIME_END:
         found.append(f"event_time is {one_line(repr(event_time), _MAX_SHOWN)}, not ms since the epoch")
     if found:
-        raise UsageError(*(error("K730", "not an argument of a message", detail) for detail in found))
+        raise _argument_error(found)
     return key or ""
+
+
+def _argument_error(found: Iterable[str]) -> UsageError:
+    return UsageError(*(error("K730", "not an argument of a message", detail) for detail in found))
 
 
 def plain_properties(properties: Mapping[str, PropertyValue] | None) -> dict[str, str]:
@@ -70,16 +100,136 @@ def check_of(send_target: SendTarget) -> Check | None:
     return None if send_target.schema is None else Payloads(send_target.payload_type, send_target.schema)
 
 
+def validator_of(send_target: SendTarget, largest: int = 0, delays: DelayedDelivery | None = None) -> MessageValidator:
+    """Returns the rules for messages to a send target. `largest`: bytes that a message may have there; 0: any number.
+    `delays`: the broker's setting of delayed delivery; None: not known.
+    """
+    return MessageValidator(check_of(send_target), send_target.properties, largest, DelayRule.of(send_target, delays))
+
+
+class DelayRule(NamedTuple):
+    """Rule for delays of messages to a topic. `refusal`: why none may have a delay; "": they may. `longest`: maximum
+    delay in ms, 0: none; `whose`: what sets the maximum, in words.
+    """
+
+    refusal: str = ""
+    longest: int = 0
+    whose: str = ""
+
+    @classmethod
+    def of(cls, send_target: SendTarget, delays: DelayedDelivery | None) -> DelayRule:
+        """Returns the rule for a send target. `delays`: the broker's setting; None: not known."""
+        ground = send_target.ground
+        if send_target.undelayed:
+            names = ", ".join(send_target.undelayed)
+            return cls(
+                f"{ground}: readers of {names} would get it at once: Pulsar keeps delayed messages back from shared and"
+                " key_shared subscriptions only, not from exclusive and failover ones"
+            )
+        if delays is not None and not delays.on:
+            return cls(f"{ground}: the broker delivers delayed messages at once: its `delayedDelivery` is off")
+        limits = [(send_target.ttl, f"after which messages of {ground} expire (`ttl`)")]
+        if delays is not None:
+            limits.append((delays.longest, "the most that the broker keeps messages back (`maxDeliveryDelayInMillis`)"))
+        return cls("", *min(((longest, whose) for longest, whose in limits if longest), default=(0, "")))
+
+    def check(self, delay: int) -> None:
+        """Raises UsageError if a message may not be delayed by so many ms."""
+        why = self.refusal
+        if not why and self.longest and delay > self.longest:
+            why = f"a delay of {Duration(delay)} is beyond {Duration(self.longest)}, {self.whose}"
+        if why:
+            raise UsageError(error("K732", "message cannot be delayed", why))
+
+
+class NewMessage(NamedTuple):
+    """A message that its topic takes, not sent yet. `id`: its identity (`kodo-id`); `event_time`: ms since the epoch,
+    0: none; `deliver_at`: ms since the epoch, None: at once.
+    """
+
+    id: str
+    payload: bytes | None
+    properties: dict[str, str]
+    key: str = ""
+    ordering_key: str = ""
+    event_time: int = 0
+    deliver_at: int | None = None
+
+    @property
+    def partition_key(self) -> str:
+        """Key that chooses the partition; "": any partition."""
+        return self.key or self.ordering_key
+
+    def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:
+        """Returns the message to publish to a partition of the topic (or to the topic itself), with its identity and its
+        sequence number (None: it has none), signed by `signer` (None: not signed).
+        """
+        properties = self.properties
+        properties[ID] = self.id
+        if number is not None:
+            properties[SEQ] = str(number)
+        if signer is not None:
+            properties = signer.signed(topic, self.payload, properties)
+        return Outgoing(
+            partition, self.payload, properties, self.key, self.ordering_key, self.event_time, self.deliver_at
+        )
+
+
+def _due(delay: Any, deliver_at: Any, now: int, found: list[str]) -> int | None:
+    """Time (ms since the epoch) at which readers get a message; None: at once. Adds problems to `found`."""
+    if delay is not None and deliver_at is not None:
+        found.append("delay and deliver_at say both when the message comes: give one of them")
+        return None
+    due = as_time("deliver_at", deliver_at, found) if delay is None else now + as_delay(delay, found)
+    return due if due > now else None
+
+
 class MessageValidator:
     """Rules for messages to one topic: its payload schema, and the properties that it declares."""
 
     def __init__(
-        self, check: Check | None = None, properties: Mapping[str, str] | None = None, largest: int = 0
+        self,
+        check: Check | None = None,
+        properties: Mapping[str, str] | None = None,
+        largest: int = 0,
+        delays: DelayRule = DelayRule(),  # noqa: B008  # it cannot be changed
     ) -> None:
         """`check`: for payloads, None: any payload fits. `properties`: "required" or "optional" by name, empty: any may
-        be sent. `largest`: bytes a message may have, 0: the topic has no limit of its own.
+        be sent. `largest`: bytes a message may have, 0: the topic has no limit of its own. `delays`: rule for delays.
         """
-        self._check, self._declared, self._largest = check, properties or {}, largest
+        self._check, self._declared, self._largest, self._delays = check, properties or {}, largest, delays
+
+    def accept(  # noqa: PLR0913
+        self,
+        payload: Any,
+        wall: Callable[[], int],
+        *,
+        key: str | None = None,
+        ordering_key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        event_time: int | datetime = 0,
+        delay: str | float | timedelta | None = None,
+        deliver_at: int | datetime | None = None,
+        id: str | None = None,  # noqa: A002  # the word of the message property
+    ) -> NewMessage:
+        """Returns the message that a sender gave: the one rule of `Producer` and of the test harness. `wall`: returns
+        the time, in ms since the epoch; the other arguments: see SendOptions. Raises UsageError for anything that the
+        topology does not allow, but for the size (see `too_large`), which depends on the number.
+        """
+        found = [
+            f"{name} is {why}"
+            for name, value in (("key", key), ("ordering_key", ordering_key), ("id", id))
+            if value is not None and (why := why_no_text(value))
+        ]
+        happened, due = as_time("event_time", event_time, found), None
+        if delay is not None or deliver_at is not None:
+            due = _due(delay, deliver_at, wall(), found)
+        if found:
+            raise _argument_error(found)
+        data, texts = self.encode(payload), self.check_properties(properties)
+        if due is not None:
+            self._delays.check(due - wall())
+        return NewMessage(id or uuid.uuid4().hex, data, texts, key or "", ordering_key or "", happened, due)
 
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other

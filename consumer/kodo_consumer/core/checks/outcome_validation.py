@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
 from kodo_consumer.core.state_machine import why_not_level
 from kodo_consumer.core.values.envelope import PREFIX
 from kodo_consumer.core.values.outcomes import Failed, MoveAsked, Outcome, TransferAsked, reason_text
@@ -63,7 +63,5 @@ class OutcomeValidator:
             declares = send_target is not None and (
                 send_target.schema is not None or "required" in send_target.properties.values()
             )
-            self._forms[to] = (
-                MessageValidator(check_of(send_target), send_target.properties) if send_target and declares else None
-            )
+            self._forms[to] = validator_of(send_target) if send_target and declares else None
         return self._forms[to]

@@ -148,6 +148,7 @@ class Policy:
     send_targets: Mapping[str, SendTarget] = field(
         default_factory=dict
     )  # those of `produces` that are topics of the same file
+    own_targets: Mapping[Level, SendTarget] = field(default_factory=dict)  # as producers of its ground topic see them
     by_key: frozenset[str] = frozenset()  # topics written whose batches must not mix keys
     expected_workers: int = 1
     payload_schema: Mapping[str, Any] | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kodo_consumer.core.values.envelope import Level
+from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.route_table import DispatchTable
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class SendTarget:
     """A ready topic as its producers see it. `properties`: "required" or "optional" by name. `ordered`: a reader keeps
-    order within a key; `by_key`: and readers share it by key, so that batches must not mix keys.
+    order within a key; `by_key`: and readers share it by key, so that batches must not mix keys. `undelayed`: names of
+    the subscriptions to which Pulsar delivers delayed messages at once, which are those of one reader; `ttl`: ms after
+    which messages expire, 0: never.
     """
 
     topic: str
@@ -29,3 +32,14 @@ class SendTarget:
     fair_by: str | None = None
     ground: str = ""
     level: Level = Level.L1
+    undelayed: tuple[str, ...] = ()
+    ttl: int = 0
+
+
+def level_refusal(ground: str, level: str, active: Iterable[str], *, draining: bool) -> UsageError:
+    """Returns the error for a level of a ground topic that takes no messages. `active`: the levels that take them;
+    `draining`: the file drains the level.
+    """
+    why = " (it is draining)" if draining else ""
+    detail = f"{ground} takes messages on {', '.join(active)}, not on {level}{why}"
+    return UsageError(error("K709", "level takes no messages", detail))

@@ -213,7 +213,7 @@ def test_a_handler_named_in_a_command_keeps_what_its_consumer_has_around_it(
     (consumer,), app = _loaded(tmp_path, monkeypatch, wanted)
     assert consumer.settings.drain_timeout == (1_234 if "billing" in wanted else 30_000)
     harness = Harness(consumer)
-    harness.send(b"x")
+    harness.send(b"x", properties={"uid": "u"})
     harness.run()
     assert app.seen == seen
 

@@ -42,8 +42,8 @@ def followed(folder: Path, audit: str, name: str, *, trimmed: bool = False) -> t
 
     harness = Harness(consumer)
     for number in range(5):
-        harness.send(b"good", properties={"kodo-id": f"order-{number}"})
-    harness.send(b"bad", properties={"kodo-id": "order-17"})
+        harness.send(b"good", id=f"order-{number}")
+    harness.send(b"bad", id="order-17")
     harness.advance("1m")
     policy = harness.policy
     assert policy.dead_letter is not None

@@ -155,8 +155,8 @@ def test_every_message_is_shown_as_it_comes_also_one_that_nobody_handles(consume
         seen.append((message.text(), dict(message.properties), message.attempt))
 
     harness = Harness(consumer)
-    harness.send(b"1", properties={"a": "b", "kodo-for": "other"})
-    harness.send(b"2", properties={"kodo-hop": "junk"})
+    harness.inject(b"1", properties={"a": "b", "kodo-for": "other"})
+    harness.inject(b"2", properties={"kodo-hop": "junk"})
     harness.run()
     assert seen == [("1", {"a": "b"}, 1), ("2", {}, 1)]
     assert harness.counts.started == 1

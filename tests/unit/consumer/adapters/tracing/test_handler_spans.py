@@ -29,7 +29,7 @@ def test_a_run_says_what_was_handled_and_where_and_continues_the_message_s_trace
     consumer = load(tmp_path)
     consumer.handler(lambda message: None)
     harness = Harness(consumer)
-    harness.send(b"x", properties={"traceparent": PARENT, "kodo-id": "o-1", "uid": "u1"})
+    harness.send(b"x", properties={"traceparent": PARENT, "uid": "u1"}, id="o-1")
     harness.run()
 
     (span,) = spans.all

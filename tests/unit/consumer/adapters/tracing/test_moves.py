@@ -51,8 +51,8 @@ def test_a_move_without_a_run_is_a_span_of_the_message_s_trace(
 ) -> None:
     harness = load(tmp_path, subscription)
     if subscription != "routed":
-        harness.send(b"first", properties={"kodo-id": "first"})
-    harness.send(b"x", properties={"traceparent": PARENT, "kodo-id": "o-1", **properties})
+        harness.send(b"first", id="first")
+    harness.send(b"x", properties={"traceparent": PARENT, **properties}, id="o-1")
     harness.run()
 
     (span,) = [span for span in spans.all if span.name.startswith("move")]

@@ -79,7 +79,7 @@ def _ends(harness: Harness, within: str = "5m") -> None:
 def test_whatever_a_producer_writes_on_a_ready_topic_the_message_comes_to_an_end(
     harness: Harness, what: str, text: str
 ) -> None:
-    harness.send(text.encode(), properties={"uid": "u1", **FORGED[what]})
+    harness.inject(text.encode(), properties={"uid": "u1", **FORGED[what]})
     _ends(harness)
     assert harness.counts.started >= 1, "it was handled"
     assert [letter.payload for letter in harness.dead_letters] == ([b"bad"] if text == "bad" else [])
@@ -101,7 +101,9 @@ def test_whatever_comes_by_a_state_topic_comes_to_an_end(harness: Harness, what:
 def test_with_keys_forged_counters_are_a_first_delivery_and_ours_are_believed(tmp_path: Path) -> None:
     harness = start(tmp_path, OLD)
     again = {"kodo-recall": "r", "kodo-again": "1"}
-    harness.send(b"bad", properties={"kodo-attempts-retrying": "2", "kodo-id": "victim", "kodo-for": "other", **again})
+    harness.inject(
+        b"bad", properties={"kodo-attempts-retrying": "2", "kodo-id": "victim", "kodo-for": "other", **again}
+    )
     harness.advance("5m")
     [letter] = harness.dead_letters
     assert harness.counts.started == 3, "first delivery and both retries: the forged counter was not believed"
@@ -118,7 +120,7 @@ def test_what_calls_itself_a_producers_mark_is_passed_over_on_a_ready_topic_and_
     """Workers acknowledge marks unhandled: where only workers write, that would let a message go without a trace."""
     harness = start(tmp_path, OLD)
     mark = {"kodo-seq": "0123456789abcdef:0:high=9", "kodo-for": "(mark)"}
-    harness.send(b"good", properties=mark)
+    harness.inject(b"good", properties=mark)
     harness.broker.send(Outgoing(RETRYING, b"good", mark))
     _ends(harness)
     [letter] = harness.dead_letters
@@ -181,7 +183,7 @@ def test_what_a_handler_transfers_and_what_is_recorded_is_signed(tmp_path: Path)
 
 def test_a_worker_without_keys_does_not_pass_a_signature_on_that_holds_no_more(tmp_path: Path) -> None:
     harness = start(tmp_path, "")
-    harness.send(b"bad", properties=Signer([OLD]).signed(READY, b"bad", {"kodo-id": "order-1"}))
+    harness.inject(b"bad", properties=Signer([OLD]).signed(READY, b"bad", {"kodo-id": "order-1"}))
     harness.run()
     [moved] = harness.broker.messages(RETRYING)
     assert "kodo-signature" not in moved.properties
@@ -192,7 +194,7 @@ def test_a_worker_without_keys_does_not_pass_a_signature_on_that_holds_no_more(t
 @pytest.mark.parametrize("signs", [True, False], ids=["signed mark", "unsigned mark"])
 def test_a_producers_mark_is_handled_by_nobody(harness: Harness, *, signs: bool) -> None:
     mark = {"kodo-seq": f"{'0' * 12}abc:0:high=7", "kodo-for": "(mark)"}
-    harness.send(b"", properties=Signer([OLD]).signed(READY, b"", mark) if signs else mark)
+    harness.inject(b"", properties=Signer([OLD]).signed(READY, b"", mark) if signs else mark)
     _ends(harness)
     assert harness.counts.started == 0
     assert harness.dead_letters == []

@@ -224,8 +224,8 @@ def test_every_way_to_end_has_its_event(tmp_path: Path) -> None:
 
     harness = Harness(consumer)
     for text in ("good", "no", "dead", "up", "on", "bad"):
-        harness.send(text.encode(), properties={"uid": text, "kodo-id": f"id-{text}"})
-    harness.send(b"theirs", properties={"kodo-for": "other"})
+        harness.send(text.encode(), properties={"uid": text}, id=f"id-{text}")
+    harness.inject(b"theirs", properties={"kodo-for": "other"})
     harness.advance("30s")
     records = _records(harness)
     of = {name: [(r.event.value, r.rule) for r in records if r.identity == f"id-{name}"] for name in ("good", "no")}

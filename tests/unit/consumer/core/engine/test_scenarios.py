@@ -228,7 +228,9 @@ def test_levels_on_their_way_out_are_read_and_drained(tmp_path: Path) -> None:
             raise ValueError
 
     harness = Harness(consumer)
-    harness.send("x", level="L2")
+    with pytest.raises(UsageError, match=r"K709 .*J takes messages on L1, not on L2 \(it is draining\)"):
+        harness.send("x", level="L2")
+    harness.inject("x", level="L2")
     harness.advance("3s")
     assert harness.waiting("L2", "ready") == harness.waiting("L1", "retrying") == []
     assert len(harness.broker.messages("persistent://p/n/J-s-RETRYING")) == 1

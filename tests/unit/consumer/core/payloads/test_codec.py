@@ -234,7 +234,7 @@ def test_a_handler_gets_its_model_and_what_breaks_it_dies_at_once(tmp_path: Path
 
     harness = Harness(consumer)
     for payload in (b'{"amount": 1}', b'{"amount": "many"}', b"", DEEP, NESTED):
-        harness.send(payload)
+        harness.inject(payload)
     harness.run()
     assert seen == [Order(amount=1)]
     assert len(harness.dead_letters) == 4

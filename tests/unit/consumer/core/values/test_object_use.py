@@ -82,7 +82,7 @@ def _broker_for(policy: Policy) -> MemoryBroker:
 def _calls_of_producer(producer: Producer) -> dict[str, Callable[[], Any]]:
     return {
         "send": lambda: producer.send(b"x"),
-        "post soon": lambda: asyncio.run(producer.send_async(b"x")),
+        "send_async": lambda: asyncio.run(producer.send_async(b"x")),
         "post": lambda: producer.post(b"x"),
         "flush": producer.flush,
         "reload": producer.reload,
@@ -103,6 +103,7 @@ def _calls_of_consumer(consumer: Consumer) -> dict[str, Callable[[], Any]]:
 def _calls_of_harness(harness: Harness) -> dict[str, Callable[[], Any]]:
     return {
         "send": lambda: harness.send(b"x"),
+        "inject": lambda: harness.inject(b"x"),
         "run": harness.run,
         "step": harness.step,
         "leap": harness.leap,
@@ -240,7 +241,7 @@ def test_every_message_has_its_call_when_the_producer_closes(broker: MemoryBroke
         producer.post(b"%d" % number, calls.setdefault(number, []).append)
     waiting = threading.Thread(target=lambda: calls.setdefault(5, []).append(_outcome(producer)))
     waiting.start()
-    eventually(lambda: len(producer._sender._out._out) == 6)
+    eventually(lambda: producer.backpressure.pending == 6)
     with pytest.raises(ClusterError, match="6 messages"):
         producer.close(timeout=0.01)
     waiting.join(AT_ONCE)
@@ -309,7 +310,7 @@ def test_what_is_no_session_is_an_error_of_usage(session: Any) -> None:
 
 
 def test_a_lane_that_there_is_not_is_an_error_of_usage(harness: Harness) -> None:
-    for call in (lambda: harness.send(b"x", level="L9"), lambda: harness.waiting("L1", "retryed")):
+    for call in (lambda: harness.inject(b"x", level="L9"), lambda: harness.waiting("L1", "retryed")):
         with pytest.raises(UsageError, match=r"K730 .* is none of its lanes: L1/ready"):
             call()
 

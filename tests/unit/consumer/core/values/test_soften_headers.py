@@ -164,7 +164,7 @@ def test_a_delay_that_a_producer_asked_for_is_kept_and_its_message_is_still_this
 ) -> None:
     seen: list[str] = []
     place = harness(tmp_path, lambda message: seen.append(message.text()))
-    place.send(b"x", properties={"X-Consume-Time": stamp(60), "X-Message-Counter": "1:0:0"})
+    place.inject(b"x", properties={"X-Consume-Time": stamp(60), "X-Message-Counter": "1:0:0"})
     place.advance("30s")
     assert seen == []
     (_, again) = place.broker.messages("persistent://p/n/orders")
@@ -175,8 +175,8 @@ def test_a_delay_that_a_producer_asked_for_is_kept_and_its_message_is_still_this
 
 def test_routes_are_for_what_no_worker_of_either_kind_has_moved(tmp_path: Path) -> None:
     place = harness(tmp_path, lambda message: None)
-    place.send(b"new", properties={"size": "11", "X-Message-Counter": "1:0:0"})
-    place.send(b"moved", properties=left_behind(size="11"))
+    place.inject(b"new", properties={"size": "11", "X-Message-Counter": "1:0:0"})
+    place.inject(b"moved", properties=left_behind(size="11"))
     place.run()
     assert place.counts.finished["routed"] == 1
 
@@ -185,7 +185,7 @@ def test_headers_that_nobody_wrote_so_are_dead_in_a_state_topic_and_no_headers_i
     seen: list[int] = []
     place = harness(tmp_path, lambda message: seen.append(message.attempt))
     place.broker.send(Outgoing(RETRYING, b"x", left_behind(X_Consume_Time="tomorrow")))
-    place.send(b"x", properties=left_behind(X_Consume_Time="tomorrow"))
+    place.inject(b"x", properties=left_behind(X_Consume_Time="tomorrow"))
     place.run()
     assert [letter.properties["kodo-reason"] for letter in place.dead_letters] == [
         "broken control property X-Consume-Time"
@@ -220,6 +220,6 @@ def test_on_an_ordered_lane_nothing_is_put_off(tmp_path: Path) -> None:
     seen: list[str] = []
     consumer.handler(lambda message: seen.append(message.text()))
     place = Harness(consumer)
-    place.send(b"x", key="k", properties={"X-Consume-Time": stamp(60)})
+    place.inject(b"x", key="k", properties={"X-Consume-Time": stamp(60)})
     place.run()
     assert seen == ["x"]
