@@ -12,7 +12,7 @@ import pytest
 from tests.brokers.topics import messages
 from tests.brokers.workspace import Run, Workspace
 from tests.services.polling import eventually
-from tests.services.servers import Fault, Proxy
+from tests.services.servers import Fault, Proxy, Request
 
 pytestmark = pytest.mark.broker
 TOPICS = """
@@ -147,7 +147,11 @@ def test_a_topic_that_cannot_be_looked_for_is_not_taken_for_a_missing_nor_for_an
     applied: Workspace, proxy: Proxy
 ) -> None:
     for path in ("/partitions", "/internalStats", "/schema"):
-        proxy.choose = lambda request, end=path: Fault.FORBIDDEN_BEFORE if request.path.endswith(end) else None
+
+        def choose(request: Request, end: str = path) -> Fault | None:
+            return Fault.FORBIDDEN_BEFORE if request.path.endswith(end) else None
+
+        proxy.choose = choose
         applied.admin("PUT", applied.path(name := f"single{len(path)}"))
         told = applied.run("send", applied.full(name), "x", code=1)
         assert "the broker refused a request [K510]" in told.err
