@@ -20,6 +20,7 @@ from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import TopicName
 from tests.brokers.topics import unload
+from tests.brokers.wire_producer import WireProducer, numeric, wire_metadata
 from tests.brokers.workspace import Workspace
 
 pytestmark = pytest.mark.broker
@@ -182,3 +183,24 @@ def test_through_lost_connections_each_message_comes_once(
     assert followed.notices[:2] == (told if limit == "_LOST_AFTER" else [])
     assert (len(opened) > 1) is (limit == "_REPLACED_AFTER")
     assert followed.unread.runs == {}
+
+
+def test_entries_that_cannot_be_read_are_told_when_they_are_passed_and_at_the_end(workspace: Workspace) -> None:
+    workspace.admin("PUT", f"namespaces/{workspace.namespace}")
+    workspace.make_topic("orders")
+    topic = workspace.full("orders")
+    send(workspace, "orders", "a")
+    with following(workspace, topic, "--json") as process:
+        assert previews(process, 1) == ["a"]
+        with WireProducer(workspace.broker.broker_url, f"{topic}-partition-0") as producer:
+            (ledger, entry) = producer.send(wire_metadata(numeric(8, 2) + numeric(9, 5)), b"no zlib")
+        send(workspace, "orders", "b")
+        assert previews(process, 1) == ["b"]
+        assert process.stderr is not None
+        told = f"{topic}-partition-0: 1 entry cannot be read by the client library: {ledger}:{entry}"
+        assert process.stderr.readline() == f"{told}\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert "messages cannot be read [K561]" in err
+        assert told in " ".join(err.split())

@@ -148,10 +148,10 @@ def test_a_topic_that_cannot_be_looked_for_is_not_taken_for_a_missing_nor_for_an
 ) -> None:
     for path in ("/partitions", "/internalStats", "/schema"):
 
-        def forbid(request: Request, end: str = path) -> Fault | None:
+        def choose(request: Request, end: str = path) -> Fault | None:
             return Fault.FORBIDDEN_BEFORE if request.path.endswith(end) else None
 
-        proxy.choose = forbid
+        proxy.choose = choose
         applied.admin("PUT", applied.path(name := f"single{len(path)}"))
         told = applied.run("send", applied.full(name), "x", code=1)
         assert "the broker refused a request [K510]" in told.err

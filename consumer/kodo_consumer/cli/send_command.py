@@ -38,23 +38,22 @@ from kodo_consumer.cli.typed_messages import (
 )
 from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.core.values.send_target import SendTarget
-from kodo_consumer.producer import Producer
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodo_consumer.sending.route_reload import GroundLevels
 from kodoctl.cli.common.console import command, finish, report, say, tell, tell_wait
 from kodoctl.cli.common.options import bundles
 from kodoctl.cli.common.protected_contexts import Confirm, confirm_context
 from kodoctl.errors import Diagnostic, ExitCode, UsageError, error
 from kodoctl.pulsar.admin.admin import must, schema_path
-from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.message_limit import largest_message
 from kodoctl.pulsar.binary.message_reader import partitions_of
+from kodoctl.pulsar.connection.connection import Connection, misspelled_variables
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.text.formatting import many
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 if TYPE_CHECKING:
+    from kodo_consumer.sending.route_reload import GroundLevels
     from kodoctl.pulsar.admin.admin import Admin
 
 _FORMAT_VERSION = 1
@@ -114,14 +113,17 @@ def send(
     arguments = _arguments(given, topology, level, place)
     surroundings, levels, target = Environment.of(**place), None, None
     if topology is not None:
+        from kodo_consumer.sending.route_reload import GroundLevels
+
         levels = GroundLevels(surroundings.topology(topology), topic)
         target = levels.send_target(level or Level.L1)
     name = _topic_name(topic if target is None else target.topic)
     typed = _typed_messages(given)
     messages = [] if target is None else _encode(target, typed, arguments)
-    connection = surroundings.connection()
-    if (context := connection.context) is not None and context.protected:
-        confirm_context(context, confirm_name, partial(typer.prompt, default="", show_default=False, err=True))
+    connection = _confirmed_connection(surroundings, confirm_name)
+    from kodo_consumer.producer import Producer
+    from kodoctl.pulsar.admin.admin_http import HttpAdmin
+
     with closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin:
         check = partial(_check_exists, admin, topology or "FILE")
         check(name.full)
@@ -130,22 +132,18 @@ def send(
             messages = _encode(target, typed, arguments)
         limits = filter(None, (target.largest.get(name.full), largest_message(admin, name.full)))
         _refuse(size_findings(name.full, messages, arguments, min(limits, default=0)), typed)
-        outcomes, interrupted = send_messages(
-            Producer.to(
-                target,
-                connection,
-                read_settings(surroundings.environ, surroundings.folder),
-                siblings=None if levels is None else partial(_sibling, levels, check),
-                numbered=False,  # a mark of its end would be one more stored message for each call
-            ),
-            messages,
-            arguments,
+        # without numbers: the mark of their end would be one more stored message for each call
+        producer = Producer.to(
+            target,
+            connection,
+            read_settings(surroundings.environ, surroundings.folder),
+            siblings=None if levels is None else partial(_sibling, levels, check),
+            numbered=False,
         )
+        outcomes, interrupted = send_messages(producer, messages, arguments)
     _show(outcomes, json_output=json_output)
-    if interrupted:
-        finish(ExitCode.INTERRUPTED)
     if any(one.finding for one in outcomes):
-        finish(ExitCode.ERROR)
+        finish(ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR)
 
 
 def _arguments(
@@ -234,6 +232,15 @@ def _check_exists(admin: Admin, file: str, topic: str) -> None:
         raise UsageError(error("K710", "topic not found", detail)) from None
 
 
+def _confirmed_connection(surroundings: Environment, names: list[str] | None) -> Connection:
+    """Connection of this process, whose context is confirmed if it is protected. `names`: those of `--confirm`."""
+    report(misspelled_variables(surroundings.environ))
+    connection = surroundings.connection()
+    if (context := connection.context) is not None and context.protected:
+        confirm_context(context, names, partial(typer.prompt, default="", show_default=False, err=True))
+    return connection
+
+
 def _sibling(levels: GroundLevels, check: Callable[[str], None], level: str) -> SendTarget:
     """Send target of another level, to which a route sends. Raises UsageError if it takes no messages, or if its topic
     does not exist.
@@ -273,6 +280,8 @@ def _show(outcomes: Sequence[SendOutcome], *, json_output: bool) -> None:
         for topic, count in Counter(one.topic for one in stored).items():
             say(f"{many(count, 'message')} stored in {topic}")
     report(findings_by_line((one.message.line, one.finding) for one in outcomes if one.finding))
+    if outcomes[0].status is OutcomeStatus.IN_DOUBT and not outcomes[0].message.line:
+        tell(f"To send it again as the same message: --id {outcomes[0].message.id}")
     if len(stored) < len(outcomes) and outcomes[0].message.line:
         doubt = sum(one.status is OutcomeStatus.IN_DOUBT for one in outcomes)
         rest = len(outcomes) - len(stored) - doubt

@@ -105,6 +105,13 @@ def test_completion_of_options_of_a_command_on_a_cluster_talks_to_none() -> None
     assert found & (CLUSTER | VIEWS | SPARK | MODELS) == set()
 
 
+def test_completion_finds_the_options_of_a_command_of_the_consumer_by_its_name() -> None:
+    line = {"COMP_WORDS": "kodoctl send kodo/shop/orders --", "COMP_CWORD": "3"}
+    found = imported("kodoctl", _KODOCTL_COMPLETE="complete_bash", **line)
+    assert "kodo_consumer.cli.send_command" in found
+    assert found & (CLUSTER | SPARK | MODELS) == set()
+
+
 def test_lint_imports_no_client_and_no_view() -> None:
     found = imported("kodoctl", "lint", "topologies/shapes/simple.yaml")
     assert commands_of(found) == {"kodoctl.cli.topology.topology_commands"}

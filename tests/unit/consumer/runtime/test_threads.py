@@ -54,6 +54,7 @@ COMMAND = """
 import atexit, sys, pulsar
 from kodo_consumer.cli import main
 from kodo_consumer.runtime.threads import leave
+from kodoctl.cli.common.console import end_process
 
 def close():  # waits for a broker that never answers, as the closing of a consumer may
     quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
@@ -62,21 +63,22 @@ def close():  # waits for a broker that never answers, as the closing of a consu
 def run(app):
     assert leave({"lane": close}, 0.5) == ["lane"]
     sys.stdout.write("drained")
-    sys.exit(int(sys.argv[2]))
+    sys.exit(int(sys.argv[2])) if sys.argv[3] == "kodo-consumer" else end_process(int(sys.argv[2]))
 
 atexit.register(sys.stdout.write, ", ended")
 main.run_application = run
-main.main()
+main.main() if sys.argv[3] == "kodo-consumer" else run(None)
 """
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_a_command_that_left_a_call_of_the_client_library_behind_ends_with_its_own_code(code: int) -> None:
+@pytest.mark.parametrize(("application", "code"), [("kodo-consumer", 0), ("kodo-consumer", 1), ("kodoctl", 1)])
+def test_a_command_that_left_a_call_of_the_client_library_behind_ends_with_its_own_code(
+    application: str, code: int
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"pulsar://127.0.0.1:{silent.getsockname()[1]}"
-        ended = subprocess.run(
-            [sys.executable, "-c", COMMAND, address, str(code)], capture_output=True, text=True, timeout=60, check=False
-        )
+        words = [sys.executable, "-c", COMMAND, address, str(code), application]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "drained, ended", "")
 
 
