@@ -36,18 +36,19 @@ if TYPE_CHECKING:
     from kodo_consumer.running.multi_run import run_all
     from kodo_consumer.runtime.dependencies import Depends
     from kodo_consumer.runtime.middleware import AsyncHandle, Handle
-    from kodo_consumer.sending.many_sends import Draft, SendManyError
+    from kodo_consumer.sending.many_sends import SendManyError
+    from kodo_consumer.sending.send_hooks import Draft, SentMessage, Veto
 
 _HOMES = {
     "Consumer": "consumer", "Message": "message", "Producer": "producer",
     "Retry": "core.values.exceptions", "Pending": "core.values.exceptions", "Blocking": "core.values.exceptions", "Dead": "core.values.exceptions", "Discard": "core.values.exceptions",
     "MoveTo": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
     "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies",
-    "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware", "Draft": "sending.many_sends", "SendManyError": "sending.many_sends",
+    "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware", "Draft": "sending.send_hooks", "SentMessage": "sending.send_hooks", "Veto": "sending.send_hooks", "SendManyError": "sending.many_sends",
 }  # fmt: skip
 __all__ = [
     "AsyncHandle", "Blocking", "Consumer", "Dead", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
-    "MoveTo", "Pending", "Producer", "Repeat", "Retry", "SendManyError", "Transfer", "Unavailable", "run_all",
+    "MoveTo", "Pending", "Producer", "Repeat", "Retry", "SendManyError", "SentMessage", "Transfer", "Unavailable", "Veto", "run_all",
 ]  # fmt: skip
 
 

@@ -24,14 +24,16 @@ from kodo_consumer.runtime.topology_reload import FileReloader, contents
 from kodo_consumer.sending.backpressure import Backpressure
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, reach_send_target
 from kodo_consumer.sending.level_senders import LevelSender, LevelSenders, PostedMessage
-from kodo_consumer.sending.many_sends import Draft, ManySends, SendManyError
+from kodo_consumer.sending.many_sends import ManySends, SendManyError
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
+from kodo_consumer.sending.send_hooks import Draft, Moment, SendHooks, SentMessage
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
+    from kodo_consumer.core.checks.message_validation import NewMessage
     from kodo_consumer.core.values.route_table import DispatchTable
     from kodo_consumer.core.values.send_target import SendTarget
     from kodoctl.protocol.signing import Signer
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backpressure", "Draft", "Producer", "SendManyError", "SendOptions"]
 _T = TypeVar("_T")
+H = TypeVar("H", bound=Callable[..., Any])
 _DEFAULTS = Settings()
 
 
@@ -73,6 +76,7 @@ class Producer:
         self._use = ObjectUse("producer")
         self._form = form or MessageValidator()
         self._unclaimed = UnclaimedReceipts(topic)
+        self._hooks = SendHooks()
         self._sender = LevelSender(topic, broker, self._form, signer, numbered=numbered, traces=traces)
 
     @classmethod
@@ -165,6 +169,25 @@ class Producer:
     ) -> None:
         self.close()
 
+    def interceptor(self, moment: Moment, /) -> Callable[[H], H]:
+        """Adds a hook, given as a decorator: before a message is sent ("send"), when its receipt has come ("sent"), or
+        when it has none ("failed"). Hooks of a moment are called in the order in which they were added.
+
+        send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller; async hooks count
+        for `send_async` alone. It may change payload and options, or return another Draft; None: the draft goes on as
+        it is. To send nothing, raise Veto with a reason: the caller gets UsageError (K734). Other exceptions of a hook
+        reach the caller, and nothing is sent.
+
+        sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both are
+        called on a thread that delivers receipts, so they must be quick; their exceptions are logged.
+        """
+
+        def take(hook: H) -> H:
+            self._hooks.add(moment, hook)
+            return hook
+
+        return take
+
     def send(self, payload: Any, **options: Unpack[SendOptions]) -> str:
         """Sends a message, waits for the receipt, and returns the identity of the message (`kodo-id`). A payload that
         is not bytes is sent as JSON. `options`: key, ordering_key, properties, event_time, delay, deliver_at and id, as
@@ -201,12 +224,15 @@ class Producer:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
+        draft = None if self._hooks.is_empty else await self._hooks.before_async(Draft(payload, **options))
+        if draft is not None:
+            payload, options = draft.payload, draft.options
         message, by = self._form.accept(payload, _wall, **options), self._sender
         if self._routes is not None and not self._routes.is_empty:  # opening a producer must not stop the loop
             other: LevelSender | None = await loop.run_in_executor(None, self._routes.choose, message)
             by = other or by
         partition = await by.await_room(message)
-        posted = by.publish(message, on_receipt, partition)
+        posted = by.publish(message, self._reporting(draft, message, by, on_receipt), partition)
         try:
             receipt = await asyncio.wait_for(arrived, RECEIPT_TIMEOUT)
         except TimeoutError:
@@ -287,9 +313,19 @@ class Producer:
         self._use.check("post")
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
+        draft = None if self._hooks.is_empty else self._hooks.before(Draft(payload, **options))
+        if draft is not None:
+            payload, options = draft.payload, draft.options
         message = self._form.accept(payload, _wall, **options)
-        other = None if self._routes is None else self._routes.choose(message)
-        return (other or self._sender).publish(message, on_receipt)
+        by = (None if self._routes is None else self._routes.choose(message)) or self._sender
+        return by.publish(message, self._reporting(draft, message, by, on_receipt))
+
+    def _reporting(self, draft: Draft | None, message: NewMessage, by: LevelSender, on_receipt: OnStored) -> OnStored:
+        """`on_receipt` with the hooks around it; itself where there are none (`draft` is None)."""
+        if draft is None:
+            return on_receipt
+        sent = SentMessage(message.id, by.topic, draft)
+        return self._hooks.reporting(sent, len(message.payload or b""), on_receipt)
 
 
 def _wall() -> int:

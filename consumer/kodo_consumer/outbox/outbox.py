@@ -12,10 +12,10 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, String, cast, insert, literal
 from sqlalchemy.ext.compiler import compiles
@@ -33,6 +33,7 @@ from kodo_consumer.outbox.table import PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
+from kodo_consumer.sending.send_hooks import Draft, SendHooks
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.text.escaping import one_line
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.wire_texts import PropertyValue
 
+H = TypeVar("H", bound=Callable[..., Any])
 _LONGEST_DELAY: Final = 1_000 * 365 * 86_400_000  # ms: what is later counts as held
 _MOST: Final = {"app": 120, "biz_code": 120, "env": 120, "topic": 255, "id": 64}  # characters, as the columns have them
+_OPTIONS: Final = frozenset({"key", "properties", "delay", "id"})  # of a Draft for a row
 _COUNTER: Final = itertools.count()  # of this process: its rows of one millisecond ascend
 _APART: Final = 0.002  # seconds, of which one millisecond begins for certain
 _MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotten that no longer matter
@@ -68,6 +71,7 @@ class Outbox:
     ) -> None:
         self._app, self._env, self._send_targets, self._traces = app, env, send_targets, traces
         self._clock, self._order = clock, CreationOrder()
+        self._hooks = SendHooks(moments=("send",))
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
@@ -78,6 +82,17 @@ class Outbox:
         topology = surroundings.topology(path)
         traces = read_settings(surroundings.environ, surroundings.folder).traces
         return cls(app=app, env=topology.environment or "", send_targets=OutboxTopics(topology), traces=traces)
+
+    def interceptor(self, moment: Literal["send"], /) -> Callable[[H], H]:
+        """Adds a hook before a row is written, given as a decorator, as Producer.interceptor does. Its Draft has the
+        options key, properties, delay and id. (Receipts come to the relay, in another process.)
+        """
+
+        def take(hook: H) -> H:
+            self._hooks.add(moment, hook)
+            return hook
+
+        return take
 
     def add(  # noqa: PLR0913
         self,
@@ -104,6 +119,13 @@ class Outbox:
             detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
             raise UsageError(error("K730", "not an argument of a message", detail))
         check_session(session)
+        if not self._hooks.is_empty:
+            draft = self._hooks.before(Draft(payload, key=key, properties=properties, delay=delay, id=id))
+            options: dict[str, Any] = {"key": None, "properties": None, "delay": 0, "id": None, **draft.options}
+            if more := sorted(options.keys() - _OPTIONS):
+                raise UsageError(error("K735", "invalid interceptor", f"a row has no option {', '.join(more)}"))
+            payload, key, properties = draft.payload, options["key"], options["properties"]
+            delay, id = options["delay"], options["id"]  # noqa: A001
         key = message_arguments(key=key, id=id, topic=topic, biz_code=biz_code, app=self._app, env=self._env)
         form = MessageValidator() if self._send_targets is None else self._send_targets.form(topic)
         body, given = form.encode(payload), form.check_properties(properties)

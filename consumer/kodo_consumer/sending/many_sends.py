@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.checks.message_validation import SendOptions
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, not_stored
+from kodo_consumer.sending.send_hooks import Draft
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.text.formatting import many
 
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
 _SHOWN: Final = 10  # failures that the text of the error has
 _OF_ONE: Final = frozenset({"K716", "K717", "K729", "K730", "K732"})  # refusals of one message: others may be sent
 Post = Callable[[Any, OnStored, SendOptions], "PostedMessage"]
-
-
-class Draft:
-    """A message with options of its own, for `Producer.send_many`. `options`: see SendOptions."""
-
-    __slots__ = ("options", "payload")
-
-    def __init__(self, payload: Any, **options: Unpack[SendOptions]) -> None:
-        self.payload, self.options = payload, options
-
-    def __repr__(self) -> str:
-        return f"Draft({self.payload!r}, {', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
 
 
 class SendManyError(KodoctlError):

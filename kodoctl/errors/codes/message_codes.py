@@ -144,6 +144,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Do as the detail says: make the object after a fork, use it until it is closed, and wait on no thread of its own."),
         "K732": Code("message cannot be delayed", "Send it without a delay, or do as the detail says."),
         "K733": Code("messages not sent", "Send those again whose indexes it names; `identities` has the `id` of each."),
+        "K734": Code("message vetoed", "Nothing was sent: an interceptor of your own said no, with the reason."),
+        "K735": Code("invalid interceptor", "Write it as the detail says."),
         "K740": Code("store cannot be opened", "Fix `store` in kodo-consumer.toml, or what stands behind it."),
         "K741": Code("store cannot be asked",
                      "Start the database, or give the right it names; until then the worker does what `on_store_down` says."),

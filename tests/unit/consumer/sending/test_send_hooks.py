@@ -1,0 +1,165 @@
+"""Interceptors of producers and outboxes: their order, what they may change, vetoes, and news of receipts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kodo_consumer import Draft, SentMessage, Veto
+from kodo_consumer.core.values.broker import Rejected
+from kodo_consumer.outbox.outbox import Outbox
+from kodo_consumer.outbox.table import TABLE
+from kodo_consumer.producer import Producer
+from kodo_consumer.testing import MemoryBroker
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from kodoctl.errors import ClusterError, KodoctlError, UsageError
+from tests.unit.consumer.pump import pumped
+
+TOPIC = "persistent://p/n/orders"
+
+
+@pytest.fixture
+def broker() -> Iterator[MemoryBroker]:
+    with pumped(TOPIC) as broker:
+        yield broker
+
+
+@pytest.fixture
+def producer(broker: MemoryBroker) -> Iterator[Producer]:
+    with Producer(TOPIC, broker, numbered=False) as producer:
+        yield producer
+
+
+def test_hooks_change_a_message_in_their_order(producer: Producer, broker: MemoryBroker) -> None:
+    @producer.interceptor("send")
+    def stamp(draft: Draft) -> None:
+        draft.options["properties"] = {**(draft.options.get("properties") or {}), "by": "shop"}
+
+    @producer.interceptor("send")
+    def wrap(draft: Draft) -> Draft:
+        draft.options["key"] = "k"
+        return Draft({"wrapped": draft.payload}, **draft.options)
+
+    producer.send(1, properties={"a": "b"})
+    producer.post(2)
+    producer.flush()
+    producer.send_many([3])
+    asyncio.run(producer.send_async(4))
+    stored = broker.messages(TOPIC)
+    assert [one.payload for one in stored] == [b'{"wrapped":%d}' % number for number in (1, 2, 3, 4)]
+    assert {one.properties["by"] for one in stored} == {"shop"}
+    assert stored[0].properties["a"] == "b"
+    assert {one.message.key for one in stored} == {"k"}
+
+
+def test_a_veto_sends_nothing_and_says_why(producer: Producer, broker: MemoryBroker) -> None:
+    @producer.interceptor("send")
+    def forbid(draft: Draft) -> None:
+        raise Veto("not on Sundays")
+
+    for act in (
+        lambda: producer.send(b"x"),
+        lambda: asyncio.run(producer.send_async(b"x")),
+        lambda: producer.post(b"x"),
+    ):
+        with pytest.raises(UsageError, match=r"K734.*forbid: not on Sundays"):
+            act()
+    assert broker.messages(TOPIC) == []
+
+
+def test_another_exception_of_a_hook_reaches_the_caller_and_nothing_is_sent(
+    producer: Producer, broker: MemoryBroker
+) -> None:
+    producer.interceptor("send")(lambda draft: int("missing"))
+    with pytest.raises(ValueError, match=r"missing"):
+        producer.send(b"x")
+    assert broker.messages(TOPIC) == []
+
+
+def test_async_hooks_are_awaited_by_send_async_alone(producer: Producer, broker: MemoryBroker) -> None:
+    @producer.interceptor("send")
+    async def sign(draft: Draft) -> Draft:
+        await asyncio.sleep(0)
+        return Draft(draft.payload + b" signed", **draft.options)
+
+    asyncio.run(producer.send_async(b"x"))
+    assert [one.payload for one in broker.messages(TOPIC)] == [b"x signed"]
+    with pytest.raises(UsageError, match=r"K735.*sign is async: only send_async awaits it"):
+        producer.send(b"x")
+
+
+def test_receipts_are_told_with_identity_topic_and_draft(
+    producer: Producer, broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[SentMessage] = []
+    failed: list[tuple[SentMessage, KodoctlError]] = []
+
+    @producer.interceptor("sent")
+    def broken(_: SentMessage) -> None:
+        raise ValueError("hook")
+
+    producer.interceptor("sent")(sent.append)
+    producer.interceptor("failed")(lambda message, problem: failed.append((message, problem)))
+    name = producer.send(b"x", key="k")
+    producer.send(b"y")
+    first = sent[0]
+    assert (first.id, first.topic, first.draft.options) == (name, TOPIC, {"key": "k"})
+    assert caplog.text.count("interceptor") == 1, "once in 10 s"
+    broker.fail_sends(TOPIC, Rejected("no"))
+    with pytest.raises(ClusterError) as raised:
+        producer.send(b"z", id="mine")
+    ((message, problem),) = failed
+    assert (message.id, str(problem)) == ("mine", str(raised.value))
+    assert len(sent) == 2
+
+
+def _two(one: object, other: object) -> None: ...
+
+
+async def _later(message: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("moment", "hook", "refusal"),
+    [
+        ("before", print, "'before': there is send, sent, failed"),
+        ("sent", _two, "_two is called with the message: missing a required argument: 'other'"),
+        ("failed", lambda message: None, "is called with the message and the error: too many positional arguments"),
+        ("sent", _later, "_later is async, and receipts come on a thread: it would never run"),
+    ],
+)
+def test_hooks_that_cannot_be_called_are_refused(producer: Producer, moment: Any, hook: Any, refusal: str) -> None:
+    with pytest.raises(UsageError, match="K735") as raised:
+        producer.interceptor(moment)(hook)
+    assert refusal in str(raised.value)
+    producer.interceptor("send")(min)  # without a signature
+
+
+def test_what_a_hook_returns_is_nothing_or_a_draft(producer: Producer) -> None:
+    producer.interceptor("send")(lambda draft: True)
+    with pytest.raises(UsageError, match=r"K735.*returned bool: return None or a Draft"):
+        producer.send(b"x")
+
+
+def test_hooks_of_an_outbox_change_the_row_before_it_is_written() -> None:
+    engine = create_engine("sqlite://")
+    TABLE.metadata.create_all(engine)
+    outbox = Outbox()
+
+    @outbox.interceptor("send")
+    def stamp(draft: Draft) -> Draft:
+        return Draft(b"stamped", key="k", id="mine", properties={"by": "shop"})
+
+    with Session(engine) as session, session.begin():
+        assert outbox.add(session, topic="orders", payload=b"x") == "mine"
+        row = session.execute(TABLE.select()).one()
+    assert (bytes(row.body), row.key, row.properties) == (b"stamped", "k", '{"by": "shop"}')
+    outbox.interceptor("send")(lambda draft: Draft(b"", event_time=5))
+    with Session(engine) as session, session.begin(), pytest.raises(UsageError, match=r"K735.*no option event_time"):
+        outbox.add(session, topic="orders", payload=b"x")
+    with pytest.raises(UsageError, match=r"K735.*'sent': there is send"):
+        outbox.interceptor("sent")(print)  # type: ignore[arg-type]
