@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.checks.message_validation import SendOptions
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.wire_texts import kind_of
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, not_stored
 from kodo_consumer.sending.send_hooks import Draft
@@ -37,6 +38,14 @@ class SendManyError(KodoctlError):
         rest = [f"it ended there: nothing from [{len(identities)}] on was read"] if early else []
         of = f"{len(self.failures)} of {many(len(identities), 'message')} for {topic}"
         super().__init__(error("K733", "messages not sent", "; ".join([of, *first, *more, *rest])))
+
+
+def _problems(messages: Any, options: SendOptions) -> Iterator[str]:
+    """Texts about arguments of a call that cannot be meant: a text or a mapping would be sent piece by piece."""
+    if isinstance(messages, str | bytes | Mapping | Draft) or not isinstance(messages, Iterable):
+        yield f"messages is {kind_of(messages)}, not a list or another iterable of payloads"
+    if "id" in options:
+        yield "id: an identity is of one message; give each a Draft of its own"
 
 
 class _Sent:
@@ -70,9 +79,8 @@ class ManySends:
 
     def send(self, messages: Iterable[Any], options: SendOptions) -> list[str]:
         """Sends the messages and waits for their receipts. Returns their identities. Raises as Producer.send_many."""
-        if "id" in options:
-            detail = "id: an identity is of one message; give each a Draft of its own"
-            raise UsageError(error("K730", "not an argument of a message", detail))
+        if problems := list(_problems(messages, options)):
+            raise UsageError(*(error("K730", "not an argument of a message", detail) for detail in problems))
         try:
             early = not self._post_all(messages, options)
         except Exception as problem:  # of `messages`: what was sent before gets its receipts first

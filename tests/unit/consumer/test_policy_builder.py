@@ -340,3 +340,17 @@ def test_exclusive_levels_are_known_to_workers_and_senders(tmp_path: Path) -> No
     assert dispatch.choose(RouteFacts({}, "", "u7", "m", 0, Level.L1)) is Level.S1
     assert dispatch.choose(RouteFacts({}, "", "u1", "m", 0, Level.S1)) is Level.L1
     assert send_target_of(topology, "K", "L1").dispatch is None
+
+
+def test_what_keeps_a_message_from_being_delayed_is_read(tmp_path: Path) -> None:
+    topics = """
+  J: {policies: {ttl: 1h}, subscriptions: {s: {type: exclusive}, t: {type: failover}, u: {type: key_shared}, v: {}}}
+  K: {subscriptions: {s: {}}}
+  L: {policies: {ttl: unlimited}, subscriptions: {s: {}}}
+"""
+    topology = load(write(tmp_path, topics, "namespace_policies: {ttl: 2d}\n"), None)
+    found = {topic: send_target_of(topology, topic, "L1") for topic in "JKL"}
+    assert {topic: target.undelayed for topic, target in found.items()} == {"J": ("s", "t"), "K": (), "L": ()}
+    assert {topic: target.ttl for topic, target in found.items()} == {"J": 3_600_000, "K": 2 * 86_400_000, "L": 0}
+    policy = policy_of(topology, "K", "s")
+    assert policy.own_targets == {Level.L1: found["K"]}

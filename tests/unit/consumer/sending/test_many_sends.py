@@ -139,6 +139,15 @@ def test_what_an_interrupt_leaves_is_reported_by_flush(producer: Producer, broke
 def test_what_cannot_be_meant_is_refused_before_anything_is_sent(producer: Producer, broker: MemoryBroker) -> None:
     with pytest.raises(UsageError, match=r"K730 .*an identity is of one message"):
         producer.send_many([b"x"], id="one", properties=U)
+    for wrong, kind in (
+        (b"xy", "bytes"),
+        ("xy", "of type str"),
+        ({"a": 1}, "a mapping"),
+        (5, "a number"),
+        (None, "None"),
+    ):
+        with pytest.raises(UsageError, match=f"K730 .*messages is {kind}, not a list"):
+            producer.send_many(wrong, properties=U)  # type: ignore[arg-type]
     found: list[BaseException] = []
 
     def on_receipt(_: Receipt) -> None:
