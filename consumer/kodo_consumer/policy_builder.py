@@ -102,13 +102,15 @@ def choose_subscription(topology: LoadedTopology, topic: str | None, subscriptio
     fitting = [pair for pair in pairs if subscription in (None, pair[1])]
     if len(fitting) == 1:
         return fitting[0]
-    listed = ", ".join(f"{ground} {name}" for ground, name in fitting or pairs) or "no subscription"
+    where = topology.source.name if topic is None else f"{topic} of {topology.source.name}"
+    listed = ", ".join(f"{ground} {name}" for ground, name in fitting or pairs)
+    if not pairs:
+        raise UsageError(error("K703", "unknown subscription", f"{where} has no subscription"))
     if fitting or subscription is None:
-        detail = f"{topology.source.name} has {listed}: name topic and subscription"
+        missing = "the subscription" if topic is not None else "topic and subscription"
+        detail = f"{where} has {listed}: name {missing}"
         raise UsageError(error("K767", "topic or subscription not named", detail))
-    raise UsageError(
-        error("K703", "unknown subscription", f"{topology.source.name} has {listed}, not {subscription!r}")
-    )
+    raise UsageError(error("K703", "unknown subscription", f"{where} has {listed}, not {subscription!r}"))
 
 
 def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:

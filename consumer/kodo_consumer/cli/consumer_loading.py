@@ -133,6 +133,10 @@ def load_consumers(choice: ConsumerChoice, place: ConnectionOptions) -> list[Con
                 attempt(problems, partial(consumer.take_lanes, selection))
             consumers.append(consumer)
     _raise_all(problems)
+    pairs = Counter((consumer.policy.ground, consumer.policy.subscription) for consumer in consumers)
+    if repeated := sorted(f"{ground} {name}" for (ground, name), times in pairs.items() if times > 1):
+        detail = f"{', '.join(repeated)}: one consumer for each subscription; --workers runs several"
+        raise UsageError(error("K759", "options do not match", detail))
     return consumers
 
 
@@ -140,7 +144,10 @@ def _load_named(name: str) -> Consumer:
     from kodo_consumer.consumer import Consumer
 
     consumer = load_object(name, Consumer, "app:consumer")
-    consumer.check_handler()
+    try:
+        consumer.check_handler()
+    except UsageError as problem:
+        raise UsageError(*(replace(one, detail=f"{name}: {one.detail}") for one in problem.diagnostics)) from None
     return consumer
 
 

@@ -12,6 +12,7 @@ import typer
 
 from kodo_consumer.cli.consumer_loading import ConsumerChoice, attempt, ready_consumers
 from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
+from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, options_of_program
 from kodoctl.cli.common.console import columns, command, judging, report, say, tell
 from kodoctl.cli.common.options import bundles
@@ -115,7 +116,10 @@ def _rehearse(consumers: Sequence[Consumer]) -> None:
     problems: list[KodoctlError] = []
     _tell_border(native=all(consumer.settings.native for consumer in consumers))
     for consumer in consumers:
-        assert consumer.environment is not None  # `load` made it
+        if consumer.environment is None:
+            raise misuse_error(
+                "--dry-run: the consumer was not made by Consumer.load, and has no cluster to compare with"
+            )
         attempt(problems, partial(_compare, consumer.environment, [consumer.policy], native=consumer.settings.native))
         for line in consumer.lanes():
             say(f"lane {line}")

@@ -48,7 +48,7 @@ def run_group(asked: WorkerCommand, workers: int, *, reloads: bool = False) -> i
     when a file of the program changes. Raises KodoctlError if the subscriptions or settings do not allow several
     processes.
     """
-    if workers > 1 and (findings := list(_findings(asked, workers))):
+    if workers > 1 and not reloads and (findings := list(_findings(asked, workers))):
         raise UsageError(*findings)
     asked.logs.apply()
     group = WorkerGroup(workers, partial(run_member, asked), reloads=reloads)

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from kodo_consumer.core.values.object_use import misuse_error
+from kodo_consumer.runtime.handler_import import refuse_to_run_in_an_import
 from kodo_consumer.runtime.log_output import set_up_logging
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.threads import begin, log_end
@@ -63,6 +64,7 @@ def run_all(
     """
     if threading.current_thread() is not threading.main_thread():
         raise misuse_error("run: signals reach the main thread alone; call start and stop elsewhere")
+    refuse_to_run_in_an_import()
     settings = read_settings(os.environ, working_folder())
     set_up_logging(settings.log_level, settings.log_format)
     with ending_on_signals(at_once=ready is None) as asked, reloading_on_hangup([one.reload for one in consumers]):

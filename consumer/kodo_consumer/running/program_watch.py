@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -16,14 +17,20 @@ from kodo_consumer.runtime.topology_reload import quieten_watcher
 
 log = logging.getLogger("kodo.consumer")
 _BESIDES_PYTHON: Final = (".yaml", ".yml", ".toml")
-_SETTLED: Final = 200  # ms without a further change: editors write in several steps
+_SETTLED: Final = 300  # ms without a further change: editors write in several steps
+_LONGEST: Final = 3_000  # ms until a restart, although changes go on
 _SHOWN: Final = 3  # changed files that an entry names
+
+
+class _ProgramFilter(PythonFilter):
+    ignore_dirs = (*PythonFilter.ignore_dirs, "venv", "env", "build", "dist")
 
 
 @contextmanager
 def restarting_on_change(folder: Path, restart: Callable[[], object]) -> Iterator[None]:
     """Context in which `restart` is called, on a thread of its own, after each change of a Python, YAML or TOML file in
-    `folder` or below it. Virtual environments, caches and folders of version control are left out.
+    `folder` or below it that changes its contents. Virtual environments (`venv`, `.venv`, `env`), caches and folders of
+    version control are left out.
     """
     quieten_watcher()
     over = threading.Event()
@@ -31,13 +38,17 @@ def restarting_on_change(folder: Path, restart: Callable[[], object]) -> Iterato
     def follow() -> None:
         changes = watch(
             folder,
-            watch_filter=PythonFilter(extra_extensions=_BESIDES_PYTHON),
+            watch_filter=_ProgramFilter(extra_extensions=_BESIDES_PYTHON),
             stop_event=over,
-            debounce=_SETTLED,
+            debounce=_LONGEST,
+            step=_SETTLED,
             raise_interrupt=False,
         )
+        seen: dict[str, bytes | None] = {}
         for changed in changes:
-            names = sorted({_within(folder, path) for _, path in changed})
+            names = sorted(_within(folder, path) for path in {path for _, path in changed} if _has_changed(path, seen))
+            if not names:
+                continue
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             log.info("%s%s changed: the workers start anew", ", ".join(names[:_SHOWN]), more)
             restart()
@@ -52,3 +63,14 @@ def restarting_on_change(folder: Path, restart: Callable[[], object]) -> Iterato
 
 def _within(folder: Path, path: str) -> str:
     return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
+
+
+def _has_changed(path: str, seen: dict[str, bytes | None]) -> bool:
+    """True if the contents of a file are others than when it was last seen: a program may write files as it starts."""
+    file = Path(path)
+    try:
+        digest = hashlib.sha256(file.read_bytes()).digest()
+    except OSError:
+        digest = None
+    before, seen[path] = seen.get(path, b""), digest
+    return before != digest

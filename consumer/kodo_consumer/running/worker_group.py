@@ -156,10 +156,11 @@ class WorkerGroup:
 
     def _restart_all(self, now: float) -> None:
         for slot in self._slots:
-            slot.restarts = slot.process is not None
-            slot.send(signal.SIGTERM)
             if slot.process is None:
                 slot.starts_at = now
+            elif not slot.restarts:  # a second signal would end one that has drained
+                slot.restarts = True
+                slot.send(signal.SIGTERM)
 
     def _step(self, now: float) -> bool:
         """Checks every worker, starts those that are due, and waits for the next event, 0.5 s at most. Returns false if
@@ -194,7 +195,8 @@ class WorkerGroup:
 
     def _on_exit(self, slot: _Slot, code: int, now: float) -> None:
         if self._code is not None:
-            self._code = self._code or (0 if code == _SIGNALLED + signal.SIGTERM and not slot.ready_at else code)
+            asked = code == _SIGNALLED + signal.SIGTERM and (slot.restarts or not slot.ready_at)
+            self._code = self._code or (0 if asked else code)
         elif slot.restarts:
             slot.starts_at, slot.ends, slot.restarts = now, 0, False
         elif self._reloads and slot.ready_at is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
+from kodo_consumer.runtime.lifespans import LEAVING, log_slow_end
 from kodo_consumer.runtime.thread_executor import BREATH, JOIN, hanging
 from kodo_consumer.runtime.threads import begin, log_end
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.consumer")
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
-_LEAVING: Final = 10.0  # seconds that lifespans may take at their end
 _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 
 
@@ -106,7 +106,7 @@ class AsyncExecutor:
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
-            self._thread.join(2 * JOIN + (_LEAVING if self._holder is not None else 0))
+            self._thread.join(2 * JOIN + (LEAVING if self._holder is not None else 0))
         if not self._loop.is_running():
             self._loop.close()
 
@@ -145,14 +145,21 @@ class AsyncExecutor:
     async def _enter(self, lifespans: Lifespans) -> None:
         entered, self._leave = self._loop.create_future(), asyncio.Event()
         self._holder = self._loop.create_task(lifespans.hold(entered, self._leave))
+        self._holder.add_done_callback(self._on_end_of_lifespans)
         await entered
+
+    def _on_end_of_lifespans(self, holder: asyncio.Task[None]) -> None:
+        if not holder.cancelled() and (problem := holder.exception()) is not None and not self._stopping:
+            self._fail(problem)
 
     async def _finish(self) -> None:
         """Ends the handlers, then the lifespans, then tasks that either has left behind."""
         await _cancel({*self._tasks, *self._running.values()})
         if self._leave is not None and self._holder is not None:
             self._leave.set()
-            await asyncio.wait({self._holder}, timeout=_LEAVING)
+            _, late = await asyncio.wait({self._holder}, timeout=LEAVING)
+            if late:
+                log_slow_end()
         await _cancel({task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()})
         self._loop.stop()
 

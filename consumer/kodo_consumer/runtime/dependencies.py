@@ -1,8 +1,8 @@
 """Dependencies of handlers: values for the parameters that are annotated with `Annotated[T, Depends(provider)]`.
 
 A provider is a function: its result is made anew for each message, and once for all who ask for it in that message. A
-generator yields the value, and goes on after the handler, as a context manager does, with the handler's exception. A
-provider that is a lifespan of the consumer gives the value that lives as long as the worker.
+generator yields the value, and goes on after the handler, as a context manager does, with the handler's exception, which counts
+even if the generator swallows it. A provider that is a lifespan of the consumer gives the value that lives as long as the worker.
 
 What an injected handler costs is measured in benchmarks/consumer/injection.py, beside fast-depends.
 """
@@ -10,27 +10,36 @@ What an injected handler costs is measured in benchmarks/consumer/injection.py, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import CoroutineType
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from weakref import WeakSet
 
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_results import is_coroutine
+from kodo_consumer.runtime.handler_results import is_coroutine, refuse_unawaited
 from kodoctl.errors import Diagnostic, UsageError, error
 
 Provider = Callable[..., Any]
+LIFESPANS: Final[WeakSet[Provider]] = WeakSet()
+"""Lifespans of all consumers of this process."""
 
 
 class Depends:
     """Annotation of a parameter: its value comes from `provider`, a function, a generator function, or a lifespan of
-    the consumer. A provider's own parameters are a Message, or depend on further providers.
+    the consumer. A provider's own parameters are a Message, or depend on further providers. Raises UsageError for
+    anything else than a function or a class.
     """
 
     __slots__ = ("provider",)
 
     def __init__(self, provider: Provider) -> None:
+        given: object = provider  # whatever a program without type checks gives
+        if not (callable(given) and isinstance(given, Hashable)):
+            detail = f"{type(given).__name__} is no provider: Depends takes a function, without calling it"
+            raise UsageError(error("K768", "dependency cannot be provided", detail))
         self.provider = provider
 
 
@@ -49,19 +58,27 @@ def bare_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def inject(
-    function: Callable[..., Any], lasting: Mapping[Provider, Any], *, batches: bool = False
+    function: Callable[..., Any],
+    lasting: Mapping[Provider, Any],
+    *,
+    call: Callable[..., Any] | None = None,
+    batches: bool = False,
 ) -> Callable[[Any], Any]:
-    """Function of one argument, the message, that calls `function` with the values of its dependencies; `function`
-    itself, if there are none. `lasting`: values of lifespans, which may be filled later. `batches`: the argument is a
-    list of messages, which no provider can take. Raises UsageError with all providers that cannot be called.
+    """Function of one argument, the message, that calls `call` (None: `function`) with the values of the dependencies
+    that `function` has; `call` itself, if there are none.
+
+    `lasting`: values of lifespans, which may be filled later. `batches`: the argument is a list of messages, which no
+    provider can take. Raises UsageError with all providers that cannot be called.
     """
-    if not has_dependencies(function):
-        return function
+    call = call or function
+    misplaced = list(_misplaced(function))
+    if not misplaced and not has_dependencies(function):
+        return call
     is_async = is_coroutine(function)
-    plan = _Plan(function, lasting, is_async=is_async, batches=batches)
+    plan = _Plan(function, lasting, is_async=is_async, batches=batches, findings=misplaced)
     if plan.findings:
         raise UsageError(*dict.fromkeys(plan.findings))
-    return _inject_async(function, plan) if is_async else _inject_plain(function, plan)
+    return wraps(function)(_inject_async(call, plan) if is_async else _inject_plain(call, plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +109,9 @@ class _Plan:
 
     def __post_init__(self) -> None:
         dependent = _dependent_parameters(self.function)
+        for parameter in _parameters(self.function):
+            if parameter.name in dependent and parameter.kind is parameter.POSITIONAL_ONLY:
+                self._complain(self.function, f"has the parameter {parameter.name} before `/`: values go by name")
         self.arguments = tuple((name, self._position(provider)) for name, provider in dependent.items())
 
     @property
@@ -101,6 +121,8 @@ class _Plan:
 
     def _position(self, provider: Provider) -> int:
         if provider not in self._positions:
+            if provider not in self.values and provider in LIFESPANS:
+                self._complain(provider, "is a lifespan, and not of this consumer")
             step = provider if provider in self.values else self._step(provider)
             self.steps.append(step)
             self._positions[provider] = len(self.steps)
@@ -113,17 +135,19 @@ class _Plan:
         self._open.append(provider)
         arguments = tuple(self._arguments_of(provider))
         self._open.pop()
-        is_generator = inspect.isgeneratorfunction(provider) or inspect.isasyncgenfunction(provider)
-        is_async = is_coroutine(provider) or inspect.isasyncgenfunction(provider)
+        original = inspect.unwrap(provider)
+        is_generator = inspect.isgeneratorfunction(original) or inspect.isasyncgenfunction(original)
+        is_async = is_coroutine(provider) or inspect.isasyncgenfunction(original)
         if is_async and not self.is_async:
             self._complain(provider, f"is async, and the handler {_name(self.function)} is a plain function")
         call = provider
-        if is_generator:
+        if is_generator and original is provider:
             call = asynccontextmanager(provider) if is_async else contextmanager(provider)
         return _Step(call, arguments, is_generator, is_async)
 
     def _arguments_of(self, provider: Provider) -> Iterator[tuple[str, int]]:
         dependent, hints = _dependent_parameters(provider), _hints(provider)
+        self.findings += _misplaced(provider)
         for parameter in _parameters(provider):
             hint = hints.get(parameter.name, parameter.empty)
             if parameter.name in dependent:
@@ -151,6 +175,8 @@ def _inject_plain(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], 
                 values.append(lasting[step])
                 continue
             value = step.call(**{name: values[position] for name, position in step.arguments})
+            if type(value) is CoroutineType:
+                refuse_unawaited(value, _name(step.call))
             values.append(value if stack is None or not step.is_generator else stack.enter_context(value))
         return values
 
@@ -161,9 +187,14 @@ def _inject_plain(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], 
     def run_within(message: Any) -> Any:
         with ExitStack() as stack:
             values = provide(message, stack)
-            return function(message, **{name: values[position] for name, position in arguments})
+            try:
+                return function(message, **{name: values[position] for name, position in arguments})
+            except BaseException as problem:
+                raised = problem
+                raise
+        raise raised  # a provider has swallowed it: the message is not done
 
-    return wraps(function)(run_within if plan.needs_stack else run)
+    return run_within if plan.needs_stack else run
 
 
 def _inject_async(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], Any]:
@@ -186,15 +217,41 @@ def _inject_async(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], 
     async def run_within(message: Any) -> Any:
         async with AsyncExitStack() as stack:
             values = await provide(message, stack)
-            return await function(message, **{name: values[position] for name, position in arguments})
+            try:
+                return await function(message, **{name: values[position] for name, position in arguments})
+            except BaseException as problem:
+                raised = problem
+                raise
+        raise raised  # a provider has swallowed it: the message is not done
 
-    return wraps(function)(run_within if plan.needs_stack else run)
+    return run_within if plan.needs_stack else run
 
 
 async def _entered(value: Any, step: _Step, stack: AsyncExitStack | None) -> Any:
     if stack is not None and step.is_generator:
         return await stack.enter_async_context(value) if step.is_async else stack.enter_context(value)
-    return await value if step.is_async else value
+    if step.is_async:
+        return await value
+    if type(value) is CoroutineType:
+        refuse_unawaited(value, _name(step.call))
+    return value
+
+
+def _misplaced(function: Callable[..., Any]) -> Iterator[Diagnostic]:
+    """Findings about a Depends that is not directly in the annotation, where nobody would see it."""
+    hints = _hints(function)
+    for parameter in _parameters(function):
+        direct = parameter.name in _dependent_parameters(function)
+        within = not direct and any(isinstance(one, Depends) for one in _nested(hints.get(parameter.name)))
+        if isinstance(parameter.default, Depends) or within:
+            detail = f"{_name(function)}: write `{parameter.name}: Annotated[…, Depends(…)]`, without a default"
+            yield error("K768", "dependency cannot be provided", detail)
+
+
+def _nested(hint: Any) -> Iterator[Any]:
+    for one in get_args(hint):
+        yield one
+        yield from _nested(one)
 
 
 def _dependent_parameters(function: Callable[..., Any]) -> dict[str, Provider]:
@@ -211,7 +268,9 @@ def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Annotations of a function with their extras; none where they cannot be read and none of them depends on a
     provider. Raises UsageError where one does: a name that is not defined in the module.
     """
-    target = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+    target = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.isclass(function):
+        target = function.__init__
     try:
         return get_type_hints(target, include_extras=True)
     except Exception as problem:  # noqa: BLE001  # an annotation may be any expression

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _MAX_TENANT: Final = 60  # characters of a tenant's name
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
+_MOST_KINDS: Final = 1_000  # kinds of errors that are remembered, before those are forgotten that are quiet
 _LINES: Final = 10  # log entries about one kind of error in that time
 Say = Callable[[str, BaseException | None, Mapping[str, object]], object]
 """Function that writes a log entry: its text, an exception whose traceback is to be shown (None: none), and the fields
@@ -88,6 +89,8 @@ class ExceptionReporter:
         since, lines = self._logged.get(kind, (float("-inf"), 0))
         if now - since >= _QUIET:
             since, lines = now, 0
+            if len(self._logged) >= _MOST_KINDS:  # classes that a program makes as it runs
+                self._logged = {one: last for one, last in self._logged.items() if now - last[0] < _QUIET}
         self._logged[kind] = since, lines + 1
         if lines >= _LINES:
             return

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 
 import kodoctl
+from kodo_consumer.core.values.object_use import misuse_error
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 T = TypeVar("T")
@@ -44,13 +47,16 @@ def load_object(text: str, kind: type[T], example: str) -> T:
     """
     what = kind.__name__.lower()
     module, name = _import_module(text, f"write MODULE:NAME of a {what}, for example {example}")
-    found = getattr(module, name, None)
+    try:
+        found = getattr(module, name, None)
+    except Exception as problem:  # noqa: BLE001  # of a `__getattr__` of the module's own
+        raise UsageError(error("K718", "handler cannot be imported", f"{text}: {import_failure(problem)}")) from None
     if isinstance(found, kind):
         return found
     names = [key for key, value in vars(module).items() if isinstance(value, kind)]
     listed = f"; its {what}s: {', '.join(names)}" if names else f"; it has no {what}"
-    problem = f"{name} is of the type {type(found).__name__}" if hasattr(module, name) else f"there is no {name}"
-    raise _no_handler(f"{text}: {problem} in {_file_of(module)}{listed}")
+    why = f"{name} is of the type {type(found).__name__}" if found is not None else f"there is no {name}"
+    raise _no_handler(f"{text}: {why} in {_file_of(module)}{listed}")
 
 
 def _import_module(text: str, form: str) -> tuple[ModuleType, str]:
@@ -63,7 +69,8 @@ def _import_module(text: str, form: str) -> tuple[ModuleType, str]:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        module = import_module(module_name)
+        with importing():
+            module = import_module(module_name)
     except KodoctlError:
         raise
     except (Exception, SystemExit) as problem:  # noqa: BLE001  # whatever a module does when it is imported
@@ -86,6 +93,27 @@ def import_failure(problem: BaseException) -> str:
     *callers, place = dict.fromkeys(frames)
     way = f"; reached from {', '.join(reversed(callers))}" if callers else ""
     return f"{type(problem).__name__} in {place}: {why}{way}"
+
+
+_importing = threading.Event()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Context in which a command imports a program, on the main thread."""
+    _importing.set()
+    try:
+        yield
+    finally:
+        _importing.clear()
+
+
+def refuse_to_run_in_an_import() -> None:
+    """Raises UsageError if a command is importing the program that makes this call: it would run inside the import, and
+    then once more.
+    """
+    if _importing.is_set():
+        raise misuse_error('run: the program is being imported; put it under `if __name__ == "__main__":`')
 
 
 def _no_handler(detail: str) -> UsageError:

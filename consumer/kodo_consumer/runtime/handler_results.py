@@ -68,21 +68,21 @@ class BatchResult:
         return result
 
 
-def check_results(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+def check_results(function: Callable[..., Any], judge: Judge) -> Callable[..., Any]:
     """Wraps a plain function so that `judge` gets each result that is not None."""
 
-    def run(message: Any) -> Any:
-        result = function(message)
+    def run(message: Any, **dependencies: Any) -> Any:
+        result = function(message, **dependencies)
         return None if result is None else judge(result)
 
     return run
 
 
-def check_async_results(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+def check_async_results(function: Callable[..., Any], judge: Judge) -> Callable[..., Any]:
     """Wraps an async function so that `judge` gets each result that is not None."""
 
-    async def run(message: Any) -> Any:
-        result = await function(message)
+    async def run(message: Any, **dependencies: Any) -> Any:
+        result = await function(message, **dependencies)
         return None if result is None else judge(result)
 
     return run

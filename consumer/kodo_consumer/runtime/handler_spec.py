@@ -195,8 +195,9 @@ class HandlerSpec:
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
-        called = inner or inject(self.function, hooks.lifespans.values, batches=batches)
-        function = (check_async_results if self.is_async else check_results)(called, judge)
+        function = (check_async_results if self.is_async else check_results)(inner or self.function, judge)
+        if inner is None:  # what it returns counts before its providers are left
+            function = inject(self.function, hooks.lifespans.values, call=function, batches=batches)
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
             function = (on_batches_later if self.is_async else on_batches)(
@@ -219,7 +220,8 @@ class HandlerSpec:
         from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
         module, _, path = self.name.partition(":")
-        job, timeout = ProcessTask(module, path, policy.lanes, check, texts), policy.handler_timeout / 1000
+        job = ProcessTask(module, path, policy.lanes, check, texts, hooks.lifespans.names)
+        timeout = policy.handler_timeout / 1000
         if hooks.any_around_handling:
             from kodo_consumer.runtime.process_pool.middleware_pool import make_middleware_pool
 

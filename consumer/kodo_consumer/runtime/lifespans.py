@@ -7,17 +7,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kodo_consumer.runtime.dependencies import LIFESPANS
 from kodo_consumer.runtime.handler_import import import_failure
+from kodo_consumer.runtime.stray_errors import report_stray_error
+from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.runtime.dependencies import Provider
 
 log = logging.getLogger("kodo.consumer")
+LEAVING: Final = 10.0  # seconds that lifespans may take at their end
 DECLARED: Final = "__kodo_declared__"
 """Attribute of a handler's function, with its declaration."""
 
@@ -33,7 +38,7 @@ class Lifespans:
 
     def __init__(self) -> None:
         self.values: dict[Provider, Any] = {}
-        self._entered = ExitStack()
+        self._entered: ExitStack | None = None
         self._managers: dict[Provider, tuple[Callable[[], Any], bool]] = {}
 
     def __bool__(self) -> bool:
@@ -60,8 +65,21 @@ class Lifespans:
         manager = function
         if original is function:
             manager = asynccontextmanager(function) if is_async else contextmanager(function)
+        LIFESPANS.add(function)
         self._managers[function] = (manager, is_async)
         self.values[function] = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Module and qualified name of each."""
+        return tuple(f"{getattr(one, '__module__', '')}.{_name(one)}" for one in self._managers)
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raises UsageError if one of `names` is missing here, as for a lifespan that the module of a handler in a
+        process does not declare.
+        """
+        if missing := sorted(set(names) - set(self.names)):
+            raise _invalid(f"{', '.join(missing)}: declare it in the module of the handler, which its process imports")
 
     def check(self, *, is_async: bool) -> None:
         """Raises UsageError for async lifespans of a plain handler, which has no event loop. `is_async`: the handler is
@@ -75,60 +93,107 @@ class Lifespans:
         """Context in which all lifespans are entered, in the order of their declaration; they are left in the reverse
         order. Raises KodoctlError if one fails at its begin.
         """
-        with ExitStack() as stack:
-            for function, (manager, _) in self._managers.items():
-                with _reporting(function):
-                    self.values[function] = stack.enter_context(manager())
-            yield
+        failed: KodoctlError | None = None
+        try:
+            with ExitStack() as stack:
+                try:
+                    for function, (manager, _) in self._managers.items():
+                        with _reporting(function):
+                            self.values[function] = stack.enter_context(manager())
+                except KodoctlError as problem:
+                    failed = problem
+                    raise
+                yield
+        finally:
+            self._forget()
+            if failed is not None:  # also where another lifespan swallows it, or fails for it
+                raise failed
 
     def enter(self) -> None:
         """Enters all lifespans as `entered` does, until `leave`."""
-        self._entered.enter_context(self.entered())
+        entered = ExitStack()
+        entered.enter_context(self.entered())
+        self._entered = entered
 
     def leave(self) -> None:
-        """Leaves the lifespans that `enter` entered; further calls do nothing. Errors are logged."""
-        try:
-            self._entered.close()
-        except Exception as problem:  # noqa: BLE001  # of the user's code
-            _log_end(problem)
+        """Leaves the lifespans that `enter` entered, and waits 10 s at most; further calls do nothing. Errors are
+        logged, and so is a lifespan that takes longer, which is left alone.
+        """
+        entered, self._entered = self._entered, None
+        if entered is None:
+            return
+        ending = begin(partial(_close, entered), "kodo-lifespan", _log_end)
+        ending.join(LEAVING)
+        if ending.is_alive():
+            log_slow_end()
 
     async def hold(self, entered: asyncio.Future[None], leave: asyncio.Event) -> None:
         """Enters all lifespans, on the event loop of the handlers, and leaves them when `leave` is set: in one task, as
         task groups and time limits need it. `entered` gets the result of entering: a KodoctlError if one fails. Errors
-        at the end are logged.
+        at the end are logged. Raises KodoctlError if a lifespan ends before it is to be left.
         """
+        failed: BaseException | None = None
         try:
             async with AsyncExitStack() as stack:
-                for function, (manager, is_async) in self._managers.items():
-                    with _reporting(function):
-                        context = manager()
-                        self.values[function] = (
-                            await stack.enter_async_context(context) if is_async else stack.enter_context(context)
-                        )
+                try:
+                    for function, (manager, is_async) in self._managers.items():
+                        with _reporting(function):
+                            context = manager()
+                            self.values[function] = (
+                                await stack.enter_async_context(context) if is_async else stack.enter_context(context)
+                            )
+                except KodoctlError as problem:
+                    failed = problem
+                    raise
                 entered.set_result(None)
                 await leave.wait()
-        except Exception as problem:  # noqa: BLE001  # of the user's code
-            if entered.done():
-                _log_end(problem)
-            else:
-                entered.set_exception(problem)
+        except BaseException as problem:  # noqa: BLE001  # of the user's code
+            failed = failed or problem
+        self._forget()
+        if failed is None:
+            return
+        if not entered.done():
+            entered.set_exception(failed)
+        elif leave.is_set():
+            _log_end(failed)
+        else:
+            report_stray_error("a lifespan ended while the worker ran", failed)
+            raise KodoctlError(error("K770", "lifespan failed", "one ended while the worker ran; see the log"))
+
+    def _forget(self) -> None:
+        for function in self.values:
+            self.values[function] = None
 
 
-def _log_end(problem: Exception) -> None:
+def _close(entered: ExitStack) -> None:
+    try:
+        entered.close()
+    except BaseException as problem:  # noqa: BLE001  # of the user's code, such as sys.exit
+        _log_end(problem)
+
+
+def _log_end(problem: BaseException) -> None:
     """Logs an error of a lifespan that was to close its resources; the worker has ended all the same."""
-    log.error("a lifespan failed at its end: %s", import_failure(problem), exc_info=problem)
+    report_stray_error(f"a lifespan failed at its end: {type(problem).__name__}", problem)
+
+
+def log_slow_end() -> None:
+    """Logs that a lifespan was not left in time."""
+    log.error("a lifespan takes longer than %.0f s at its end: it is left alone", LEAVING)
 
 
 @contextmanager
 def _reporting(function: Provider) -> Iterator[None]:
+    """Makes a KodoctlError of any exception of a lifespan, also of sys.exit and of a cancellation."""
     try:
         yield
     except KodoctlError:
         raise
-    except Exception as problem:
-        raise KodoctlError(
-            error("K770", "lifespan failed", f"{_name(function)}: {import_failure(problem)}")
-        ) from problem
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        detail = f"{_name(function)}: {import_failure(problem)}"
+        raise KodoctlError(error("K770", "lifespan failed", detail)) from problem
 
 
 def _name(function: Provider) -> str:

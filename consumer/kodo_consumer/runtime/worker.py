@@ -198,7 +198,7 @@ class Worker:
         none now.
         """
         if outcome is DONE and finished is not None and log.isEnabledFor(logging.DEBUG):
-            _log_done(finished)
+            _log_done(finished, self.policy)
         with self._lock:
             message = self.engine.next(finished, outcome)
             actions = self._actions.collect(flush=message is None)
@@ -215,7 +215,7 @@ class Worker:
             now = self.clock.now()
             for finished, outcome in ended:
                 if outcome is DONE and log.isEnabledFor(logging.DEBUG):
-                    _log_done(finished)
+                    _log_done(finished, self.policy)
                 engine.finish(finished, outcome, now)
             while len(taken) < most and (message := engine.take(now)) is not None:
                 taken.append(message)
@@ -358,8 +358,8 @@ class WorkerSink:
         self.worker.fail(problem)
 
 
-def _log_done(message: Message) -> None:
-    fields = message_fields(message)
+def _log_done(message: Message, policy: Policy) -> None:
+    fields = message_fields(message, redacts=policy.error_text is not None)
     tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
     log.debug(
         "done: %s, lane %s%s, message %s, attempt %s",

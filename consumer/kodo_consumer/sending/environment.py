@@ -5,13 +5,14 @@ It is read once, here; the results are a topology, a connection and the real bro
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack, cast
 
 from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
@@ -48,40 +49,53 @@ class ConnectionOptions(TypedDict, total=False):
     environ: Mapping[str, str] | None
 
 
-_of_program: ConnectionOptions = {}
+_OPTIONS: Final = "_KODO_PROGRAM_OPTIONS"
+"""Variable with the options of `options_of_program`, for processes that import the program anew."""
+_CLUSTER: Final = frozenset({"context", "admin_url", "broker_url", "token_file", "tls_cert", "tls_key", "tls_ca"})
 
 
 @contextmanager
 def options_of_program(place: ConnectionOptions) -> Iterator[None]:
-    """Context in which all consumers, producers and relays of this process are loaded with the options of `place`, as a
-    command line gives them for the program that it runs. Child processes get the environment of the file (`env`) alone,
-    as the variable KODOCTL_ENV: they load the file anew, and connect to nothing.
+    """Context in which all consumers, producers and relays of this process, and of those that it starts, are loaded
+    with the options of `place`, as a command line gives them for the program that it runs. For one thread at a time.
     """
-    global _of_program  # noqa: PLW0603  # as wide as the process's environment, which it stands for
-    before, variable = _of_program, os.environ.get("KODOCTL_ENV")
-    _of_program = place
-    if env := place.get("env"):
-        os.environ["KODOCTL_ENV"] = env
+    before = os.environ.get(_OPTIONS)
+    os.environ[_OPTIONS] = json.dumps({name: value for name, value in place.items() if isinstance(value, str)})
     try:
         yield
     finally:
-        _of_program = before
-        if env and variable is None:
-            del os.environ["KODOCTL_ENV"]
-        elif env and variable is not None:
-            os.environ["KODOCTL_ENV"] = variable
+        del os.environ[_OPTIONS]
+        if before is not None:
+            os.environ[_OPTIONS] = before
 
 
 def _with_options_of_program(place: ConnectionOptions) -> ConnectionOptions:
+    """`place` with the options of the program. Raises UsageError if both choose a cluster and its credentials, or an
+    environment, and differ: a token must not go to an address that is not its own.
+    """
     given = {name: value for name, value in place.items() if value is not None}
-    outer = {name: value for name, value in _of_program.items() if value is not None}
-    if differing := [name for name in given.keys() & outer.keys() if given[name] != outer[name]]:
-        texts = (
-            f"the program loads with {name} {given[name]!r}, the command line names {outer[name]!r}: leave one"
-            for name in sorted(differing)
-        )
-        raise UsageError(*(error("K759", "options do not match", text) for text in texts))
+    outer = _options_of_program()
+    findings = []
+    for group in (_CLUSTER, frozenset({"env"})):
+        own, others = ({name: str(one[name]) for name in sorted(group & one.keys())} for one in (given, outer))
+        if own and others and own != others:
+            detail = f"the program loads with {_listed(own)}, the command line names {_listed(others)}: leave one"
+            findings.append(error("K759", "options do not match", detail))
+    if findings:
+        raise UsageError(*findings)
     return cast("ConnectionOptions", outer | given)
+
+
+def _options_of_program() -> dict[str, str]:
+    try:
+        options = json.loads(os.environ.get(_OPTIONS, "{}"))
+    except ValueError:  # somebody else's
+        return {}
+    return options if isinstance(options, dict) else {}
+
+
+def _listed(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value!r}" for name, value in options.items())
 
 
 def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tuple[PulsarBroker, AdminCluster]:

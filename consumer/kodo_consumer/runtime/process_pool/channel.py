@@ -64,7 +64,7 @@ class ChannelResults:
     """
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
-    traces: list[tuple[str, tuple[Message, Outcome] | None]] = field(default_factory=list)
+    traces: list[tuple[tuple[str, str, str], tuple[Message, Outcome] | None]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 

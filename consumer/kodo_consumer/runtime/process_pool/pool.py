@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.values.outcomes import TOOK_TOO_LONG, DeadLettered
 from kodo_consumer.core.values.poison import MAX_CRASHES, Crashes, PoisonState
 from kodo_consumer.runtime.handler_errors import message_fields
+from kodo_consumer.runtime.lifespans import LEAVING, log_slow_end
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
@@ -63,11 +64,15 @@ class ResultLog:
 
     def write(self, ended: ChannelResults) -> None:
         """Logs each failure, and each warning once, although each process reports it."""
-        for trace, run in ended.traces:
+        for (text, trace, kind), run in ended.traces:
             following = "" if run is None or self._forecast is None else self._forecast(*run)
             fields = {} if run is None else message_fields(run[0], following, redacts=self._redacts)
-            text = f" ({following})" if following else ""
-            log.warning("handler failed in a process%s\n%s", text, trace, extra=fields)
+            shown = f"handler failed in a process{f' ({following})' if following else ''}\n{text}"
+            record = log.makeRecord(
+                log.name, logging.WARNING, __file__, 0, shown, (), None, extra={"error": kind, **fields}
+            )
+            record.exc_text = trace or None  # of another process: there is no exception here
+            log.handle(record)
         for text in dict.fromkeys(ended.warnings):
             if text not in self._warned:
                 self._warned.add(text)
@@ -143,10 +148,12 @@ class ProcessRunner:
             self._thread.join()
         for line in self._lines:
             line.close()
-        deadline = time.monotonic() + _END_WITHIN
+        deadline = time.monotonic() + _END_WITHIN + (LEAVING if self._job.lifespans else 0)
         for line in self._lines:
             line.process.join(max(0.0, deadline - time.monotonic()))
             if line.process.exitcode is None:
+                if self._job.lifespans:
+                    log_slow_end()
                 line.kill()
                 line.process.join()
             line.process.close()
@@ -280,7 +287,11 @@ class ProcessRunner:
 
     def _on_crash(self, message: Message, end: str) -> None:
         judged = self._crashes.on_crash(message.effect)
-        log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
+        fields = message_fields(message, redacts=self._job.texts is not None and self._job.texts.redacts)
+        text = ", ".join(f"{name} {fields[name]}" for name in ("lane", "tenant", "message_id") if name in fields)
+        log.error(
+            "a handler ended its process (%s), %d of %d times: %s", end, judged.crashes, MAX_CRASHES, text, extra=fields
+        )
         if judged.standing is PoisonState.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"
             self._ended.outcomes.append((message, DeadLettered(reason)))
@@ -294,7 +305,9 @@ class ProcessRunner:
         return bool(self._crashes) and self._crashes.standing(message.effect) is PoisonState.SUSPECT
 
     def _on_early_death(self, line: ProcessChannel) -> None:
-        if not self._restarts.on_death(time.monotonic()) or line.broken:
+        if line.broken:
+            log.error("a process of the pool cannot start: %s", line.broken)
+        if not self._restarts.on_death(time.monotonic()):
             raise _cannot_start(self._job, line)
 
     def _add(self) -> None:

@@ -34,6 +34,7 @@ from kodo_consumer.runtime.lifespans import lifespans_of
 from kodo_consumer.runtime.process_pool.wire_format import pack_frame, pack_outcome, read_frame, unpack_message
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.threads import begin
+from kodoctl.errors import KodoctlError
 from kodoctl.host.programs import imports_as_before
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Cells(Protocol):
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
     """Task of a process: `module` and qualified name of the handler (`function`), the lanes of its messages, the check
-    of payloads, and the reader of error texts.
+    of payloads, the reader of error texts, and the names of the consumer's lifespans.
     """
 
     module: str
@@ -68,6 +69,7 @@ class ProcessTask:
     lanes: tuple[Lane, ...]
     check: Check | None
     texts: ErrorTextReader | None = None
+    lifespans: tuple[str, ...] = ()
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
@@ -84,18 +86,22 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
         try:
             found = _find_handler(job)
             lifespans = lifespans_of(found)
-            handler = inject(found, lifespans.values)
+            lifespans.check_names(job.lifespans)
+            inject(found, lifespans.values)
             lifespans.check(is_async=False)
-            resources.enter_context(lifespans.entered())
+            lifespans.enter()
+            resources.callback(lifespans.leave)
         except BaseException as problem:  # noqa: BLE001  # whatever a module does when it is imported
-            line.sendall(pack_frame(("broken", import_failure(problem))))
+            text = problem.diagnostics[0].detail if isinstance(problem, KodoctlError) else import_failure(problem)
+            line.sendall(pack_frame(("broken", text)))
             return
-        _work(job, handler, line, cells, lock)
+        _work(job, found, lifespans.values, line, cells, lock)
 
 
 def _work(
     job: ProcessTask,
-    handler: Callable[[Message], object],
+    handler: Callable[..., Any],
+    lasting: Mapping[Callable[..., Any], Any],
     line: socket.socket,
     cells: Cells,
     lock: AbstractContextManager[Any],
@@ -106,7 +112,7 @@ def _work(
     with suppress(OSError):  # the worker has closed its end
         line.sendall(pack_frame(("ready",)))
         result = SingleResult(f"{job.module}:{job.function}", lambda text: line.sendall(pack_frame(("warning", text))))
-        handler = check_results(handler, result)
+        handler = inject(handler, lasting, call=check_results(handler, result))
         _Work(job, handler, known, line, cells, lock).run()
 
 
@@ -146,7 +152,7 @@ class _Work:
     ) -> None:
         self._schemas = schemas  # definitions by version
         self._job, self._handler, self._line, self._cells, self._lock = job, handler, line, cells, lock
-        self._trace = ""
+        self._trace: tuple[str, str, str] | None = None
         self._complaints = ExceptionReporter(job.texts, self._keep_trace)
 
     def run(self) -> None:
@@ -180,7 +186,7 @@ class _Work:
             )
             if outcome is not DONE:
                 self._line.sendall(pack_frame(("outcome", sequence, _pack_or_fail(outcome), self._trace)))
-                self._trace = ""
+                self._trace = None
             ended = now()
             cells[SPENT] += ended - began
             cells[FINISHED] = sequence + 1
@@ -206,9 +212,9 @@ class _Work:
             return self._complaints.outcome(problem, message)
         return DONE
 
-    def _keep_trace(self, text: str, problem: BaseException | None, _fields: Mapping[str, object]) -> None:
+    def _keep_trace(self, text: str, problem: BaseException | None, fields: Mapping[str, object]) -> None:
         trace = [] if problem is None else traceback.format_exception(problem)
-        self._trace = "\n".join([text, *("".join(trace).splitlines())])
+        self._trace = text, "".join(trace).rstrip(), str(fields.get("error", ""))
 
 
 def _pack_or_fail(outcome: Outcome) -> tuple[Any, ...]:

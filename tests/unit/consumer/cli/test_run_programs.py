@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from kodo_consumer.cli.consumer_loading import ConsumerChoice, HandlerChoice, lo
 from kodo_consumer.cli.options import LogOptions
 from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
 from kodo_consumer.policy_builder import choose_topic, load
-from kodo_consumer.sending.environment import options_of_program
+from kodo_consumer.sending.environment import Environment, options_of_program
 
 from kodoctl.errors import UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
@@ -79,7 +79,7 @@ def test_arguments_that_do_not_fit_are_refused(targets: list[str], options: dict
     [
         ("number", "number is of the type int in billing_app.py; its consumers: consumer, idle"),
         ("nothing", "there is no nothing in billing_app.py; its consumers: consumer, idle"),
-        ("idle", "no handler [K707]"),
+        ("idle", "no handler [K707] billing_app:idle: decorate one"),
     ],
 )
 def test_a_name_that_is_no_consumer_with_a_handler_is_refused(program: str, name: str, refusal: str) -> None:
@@ -114,7 +114,7 @@ def test_a_file_with_several_subscriptions_makes_one_name_them(tmp_path: Path, m
     )
     assert Consumer.load(path, topic="shipments").policy.subscription == "tracking"
     assert Consumer.load(path, subscription="audit-log").policy.ground == "orders"
-    with pytest.raises(UsageError, match=r"K767.*orders billing, orders audit-log"):
+    with pytest.raises(UsageError, match=r"K767.*orders of t.yaml has orders billing, orders audit-log: name the sub"):
         Consumer.load(path, topic="orders")
     with pytest.raises(UsageError, match=r"K703.*has orders billing, orders audit-log, shipments tracking, not 'x'"):
         Consumer.load(path, subscription="x")
@@ -123,29 +123,51 @@ def test_a_file_with_several_subscriptions_makes_one_name_them(tmp_path: Path, m
     with pytest.raises(UsageError, match=r"K767.*has the topics orders, shipments: name one"):
         Producer.load(path)
     assert choose_topic(load(write(tmp_path, ONE), None), None) == "orders"
-    with pytest.raises(UsageError, match=r"K767.*has no subscription"):
+    with pytest.raises(UsageError, match=r"K703.*t.yaml has no subscription$"):
         Consumer.load(write(tmp_path, "  orders: {}\n"))
 
 
-def test_options_of_the_command_count_in_the_program(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_the_command_count_in_the_program(program: str) -> None:
     environments = "environments: {small: {}, large: {}}\n"
     write(Path.cwd(), ONE, environments)
     with options_of_program({"env": "small", "context": "shop"}):
         (consumer,) = load_consumers(ConsumerChoice((f"{program}:consumer",)), {})
         assert consumer.environment is not None
         assert (consumer.environment.env, consumer.environment.flags.context) == ("small", "shop")
-        assert os.environ["KODOCTL_ENV"] == "small", "processes of the handler load the program anew"
         assert Consumer.load("t.yaml", context="shop").environment is not None
-        with pytest.raises(UsageError, match=r"K759.*loads with context 'other', the command line names 'shop'"):
+        with pytest.raises(
+            UsageError, match=r"K759.*loads with context 'other', the command line names context 'shop'"
+        ):
             Consumer.load("t.yaml", context="other")
-    assert "KODOCTL_ENV" not in os.environ
-    monkeypatch.setenv("KODOCTL_ENV", "large")
-    with options_of_program({"env": "small"}):
-        assert os.environ["KODOCTL_ENV"] == "small"
-    assert os.environ["KODOCTL_ENV"] == "large"
+        with pytest.raises(UsageError, match=r"K759.*with admin_url 'http://b', the command line names context 'shop'"):
+            Consumer.load("t.yaml", admin_url="http://b")
+        with pytest.raises(UsageError, match=r"K759.*with env 'large', the command line names env 'small'"):
+            Consumer.load("t.yaml", env="large")
+        with options_of_program({"env": "large"}):
+            assert Consumer.load("t.yaml").environment == Environment.of(env="large")
+        code = "from kodo_consumer.sending.environment import Environment; print(Environment.of().flags.context)"
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert child.stdout == "shop\n", "processes of the handler load the program anew"
+    assert Environment.of().env is None
 
 
 def test_several_workers_are_refused_for_an_exclusive_consumer_of_a_program(program: str) -> None:
     write(Path.cwd(), "  orders: {subscriptions: {billing: {type: exclusive, states: []}}}\n")
     with pytest.raises(UsageError, match=r"K766.*orders billing is exclusive"):
         run_group(WorkerCommand(ConsumerChoice((f"{program}:consumer",)), None, {}, LogOptions()), 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "names", "refusal"),
+    [
+        ("consumer.run()", ["consumer"], r"K731.*run: the program is being imported; put it under"),
+        ("again = consumer", ["consumer", "again"], r"K759.*orders billing: one consumer for each subscription"),
+        ("def __getattr__(name): raise RuntimeError('no')", ["x"], r"K718.*RuntimeError in broken_app.py:1\d: no"),
+    ],
+)
+def test_programs_that_would_run_twice_or_cannot_be_read_are_refused(
+    program: str, more: str, names: list[str], refusal: str
+) -> None:
+    Path("broken_app.py").write_text(f"{PROGRAM}\n{more}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=refusal):
+        load_consumers(ConsumerChoice(tuple(f"broken_app:{name}" for name in names)), {})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import pytest
 from kodo_consumer import Depends, Message
-from kodo_consumer.runtime.dependencies import has_dependencies, inject
+from kodo_consumer.runtime.dependencies import LIFESPANS, has_dependencies, inject
+from kodo_consumer.runtime.handler_results import NotAwaitedError
 
 from kodoctl.errors import UsageError
 
@@ -161,3 +163,109 @@ def test_a_provider_that_the_module_does_not_know_is_named() -> None:
 
     with pytest.raises(UsageError, match=r"K753.*handle: name 'local' is not defined; define in the module"):
         inject(handle, {})
+
+
+def _swallowing() -> Iterator[int]:
+    try:
+        yield 1
+    except ValueError:
+        log.append("swallowed")
+
+
+@contextmanager
+def _opened() -> Iterator[str]:
+    yield "opened"
+    log.append("closed")
+
+
+async def _never_awaited() -> int:
+    return 1
+
+
+def _forgets_to_await() -> Any:
+    return _never_awaited()
+
+
+class Price:
+    def __init__(self, message: Message) -> None:
+        self.of = message
+
+
+def test_an_exception_that_a_provider_swallows_is_the_handlers_all_the_same() -> None:
+    def fail(message: Any, value: Annotated[int, Depends(_swallowing)]) -> None:
+        raise ValueError("handler")
+
+    async def fail_later(message: Any, value: Annotated[int, Depends(_swallowing)]) -> None:
+        raise ValueError("handler")
+
+    with pytest.raises(ValueError, match="handler"):
+        inject(fail, {})("m")
+    with pytest.raises(ValueError, match="handler"):
+        asyncio.run(_awaited(inject(fail_later, {})("m")))
+    assert log == ["swallowed", "swallowed"]
+
+
+def test_providers_may_be_decorated_as_context_managers_and_may_be_classes() -> None:
+    def handle(message: Any, text: Annotated[str, Depends(_opened)], price: Annotated[Price, Depends(Price)]) -> Any:
+        log.append(text)
+        return price.of
+
+    assert inject(handle, {})("m") == "m"
+    assert log == ["opened", "closed"]
+
+
+def test_what_the_handler_returns_counts_before_its_providers_are_left() -> None:
+    def handle(message: Any, s: Annotated[str, Depends(session)]) -> Exception:
+        return ValueError("returned")
+
+    def judge(message: Any, **values: Any) -> None:
+        raise handle(message, **values)
+
+    with pytest.raises(ValueError, match="returned"):
+        inject(handle, {pool: "pool"}, call=judge)("m")
+    assert log == ["number", "begin", "rollback"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_provider_whose_work_nobody_awaits_fails_the_message(is_async: bool) -> None:
+    def handle(message: Any, value: Annotated[int, Depends(_forgets_to_await)]) -> None: ...
+
+    async def later(message: Any, value: Annotated[int, Depends(_forgets_to_await)]) -> None: ...
+
+    with pytest.raises(NotAwaitedError, match="nobody awaits"):
+        asyncio.run(_awaited(inject(later, {})("m"))) if is_async else inject(handle, {})("m")
+
+
+def _as_default(message: Any, value: Any = Depends(number)) -> None: ...  # noqa: B008
+
+
+def _in_a_union(message: Any, value: Annotated[int, Depends(number)] | None = None) -> None: ...
+
+
+def _by_position(message: Any, value: Annotated[int, Depends(number)], /) -> None: ...
+
+
+def _of_another(message: Any, value: Annotated[int, Depends(pool)]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "refusal"),
+    [
+        (_as_default, "_as_default: write `value: Annotated[…, Depends(…)]`, without a default"),
+        (_in_a_union, "_in_a_union: write `value: Annotated[…, Depends(…)]`, without a default"),
+        (_by_position, "_by_position has the parameter value before `/`: values go by name"),
+        (_of_another, "pool is a lifespan, and not of this consumer"),
+    ],
+)
+def test_dependencies_that_nobody_would_provide_are_refused(handler: Any, refusal: str) -> None:
+    LIFESPANS.add(pool)
+    with pytest.raises(UsageError) as raised:
+        inject(handler, {})
+    LIFESPANS.discard(pool)
+    assert refusal in [one.detail for one in raised.value.diagnostics]
+
+
+@pytest.mark.parametrize("provider", [None, 3, []])
+def test_a_provider_is_a_function(provider: Any) -> None:
+    with pytest.raises(UsageError, match=r"K768.*is no provider: Depends takes a function, without calling it"):
+        Depends(provider)

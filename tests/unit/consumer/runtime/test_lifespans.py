@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -148,7 +149,7 @@ def test_an_error_at_the_end_is_logged_and_the_worker_ends(
     consumer.start()
     with caplog.at_level(logging.ERROR, "kodo.consumer"):
         consumer.stop()
-    assert [text for text in caplog.messages if text.startswith("a lifespan failed at its end: OSError in")]
+    assert [text for text in caplog.messages if text.startswith("a lifespan failed at its end: OSError")]
 
 
 def test_what_is_no_lifespan_is_refused(tmp_path: Path) -> None:
@@ -220,3 +221,88 @@ def test_a_handler_in_a_process_has_its_own(tmp_path: Path, monkeypatch: pytest.
     assert words == ("made", "used", "left")
     assert len(set(processes)) == 1
     assert str(os.getpid()) not in processes
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("end", ["exit", "swallowed", "hidden"])
+def test_a_lifespan_that_never_comes_up_is_told_whatever_ends_it(end: str, is_async: bool, tmp_path: Path) -> None:
+    """An async one hung the start for ever: nobody resolved what it waited for."""
+    consumer, _ = _consumer(tmp_path)
+
+    if end != "exit":
+
+        @consumer.lifespan
+        def first() -> Iterator[None]:
+            try:
+                yield
+            except KodoctlError:
+                if end == "hidden":
+                    raise RuntimeError("another one") from None
+
+    async def leaves_later() -> AsyncIterator[None]:
+        sys.exit("DATABASE_URL is missing")
+        yield
+
+    def leaves() -> Iterator[None]:
+        sys.exit("DATABASE_URL is missing")
+        yield
+
+    consumer.lifespan(leaves_later if is_async else leaves)
+
+    async def later(message: Message) -> None: ...
+
+    consumer.handler(later if is_async else lambda message: None)
+    with pytest.raises(KodoctlError, match=r"K770.*SystemExit in .*: DATABASE_URL is missing"):
+        consumer.start()
+
+
+def test_a_lifespan_that_ends_while_the_worker_runs_fails_the_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer, _ = _consumer(tmp_path)
+
+    async def fail() -> None:
+        await asyncio.sleep(0.1)
+        raise OSError("gone")
+
+    @consumer.lifespan
+    async def pool() -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            yield
+
+    @consumer.handler
+    async def handle(message: Message) -> None: ...
+
+    consumer.start()
+    assert consumer.wait(10), "handlers would go on with what is closed"
+    with pytest.raises(KodoctlError, match=r"K770.*one ended while the worker ran"):
+        consumer.stop()
+    assert "a lifespan ended while the worker ran" in caplog.text
+
+
+def test_a_plain_lifespan_that_hangs_at_its_end_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kodo_consumer.runtime.lifespans.LEAVING", 0.2)
+    consumer, _ = _consumer(tmp_path)
+    gate = threading.Event()
+
+    @consumer.lifespan
+    def slow() -> Iterator[None]:
+        yield
+        gate.wait(10)
+
+    consumer.handler(lambda message: None)
+    consumer.start()
+    consumer.stop()
+    gate.set()
+    assert "a lifespan takes longer than 0 s at its end: it is left alone" in caplog.text
+    assert consumer.lifespans.values == {slow: None}
+
+
+def test_a_lifespan_of_another_module_is_missing_in_the_process_of_a_handler() -> None:
+    lifespans = living_handlers.consumer.lifespans
+    lifespans.check_names(lifespans.names)
+    with pytest.raises(UsageError, match=r"K769.*main.pool: declare it in the module of the handler"):
+        lifespans.check_names(["main.pool"])

@@ -25,6 +25,8 @@ def process_without_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.Stri
     root, names = logging.getLogger(), ("", "kodo", "kodoctl")
     handlers, levels = root.handlers, [logging.getLogger(name).level for name in names]
     root.handlers = []
+    for name in names:
+        logging.getLogger(name).setLevel(logging.NOTSET)
     stream = io.StringIO()
     with monkeypatch.context() as patch:
         patch.setattr("sys.stderr", stream)
@@ -106,3 +108,40 @@ def test_settings_choose_level_and_format(tmp_path: Path) -> None:
     assert [one.detail for one in raised.value.diagnostics] == [
         "log_level: write debug, info, warning, error", "log_format: write text, json",
     ]  # fmt: skip
+
+
+def test_fields_of_a_program_neither_change_nor_break_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    odd: dict[str, object] = {
+        "level": "user",
+        "time": "noon",
+        "worker": 7,
+        "ratio": float("nan"),
+        "loop": loop,
+        "at": {(1, 2): 3},
+    }
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(LogLevel.INFO, LogFormat.JSON, worker=2)
+        log.info("paid", extra=odd)
+        log.info("plain", extra={"amount": 1.5, "path": Path("a")})
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["level"], first["logger"], first["message"], first["worker"]) == ("INFO", "kodo.consumer", "paid", 2)
+    assert (first["level_"], first["time_"], first["worker_"], first["ratio"]) == ("user", "noon", 7, "nan")
+    assert first["at"] == "{(1, 2): 3}"
+    assert (second["amount"], second["path"]) == (1.5, "a")
+
+
+def test_text_of_others_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(LogLevel.INFO, LogFormat.TEXT)
+        log.info("a\x1b[2J\tb\nc\r")
+    assert stream.getvalue().endswith("a\\x1b[2J\tb\nc\\x0d\n")
+
+
+def test_a_level_that_the_program_gave_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_without_logging(monkeypatch) as stream:
+        logging.getLogger("kodo").setLevel(logging.ERROR)
+        set_up_logging(LogLevel.INFO, LogFormat.TEXT)
+        log.info("never")
+    assert stream.getvalue() == ""
