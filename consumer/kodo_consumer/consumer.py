@@ -377,6 +377,13 @@ class Consumer:
         """
         return self._running.in_flight if self._running else {}
 
+    @property
+    def problems(self) -> list[str]:
+        """Reasons why the worker does not do its work just now, those that `/readyz` lists; empty while it works. For a
+        readiness probe of the program's own.
+        """
+        return self._running.view.not_ready() if self._running else ["not started"]
+
     def summary(self) -> list[str]:
         """Returns lines of text with the counts since the start; none before it."""
         return list(summary(self._running.worker)) if self._running else []

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, String, cast, insert, literal
 from sqlalchemy.ext.compiler import compiles
@@ -29,7 +29,7 @@ from kodo_consumer.core.checks.message_validation import MessageValidator, messa
 from kodo_consumer.core.values.envelope import Duration
 from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.outbox.row_filter import RowStatus
-from kodo_consumer.outbox.table import PULSAR, TABLE
+from kodo_consumer.outbox.table import DIALECTS, PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
@@ -39,6 +39,8 @@ from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
+    from sqlalchemy.sql.dml import ReturningInsert
+
     from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.wire_texts import PropertyValue
 
@@ -49,6 +51,17 @@ _OPTIONS: Final = frozenset({"key", "properties", "delay", "id"})  # of a Draft 
 _COUNTER: Final = itertools.count()  # of this process: its rows of one millisecond ascend
 _APART: Final = 0.002  # seconds, of which one millisecond begins for certain
 _MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotten that no longer matter
+
+
+class MessageArguments(TypedDict, total=False):
+    """Arguments of `Outbox.statement`, as those of `Outbox.add`."""
+
+    topic: Required[str]
+    payload: Required[Any]
+    key: str | None
+    properties: Mapping[str, PropertyValue] | None
+    biz_code: str
+    delay: str | int
 
 
 class Outbox:
@@ -119,6 +132,46 @@ class Outbox:
             detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
             raise UsageError(error("K730", "not an argument of a message", detail))
         check_session(session)
+        values = self._values(
+            topic=topic, payload=payload, key=key, properties=properties, biz_code=biz_code, delay=delay, id=id
+        )
+        if why := why_not_undone(session, TABLE):
+            raise misuse_error(f"session: {why}")
+        with self._order.writing(topic, values["key"], own_id=isinstance(values["id"], str)):
+            return str(session.execute(_insert(values)).scalar_one())
+
+    def statement(self, dialect: str, **message: Unpack[MessageArguments]) -> tuple[str, dict[str, Any]]:
+        """Returns the INSERT that `add` would execute, and its parameters, to be executed at once by a cursor that is
+        not SQLAlchemy's, such as Django's, in the caller's transaction. Parameters are written as `%(name)s`; the
+        statement returns one row with the identity of the message. `dialect`: `postgresql` or `sqlite`.
+
+        Nothing checks that the caller is in a transaction. Raises UsageError as `add` does, and for another dialect.
+        """
+        if dialect not in DIALECTS:
+            detail = f"dialect: {one_line(dialect, 60)} is none of {', '.join(DIALECTS)}"
+            raise UsageError(error("K730", "not an argument of a message", detail))
+        if "id" in message:
+            detail = "id: `statement` takes none, because it cannot keep the order of ids of your own; use `add`"
+            raise UsageError(error("K730", "not an argument of a message", detail))
+        values = self._values(**message)
+        if isinstance(values["id"], str):
+            raise UsageError(error("K735", "invalid interceptor", "a statement takes no id; use `add`"))
+        with self._order.writing(message["topic"], values["key"], own_id=False):
+            compiled = _insert(values).compile(dialect=DIALECTS[dialect](paramstyle="pyformat"))
+        return str(compiled), dict(compiled.params)
+
+    def _values(
+        self,
+        *,
+        topic: str,
+        payload: Any,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        biz_code: str = "",
+        delay: str | int = 0,
+        id: str | None = None,  # noqa: A002  # the word of the message property
+    ) -> dict[str, Any]:
+        """Values of the columns of a new row. Raises UsageError, as `add` does."""
         if not self._hooks.is_empty:
             draft = self._hooks.before(Draft(payload, key=key, properties=properties, delay=delay, id=id))
             options: dict[str, Any] = {"key": None, "properties": None, "delay": 0, "id": None, **draft.options}
@@ -139,12 +192,12 @@ class Outbox:
         }  # fmt: skip
         if problems := list(_unfit(row)):
             raise UsageError(*problems)
-        if why := why_not_undone(session, TABLE):
-            raise misuse_error(f"session: {why}")
         now = now_ms() if self._clock is None else literal(self._clock.wall(), BigInteger)
-        values = {**row, "id": id or row_id(now), "next_push_at": now + _ms(delay), "created_at": now}
-        with self._order.writing(topic, key, own_id=bool(id)):
-            return str(session.execute(insert(TABLE).values(values).returning(TABLE.c.id)).scalar_one())
+        return {**row, "id": id or row_id(now), "next_push_at": now + _ms(delay), "created_at": now}
+
+
+def _insert(values: Mapping[str, Any]) -> ReturningInsert[tuple[str]]:
+    return insert(TABLE).values(values).returning(TABLE.c.id)
 
 
 def _ms(delay: str | int) -> int:
@@ -185,19 +238,20 @@ class row_id(FunctionElement[str]):  # noqa: N801  # reads as the SQL function i
 
     def __init__(self, now: ColumnElement[int]) -> None:
         count = next(_COUNTER) & 0xFFFF_FFFF
-        super().__init__(cast(now, BigInteger), literal(f"{count:08x}{secrets.token_hex(6)}", String))
+        rest = literal(f"{count:08x}{secrets.token_hex(6)}", String)
+        super().__init__(cast(now, BigInteger), rest, literal("%012x", String))  # no % in a statement with parameters
 
 
 @compiles(row_id, "postgresql")
 def _id_postgresql(element: Any, compiler: Any, **more: Any) -> str:
-    now, rest = (compiler.process(one, **more) for one in element.clauses)
+    now, rest = (compiler.process(one, **more) for one in list(element.clauses)[:2])
     return f"lpad(to_hex({now}), 12, '0') || CAST({rest} AS VARCHAR)"
 
 
 @compiles(row_id, "sqlite")
 def _id_sqlite(element: Any, compiler: Any, **more: Any) -> str:
-    now, rest = (compiler.process(one, **more) for one in element.clauses)
-    return f"printf('%012x', {now}) || {rest}"
+    now, rest, form = (compiler.process(one, **more) for one in element.clauses)
+    return f"printf({form}, {now}) || {rest}"
 
 
 class CreationOrder:

@@ -21,6 +21,7 @@ from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+    from kodo_consumer.adapters.metrics.worker_view import WorkerView
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.core.values.broker import BorderStatus, Broker, Cluster
     from kodo_consumer.core.values.counters import Counts
@@ -42,6 +43,7 @@ class RunningWorker:
 
     worker: Worker
     service: WorkerSupervisor
+    view: WorkerView
     broker: Broker
     cluster: Cluster
     window: HttpEndpoint | None
@@ -143,7 +145,7 @@ def start_worker(
     else:
         for limit in worker.engine.scheduler.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
-    window = _watch_and_serve(worker, service, runner, settings, broker.border)
+    view, window = _watch_and_serve(worker, service, runner, settings, broker.border)
     with ExitStack() as started:
         if window is not None:
             started.callback(window.close)
@@ -154,28 +156,29 @@ def start_worker(
             reloader.start()
         started.pop_all()
     _log_ready(worker.policy, broker.border)
-    return RunningWorker(worker, service, broker, cluster, window, reloader, traces, lifespans)
+    return RunningWorker(worker, service, view, broker, cluster, window, reloader, traces, lifespans)
 
 
 def _watch_and_serve(
     worker: Worker, service: WorkerSupervisor, runner: HandlerExecutor, settings: Settings, border: BorderStatus
-) -> HttpEndpoint | None:
-    """Adds the stall probe to the worker's service and, if the settings name a port, opens and returns the endpoint of
-    metrics and health: before the worker connects, so that probes see that it does. Raises UsageError.
+) -> tuple[WorkerView, HttpEndpoint | None]:
+    """Adds the stall probe to the worker's service and, if the settings name a port, opens the endpoint of metrics and
+    health: before the worker connects, so that probes see that it does. Returns the view, and the endpoint. Raises
+    UsageError.
     """
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
 
     tenants, measured = settings.metrics_tenants, settings.port is not None
     loop = getattr(runner, "loop", None)
     session = runner.guard.session if isinstance(runner, IdempotentExecutor) else None
-    sight = WorkerView(worker, service, loop, border=border, tenants=tenants, measured=measured, session=session)
+    view = WorkerView(worker, service, loop, border=border, tenants=tenants, measured=measured, session=session)
     if settings.port is None:
-        return None
+        return view, None
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 
-    window = HttpEndpoint(sight, settings.host, settings.port)
+    window = HttpEndpoint(view, settings.host, settings.port)
     log.info("metrics and health are on http://%s", window.address)
-    return window
+    return view, window
 
 
 def _log_ready(policy: Policy, border: BorderStatus) -> None:

@@ -149,6 +149,23 @@ def test_counts_and_what_is_in_flight_are_public_and_copies(tmp_path: Path) -> N
     assert (before.done, consumer.counts.done) == (1, 2), "what was read before counts no further"
 
 
+def test_a_program_reads_why_its_consumer_does_no_work(tmp_path: Path) -> None:
+    policy = Consumer.load(write(tmp_path, SMALL), topic="J", subscription="s", environ={}).policy
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(policy)
+    consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))
+    consumer.handler(lambda message: None)
+    assert consumer.problems == ["not started"]
+    consumer.start()
+    assert consumer.problems == []
+    assert consumer._running is not None
+    consumer._running.worker.fail(ValueError("a thread ended"))
+    assert consumer.problems == ["the worker broke: ValueError('a thread ended')"]
+    with pytest.raises(ValueError, match="a thread ended"):
+        consumer.stop()
+    assert consumer.problems == ["draining"]
+
+
 def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:
     path = write(tmp_path, "  J: {draining: [L2], subscriptions: {s: {states: [retrying]}}}\n")
     assert Consumer.load(path, topic="J", subscription="s", environ={}).lanes() == [
