@@ -21,9 +21,12 @@ def _message(of: Delivery, headers: Headers = FRESH) -> Message:
 
 def test_a_message_shows_its_place_and_history() -> None:
     headers = Headers(retrying=2, backup=1, reason="ValueError", origin_id="o", origin_time=5)
-    message = _message(delivery(1, b"7", key="k", uid="u1", kodo_hop=3)._replace(event_time=9), headers)
+    message = _message(
+        delivery(1, b"7", key="k", uid="u1", kodo_hop=3)._replace(event_time=9, ordering_key="ok"), headers
+    )
     assert (message.level, message.state, message.topic) == ("L2", "retrying", "persistent://p/n/t")
     assert (message.tenant, message.key, message.id, message.attempt) == ("u1", "k", "o", 4)
+    assert message.ordering_key == "ok"
     assert (message.reason, message.publish_time, message.event_time) == ("ValueError", 5, 9)
     assert message.properties == {"uid": "u1"}
     assert message.effect == "o"

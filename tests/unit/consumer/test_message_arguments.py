@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer, Transfer
+from kodo_consumer.core.checks.message_validation import message_arguments
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.outcomes import TransferAsked
 from kodo_consumer.outbox import TABLE, Outbox
@@ -228,3 +229,11 @@ def test_an_async_session_is_refused_where_its_row_would_not_be_written(tmp_path
     with engine.connect() as connection:
         assert len(connection.execute(TABLE.select()).all()) == 1
     engine.dispose()
+
+
+def test_a_time_that_is_no_milliseconds_is_refused_with_everything_else() -> None:
+    with pytest.raises(UsageError) as raised:
+        message_arguments(key=b"k", event_time="noon")
+    assert [one.detail for one in raised.value.diagnostics] == [
+        "key is bytes, not a text", "event_time is 'noon', not ms since the epoch",
+    ]  # fmt: skip
