@@ -1,8 +1,9 @@
 """Dependencies of handlers: values for the parameters that are annotated with `Annotated[T, Depends(provider)]`.
 
 A provider is a function: its result is made anew for each message, and once for all who ask for it in that message. A
-generator yields the value, and goes on after the handler, as a context manager does, with the handler's exception, which counts
-even if the generator swallows it. A provider that is a lifespan of the consumer gives the value that lives as long as the worker.
+generator yields the value, and goes on after the handler, as a context manager does, with the handler's exception; if
+it swallows that exception, the message fails all the same. A provider that is a lifespan of the consumer gives the
+value that lives as long as the worker.
 
 What an injected handler costs is measured in benchmarks/consumer/injection.py, beside fast-depends.
 """

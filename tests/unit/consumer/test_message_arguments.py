@@ -235,5 +235,5 @@ def test_a_time_that_is_no_milliseconds_is_refused_with_everything_else() -> Non
     with pytest.raises(UsageError) as raised:
         message_arguments(key=b"k", event_time="noon")
     assert [one.detail for one in raised.value.diagnostics] == [
-        "key is bytes, not a text", "event_time is 'noon', not ms since the epoch",
+        "key is bytes, not text", "event_time is 'noon', not ms since the epoch",
     ]  # fmt: skip
