@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import date
 from enum import StrEnum
 from typing import Any, Final
 
@@ -73,12 +74,16 @@ def _json_formatter(worker: int | None) -> logging.Formatter:
 
         def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
             try:
-                return json.dumps(log_data, default=str, ensure_ascii=False, allow_nan=False)
+                return json.dumps(log_data, default=_as_text, ensure_ascii=False, allow_nan=False)
             except (TypeError, ValueError):  # NaN, keys that are no texts, an object within itself
                 plain = {name: value if _is_plain(value) else repr(value) for name, value in log_data.items()}
                 return json.dumps(plain, ensure_ascii=False)
 
     return EntryFormatter("{message}", style="{", timestamp=_TIME)
+
+
+def _as_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def _is_plain(value: object) -> bool:
