@@ -8,21 +8,26 @@ import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pytest
 from kodo_consumer import Consumer, Message
 from kodo_consumer.core.checks.message_validation import MessageValidator, check_of
+from kodo_consumer.core.payloads.plain_values import json_default
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load, send_target_of
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import Harness, MemoryBroker
+from pydantic import BaseModel, Field, TypeAdapter
 from sqlalchemy import create_engine, select
 
 from kodoctl.errors import UsageError
@@ -296,3 +301,100 @@ def test_a_record_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     for send in (paths.produced, paths.added, paths.harnessed):
         with pytest.raises(UsageError, match=r"K716.*nested too deeply for its Avro schema"):
             send({"v": value})
+
+
+class State(Enum):
+    OPEN = "open"
+
+
+class Line(BaseModel):
+    quantity: int = Field(alias="qty")
+
+
+class Money(BaseModel):
+    amount: Decimal
+    at: datetime
+
+
+@dataclass
+class Purchase:
+    id: UUID
+    day: date
+    total: Decimal
+    state: State
+    lines: list[Line]
+    takes: timedelta
+    note: Path | None = None
+
+
+AT = datetime(2026, 11, 29, 10, 30, tzinfo=UTC)
+PURCHASE = Purchase(
+    ID, AT.date(), Decimal("10.50"), State.OPEN, [Line(qty=2)], timedelta(days=1, seconds=3, microseconds=50)
+)
+OBJECTS: list[tuple[Any, Any]] = [
+    (
+        PURCHASE,
+        {
+            "id": str(ID), "day": "2026-11-29", "total": 10.5, "state": "open", "lines": [{"qty": 2}],
+            "takes": "P1DT3.00005S", "note": None,
+        },
+    ),
+    (Money(amount=Decimal(3), at=AT), {"amount": 3, "at": "2026-11-29T10:30:00+00:00"}),
+    ({"at": [AT.time()], "path": Path("a/b"), "late": timedelta(seconds=-5)}, {"at": ["10:30:00"], "path": "a/b", "late": "-P0DT5S"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "plain"), OBJECTS)
+def test_objects_of_applications_are_sent_as_plain_json_everywhere(tmp_path: Path, value: Any, plain: Any) -> None:
+    paths = Paths(tmp_path, "json", {"type": "object"})
+    data = paths.produced(value)
+    assert json.loads(data) == plain
+    assert data == paths.added(value) == paths.harnessed(value)
+
+
+def test_what_was_sent_as_an_object_is_read_as_one() -> None:
+    data = json.dumps(PURCHASE, default=json_default)
+    assert TypeAdapter(Purchase).validate_json(data) == PURCHASE
+    money = Money(amount=Decimal("0.1"), at=AT)
+    assert Money.model_validate_json(json.dumps(money, default=json_default)) == money
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal"),
+    [
+        ({"x": {1, 2}}, "set is no JSON: send what it stands for"),
+        ({"x": b"bytes"}, "bytes is no JSON"),
+        ({"x": Line}, "is no JSON"),
+        ({"x": Decimal("0.1234567890123456789")}, "Decimal 0.1234567890123456789 is no number that a double holds"),
+        ({"x": Decimal("NaN")}, "Decimal NaN is no number that a double holds: send a text"),
+    ],
+)
+def test_objects_that_have_no_plain_form_are_refused(tmp_path: Path, value: Any, refusal: str) -> None:
+    paths = Paths(tmp_path, "json", None)
+    for send in (paths.produced, paths.added, paths.harnessed):
+        with pytest.raises(UsageError, match="K716") as raised:
+            send(value)
+        assert refusal in str(raised.value)
+
+
+def test_an_avro_topic_takes_models_and_dataclasses_with_its_own_types(tmp_path: Path) -> None:
+    fields = [
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["open"]}},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [{"name": "qty", "type": "int"}]}}},
+    ]  # fmt: skip
+    paths = Paths(tmp_path, "avro", {"type": "record", "name": "Purchase", "fields": fields})
+    plain = {"id": ID, "day": AT.date(), "total": Decimal("10.50"), "state": "open", "lines": [{"qty": 2}]}
+
+    @dataclass
+    class Short:
+        id: UUID
+        day: date
+        total: Decimal
+        state: State
+        lines: list[Line]
+
+    value = Short(ID, AT.date(), Decimal("10.50"), State.OPEN, [Line(qty=2)])
+    assert paths.produced(value) == paths.produced(plain) == paths.added(value) == paths.harnessed(value)

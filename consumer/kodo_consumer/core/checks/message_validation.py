@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from kodo_consumer.core.checks.message_times import as_delay, as_time
 from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.payloads.plain_values import json_default, record_of
 from kodo_consumer.core.values.envelope import PREFIX, Duration, Outgoing, wire_size
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.core.values.wire_texts import PropertyValue, property_texts, why_no_text
@@ -233,16 +234,17 @@ class MessageValidator:
 
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other
-        value is encoded, as Avro on an Avro topic, else as compact JSON; None, a tombstone, stays None. Raises
-        UsageError if the schema forbids the payload, or if a value is not JSON, such as NaN or a set.
+        value is encoded, as Avro on an Avro topic, else as compact JSON (kodo_consumer.core.payloads.plain_values);
+        None, a tombstone, stays None. Raises UsageError if the schema forbids the payload, or if a value is not JSON,
+        such as NaN or a set.
         """
         try:
             if isinstance(self._check, Payloads) and self._check.kind == "avro":
-                return None if payload is None else self._check.encode(payload)
+                return None if payload is None else self._check.encode(record_of(payload))
             if payload is None or isinstance(payload, bytes):
                 data = payload
             else:
-                data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+                data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False, default=json_default).encode()
             if data is not None:
                 self._check_readable(data, is_ours=not isinstance(payload, bytes))
         except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
