@@ -34,7 +34,13 @@ for number in SIGNALS:
     if number not in ignored:
         _signal.signal(number, lambda number, _: server.send(bytes((number,))))
 
-ended = server.recv(SIZE)
+server.settimeout(0.2)
+while True:
+    try:
+        ended = server.recv(SIZE)
+        break
+    except TimeoutError:
+        continue  # a signal just before the wait has its handler called now
 if len(ended) < SIZE:
     sys.exit("the server of commands is gone")
 code = int.from_bytes(ended, sys.byteorder, signed=True)

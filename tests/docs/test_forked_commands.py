@@ -51,7 +51,8 @@ def test_it_answers_as_a_process_of_its_own(text, commands, tmp_path):
     assert bash(text, tmp_path, commands) == bash(text, tmp_path)
 
 
-WAIT = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+WAIT = "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.05)"
+"""Waits for a signal. (`signal.pause()` waits for ever if the signal comes just before.)"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -70,7 +71,7 @@ def test_a_signal_ends_the_client_and_its_child(number, commands, tmp_path):
 
 def test_a_child_that_answers_a_signal_decides_how_it_ends(commands, tmp_path):
     (tmp_path / "end.py").write_text(
-        f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); {WAIT}"
+        f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n{WAIT}"
     )
 
     with subprocess.Popen([commands / "python", "end.py"], cwd=tmp_path, stdout=subprocess.PIPE) as client:
