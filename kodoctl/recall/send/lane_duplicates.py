@@ -66,24 +66,34 @@ def stretches(
     """Stretches of lanes that may have duplicates.
 
     An attempt stores its messages after the end of the lane when the attempt began. A message that an earlier
-    attempt left in doubt is stored between the receipts. `known`: statuses of one run; `begins`: see
+    attempt left in doubt is stored between the receipts; so is one that the broker had already, without a place.
+    `known`: statuses of one run; `begins`: see
     PlanLedger; `exclusive`: lanes that only this attempt reads; they are read to their end.
     """
     receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
+    unplaced: set[str] = set()  # lanes with a message that the broker had already, somewhere
     for one in known:
         if one.event is RecallEvent.SENT and one.receipt:
             receipts[one.lane].append((one.number, place_of(one.receipt)))
+        elif one.event is RecallEvent.SENT:
+            unplaced.add(one.lane)
     found: list[Stretch] = []
     for part, numbered in receipts.items():
         bounds = [place_of(text) for text in begins.get(part, ())]
         places = [place for _, place in sorted(numbered)]
+        own: list[Stretch] = []
         for before, place in zip([None, *places], places, strict=False):
             if before is None or before[0] != place[0]:
                 after = max((bound for bound in (*bounds, before or place) if bound < place), default=place)
                 if after[0] != place[0]:
-                    found.append(Stretch(part, after, place))
+                    own.append(Stretch(part, after, place))
         if part in exclusive:
-            found.append(Stretch(part, places[-1], None))
+            own.append(Stretch(part, places[-1], None))
+            if (
+                part in unplaced
+            ):  # its one copy may be between receipts: only beside all of them is another a second one
+                own = [Stretch(part, min(one.after for one in own), None)]
+        found += own
     return found
 
 

@@ -50,6 +50,7 @@ def test_a_lane_is_read_where_its_receipts_go_on_in_another_ledger() -> None:
     assert stretches(known[:1], {LANE: {"-1:-1"}}, ()) == [Stretch(LANE, (-1, -1), (7, 0))], "nothing was there"
     assert stretches(known[3:4], {}, {LANE}) == [Stretch(LANE, (7, 1), None)], "nobody else reads it"
     assert stretches([known[0]._replace(event=RecallEvent.INTENT)], {}, {LANE}) == []
+    assert stretches(known, {}, {LANE}) == [Stretch(LANE, (5, 8), None)], "one of them has no place"
 
 
 class Cluster:
@@ -115,6 +116,13 @@ def test_what_the_broker_had_already_is_its_one_copy() -> None:
     assert find(Cluster(TAIL), RELEASE, {"a": "5:0", "b": "", "c": "", "d": "7:2"}, "5:-1")[0][0].position.ledger == 5
     once = {place: name for place, name in TAIL.items() if place[0] == 5 or name == "d"}
     assert find(Cluster(once), RELEASE, {"a": "5:0", "b": "", "c": "", "d": "7:2"}, "5:-1") == ([], [])
+
+
+def test_a_second_copy_is_found_where_the_first_has_no_place_and_stands_behind_receipts() -> None:
+    """It was missed, and stayed: each stretch had one of its two copies."""
+    stored = {(5, 0): "a", (5, 1): "b", (5, 2): "c", (7, 0): "b", (7, 1): "c", (7, 2): "d"}
+    found, _ = find(Cluster(stored), RELEASE, {"a": "5:0", "b": "7:0", "c": "", "d": "7:2"}, "5:-1")
+    assert [str(one.position) for one in found] == ["5:1:0:-1", "5:2:0:-1"]
 
 
 def test_what_was_read_back_has_its_copy_behind_it() -> None:
