@@ -70,7 +70,7 @@ class _Declared:
     @property
     def lifespans(self) -> Lifespans:
         """Lifespans of the consumer."""
-        return self.owner._hooks.lifespans  # noqa: SLF001  # of the consumer it belongs to
+        return self.owner.lifespans
 
 
 class Consumer:
@@ -85,13 +85,14 @@ class Consumer:
         lanes: LaneSelection | None = None,
         source: tuple[Path, Callable[[], Policy], bytes | None] | None = None,
         warnings: Sequence[Diagnostic] = (),
+        environment: Environment | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self._all_lanes, self._lanes = policy, lanes  # the selection comes before that of the settings
         self.policy = select_lanes(policy, lanes or self.settings.lanes)
         self._source = source  # the file, how it is read again, and what it held
         self._connect, self._warnings = connect, warnings  # of the file, told when it starts
-        self.environment: Environment | None = None  # where `load` found file and cluster
+        self.environment = environment  # where `load` found file and cluster
         self._handling: HandlerSpec | None = None
         self._hooks = Hooks()
         self._running: RunningWorker | None = None
@@ -122,9 +123,15 @@ class Consumer:
         read = partial(_read_policy, surroundings, path, policy.ground, policy.subscription)
         settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
         source, connect = (Path(path), lambda: read()[0], text), partial(surroundings.reach, policy, settings.native)
-        consumer = cls(policy, connect, settings=settings, lanes=chosen, source=source, warnings=warnings)
-        consumer.environment = surroundings
-        return consumer
+        return cls(
+            policy,
+            connect,
+            settings=settings,
+            lanes=chosen,
+            source=source,
+            warnings=warnings,
+            environment=surroundings,
+        )
 
     @overload
     def handler(self, function: H, /) -> H: ...

@@ -132,7 +132,7 @@ def load_consumers(choice: ConsumerChoice, place: ConnectionOptions) -> list[Con
             if selection is not None:
                 attempt(problems, partial(consumer.take_lanes, selection))
             consumers.append(consumer)
-    _raise_all(problems)
+    raise_all(problems)
     pairs = Counter((consumer.policy.ground, consumer.policy.subscription) for consumer in consumers)
     if repeated := sorted(f"{ground} {name}" for (ground, name), times in pairs.items() if times > 1):
         detail = f"{', '.join(repeated)}: one consumer for each subscription; --workers runs several"
@@ -158,13 +158,14 @@ def _load_for_handler(topology: str, choice: HandlerChoice, place: ConnectionOpt
     load = partial(Consumer.load, topology, topic=choice.topic, subscription=choice.subscription, **place)
     consumer = attempt(problems, load)
     function = attempt(problems, partial(load_handler, choice.handler))
-    _raise_all(problems)
-    assert consumer is not None and function is not None  # noqa: PT018  # else there is a problem
+    raise_all(problems)
+    assert consumer is not None  # else there is a problem
+    assert function is not None
     consumer.take_handler(function)
     return consumer
 
 
-def _raise_all(problems: Sequence[KodoctlError]) -> None:
+def raise_all(problems: Sequence[KodoctlError]) -> None:
     """Raises one error with all findings of `problems`, if there are any."""
     if len(problems) == 1:
         raise problems[0]

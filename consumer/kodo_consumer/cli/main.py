@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -15,7 +16,7 @@ from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 class Commands(LazyGroup):
     """Table of all commands: name, function, and first sentence of the help."""
 
-    sections = {  # noqa: RUF012  # as the base class has it
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Run": ("run", "check", "outbox"),
         "Steer running workers": ("steer", "pause", "resume", "limit", "weight", "concurrency", "move"),
         "Look": ("why", "dashboards"),

@@ -12,12 +12,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kodo_consumer.cli.typed_messages import TypedMessage
-from kodo_consumer.core.checks.message_validation import MessageValidator, check_of, message_arguments
+from kodo_consumer.core.checks.message_validation import MessageValidator, SendOptions, validator_of
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import ID, Outgoing
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.message import json_value
-from kodo_consumer.sending.pending_messages import OnStored, not_stored
+from kodo_consumer.sending.pending_messages import not_stored
 from kodoctl.errors import ClusterError, Diagnostic, UsageError, error
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import whole_topic
@@ -41,6 +41,11 @@ class MessageArguments:
     key: str | None = None
     id: str | None = None
     event_time: int = 0
+
+    @property
+    def options(self) -> SendOptions:
+        """These arguments as options of a producer."""
+        return {"key": self.key, "properties": self.properties, "event_time": self.event_time, "id": self.id}
 
 
 class EncodedMessage(NamedTuple):
@@ -77,12 +82,11 @@ def encode_messages(
     """Encodes messages for a topic. Returns them, and findings about all that the topic does not allow, each with its
     line (0: about all messages). On an Avro topic the payloads are JSON values of its schema.
     """
-    form = MessageValidator(check_of(target), target.properties)
+    form = validator_of(target)
     messages: list[EncodedMessage] = []
     findings: list[tuple[int, Diagnostic]] = []
     try:
-        message_arguments(key=arguments.key, id=arguments.id, event_time=arguments.event_time)
-        form.check_properties(arguments.properties)
+        form.accept(None, lambda: 0, **arguments.options)
     except UsageError as problem:
         findings += [(0, finding) for finding in problem.diagnostics]
     for line, payload in typed:
@@ -130,7 +134,8 @@ def send_messages(
         for index, message in enumerate(messages):
             posted[index] = message
             try:
-                _post(producer, message, arguments, partial(_put, receipts, index))
+                options: SendOptions = {**arguments.options, "id": message.id}
+                producer.post(message.payload, partial(_put, receipts, index), **options)
             except (ClusterError, UsageError) as problem:
                 refusals[index] = problem.diagnostics[0]
                 del posted[index]
@@ -152,17 +157,6 @@ def send_messages(
         else:
             outcomes.append(SendOutcome(message, OutcomeStatus.NOT_STORED, finding=refusals.get(index, rest)))
     return outcomes, interrupted
-
-
-def _post(producer: Producer, message: EncodedMessage, arguments: MessageArguments, on_receipt: OnStored) -> None:
-    producer.post(
-        message.payload,
-        on_receipt,
-        key=arguments.key,
-        properties=arguments.properties,
-        event_time=arguments.event_time,
-        id=message.id,
-    )
 
 
 def _put(receipts: SimpleQueue[tuple[int, Receipt]], index: int, receipt: Receipt) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from kodo_consumer.cli.consumer_loading import ConsumerChoice, attempt, ready_consumers
+from kodo_consumer.cli.consumer_loading import ConsumerChoice, attempt, raise_all, ready_consumers
 from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
 from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, options_of_program
@@ -92,7 +92,7 @@ def run(
     as workers on several machines do. They drain together; one that ends by itself starts again, after 1 s to 30 s.
 
     With --reload a change of a .py, .yaml, .yml or .toml file in the working folder or below it drains the workers and
-    starts them anew; a program that cannot be imported is told, and waits for the next change.
+    starts them anew; if the program cannot be imported, its error is shown, and the next change is waited for.
     """
     from kodo_consumer.running.multi_run import run_all
 
@@ -237,8 +237,7 @@ def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: L
     problems: list[KodoctlError] = []
     whole = [policy_of(loaded, ground, name) for ground, name in pairs]
     found = [attempt(problems, partial(select_lanes, policy, selection)) for policy in whole]
-    if problems:
-        raise UsageError(*(finding for problem in problems for finding in problem.diagnostics))
+    raise_all(problems)
     return [policy for policy in found if policy is not None]
 
 

@@ -53,7 +53,7 @@ _APART: Final = 0.002  # seconds, of which one millisecond begins for certain
 _MOST_KEYS: Final = 1_000  # keys that are remembered, before those are forgotten that no longer matter
 
 
-class MessageArguments(TypedDict, total=False):
+class RowArguments(TypedDict, total=False):
     """Arguments of `Outbox.statement`, as those of `Outbox.add`."""
 
     topic: Required[str]
@@ -140,7 +140,7 @@ class Outbox:
         with self._order.writing(topic, values["key"], own_id=isinstance(values["id"], str)):
             return str(session.execute(_insert(values)).scalar_one())
 
-    def statement(self, dialect: str, **message: Unpack[MessageArguments]) -> tuple[str, dict[str, Any]]:
+    def statement(self, dialect: str, **message: Unpack[RowArguments]) -> tuple[str, dict[str, Any]]:
         """Returns the INSERT that `add` would execute, and its parameters, to be executed at once by a cursor that is
         not SQLAlchemy's, such as Django's, in the caller's transaction. Parameters are written as `%(name)s`; the
         statement returns one row with the identity of the message. `dialect`: `postgresql` or `sqlite`.

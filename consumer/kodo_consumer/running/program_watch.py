@@ -28,8 +28,8 @@ class _ProgramFilter(PythonFilter):
 
 @contextmanager
 def restarting_on_change(folder: Path, restart: Callable[[], object]) -> Iterator[None]:
-    """Context in which `restart` is called, on a thread of its own, after each change of a Python, YAML or TOML file in
-    `folder` or below it that changes its contents. Virtual environments (`venv`, `.venv`, `env`), caches and folders of
+    """Context in which `restart` is called, on a thread of its own, after the contents of a Python, YAML or TOML file in
+    `folder` or below it have changed. Virtual environments (`venv`, `.venv`, `env`), caches and folders of
     version control are left out.
     """
     quieten_watcher()

@@ -44,11 +44,6 @@ class Depends:
         self.provider = provider
 
 
-def has_dependencies(function: Callable[..., Any]) -> bool:
-    """True if a parameter of the function is annotated with Depends."""
-    return bool(_dependent_parameters(function))
-
-
 def bare_signature(function: Callable[..., Any]) -> inspect.Signature:
     """Signature of the function without its dependent parameters. Raises ValueError for functions that have none to
     look at, such as built-in ones, and UsageError for annotations that cannot be read.
@@ -73,7 +68,7 @@ def inject(
     """
     call = call or function
     misplaced = list(_misplaced(function))
-    if not misplaced and not has_dependencies(function):
+    if not misplaced and not _dependent_parameters(function):
         return call
     is_async = is_coroutine(function)
     plan = _Plan(function, lasting, is_async=is_async, batches=batches, findings=misplaced)

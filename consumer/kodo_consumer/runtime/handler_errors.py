@@ -79,10 +79,10 @@ class ExceptionReporter:
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
                 raised = problem = nested
         outcome = self._with_error(self._failure(problem), problem)
-        self._log(problem, raised, failed, outcome)
+        self._report(problem, raised, failed, outcome)
         return outcome
 
-    def _log(
+    def _report(
         self, problem: BaseException, raised: BaseException, failed: Message | Batch | None, outcome: Outcome
     ) -> None:
         kind, now = type(problem), time.monotonic()

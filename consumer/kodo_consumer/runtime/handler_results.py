@@ -117,3 +117,14 @@ def is_coroutine(function: object) -> bool:
     """True if the result of a call has to be awaited: the function, or the `__call__` of an object, is async."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # its own, to look at
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def call_problem(hook: Callable[..., Any], arguments: Sequence[str]) -> str:
+    """Reason why the hook cannot be called with so many arguments; empty: it can, or it has no signature to look at."""
+    try:
+        inspect.signature(hook).bind(*arguments)
+    except TypeError as problem:
+        return str(problem)
+    except ValueError:
+        return ""
+    return ""

@@ -20,6 +20,7 @@ from kodo_consumer.runtime.handler_results import (
     BatchResult,
     Judge,
     SingleResult,
+    call_problem,
     close,
     is_coroutine,
     refuse_unawaited,
@@ -77,7 +78,7 @@ class Hooks:
         """
         findings = []
         for around, hook in ((place, one) for place in AROUND for one in self._of[place]):
-            if problem := _call_problem(hook, _ARGUMENTS[around]):
+            if problem := call_problem(hook, _ARGUMENTS[around]):
                 findings.append(
                     f"{_name(hook)} around {around} is called with {' and '.join(_ARGUMENTS[around])}: {problem}"
                 )
@@ -252,17 +253,6 @@ class _CallLater(_Call):
             return super().missing(hook)
         close(self.coroutine)
         return f"{_name(hook)} did not await the handler: declare it async, and write await handle(message)"
-
-
-def _call_problem(hook: Callable[..., Any], arguments: Sequence[str]) -> str:
-    """Reason why the hook cannot be called with so many arguments; empty: it can, or it has no signature to look at."""
-    try:
-        inspect.signature(hook).bind(*arguments)
-    except TypeError as problem:
-        return str(problem)
-    except ValueError:
-        return ""
-    return ""
 
 
 def _name(hook: object) -> str:

@@ -359,6 +359,7 @@ class WorkerSink:
 
 
 def _log_done(message: Message, policy: Policy) -> None:
+    # whether hooks redact is known to the executor alone: where texts are kept, the tenant stays out
     fields = message_fields(message, redacts=policy.error_text is not None)
     tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
     log.debug(

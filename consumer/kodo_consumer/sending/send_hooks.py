@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
 
 from kodo_consumer.core.values.broker import Confirmed, Receipt
-from kodo_consumer.runtime.handler_results import close, is_coroutine
+from kodo_consumer.runtime.handler_results import call_problem, close, is_coroutine
 from kodo_consumer.sending.pending_messages import OnStored, not_stored
 from kodoctl.errors import UsageError, error
 from kodoctl.text.escaping import one_line
@@ -64,12 +64,8 @@ class SendHooks:
         if moment not in self._moments:
             raise _invalid(f"{moment!r}: there is {', '.join(self._moments)}")
         arguments = ("the message", "the error") if moment == "failed" else ("the message",)
-        try:
-            inspect.signature(hook).bind(*arguments)
-        except TypeError as problem:
-            raise _invalid(f"{_name(hook)} is called with {' and '.join(arguments)}: {problem}") from None
-        except ValueError:  # built in, without a signature to look at
-            pass
+        if problem := call_problem(hook, arguments):
+            raise _invalid(f"{_name(hook)} is called with {' and '.join(arguments)}: {problem}")
         if moment != "send" and is_coroutine(hook):
             raise _invalid(f"{_name(hook)} is async, and receipts come on a thread: it would never run")
         self._hooks[moment].append(hook)

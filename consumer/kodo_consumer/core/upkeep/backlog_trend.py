@@ -155,7 +155,9 @@ def _cause(recent: Sequence[_Sample], before: Sequence[_Sample]) -> tuple[str, s
     if faster:
         reasons.append(f"senders got faster ({rate:,.1f}/s, {was_rate:,.1f}/s before)")
     if slower:
-        reasons.append(f"handlers got slower ({_span(seconds)} a message, {_span(was_seconds)} before)")
+        reasons.append(
+            f"handlers got slower ({duration_text(seconds * 1000)} a message, {duration_text(was_seconds * 1000)} before)"
+        )
     if not reasons:
         return "", f"{rate:,.1f}/s come, more than workers handle"
     return "both" if len(reasons) > 1 else "senders" if faster else "handlers", " and ".join(reasons)
@@ -171,7 +173,3 @@ def _seconds(samples: Sequence[_Sample]) -> float:
     runs = samples[-1].load.started - samples[0].load.started
     running = sum(one.load.running for one in samples) / len(samples)
     return running * (samples[-1].at - samples[0].at) / runs if runs else 0.0
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
