@@ -73,6 +73,21 @@ def test_whatever_is_stored_is_read_alike(clients: tuple[BrokerClient, BrokerCli
     assert later == [found[1_501]]
 
 
+def test_what_stands_behind_a_batch_is_read_without_the_batch(
+    clients: tuple[BrokerClient, BrokerClient], part: str
+) -> None:
+    batched = clients[1].get().create_producer(part, batching_enabled=True, batching_max_messages=5)
+    for number in range(20):
+        batched.send_async(b"%d" % number, None)
+    batched.flush()
+    found = _same(clients, part)
+    place = found[7].ledger, found[7].entry
+    behind = [one for one in found if (one.ledger, one.entry) > place]
+    assert 0 < len(behind) < len(found)
+    for client in clients:
+        assert list(read_stored(client, part, END, after=place)) == behind
+
+
 class Sent:
     """Messages to a lane, numbered from 1, and their receipts by number."""
 
