@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import LEDGER_PREFIX
-from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path, schema_path
+from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
@@ -53,7 +53,7 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
     """Scope of a read: `namespaces` and their topics, and more `tenants`. `names`: topologies whose objects are ours,
-    also in other namespaces; `declared`: topics of the files; `schemas`: topics whose schema is read; `everything`:
+    also in other namespaces; `declared`: topics of the files; `schemas`: declared schemas; `everything`:
     also the topics that other topologies own (import). `only`: just these topics of the namespaces, whose state an
     apply needs before it begins; None: all.
     """
@@ -61,7 +61,7 @@ class ReadScope:
     namespaces: tuple[NamespaceName, ...]
     names: frozenset[str] = frozenset()
     declared: frozenset[TopicName] = frozenset()
-    schemas: frozenset[TopicName] = frozenset()
+    schemas: frozenset[SchemaResource] = frozenset()
     tenants: frozenset[str] = frozenset()
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
@@ -102,7 +102,8 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        for schema in pool.map(lambda topic: read_schema(admin, topic), sorted(scope.schemas - reading.unread.keys())):
+        wanted = [schema for schema in scope.schemas if schema.topic not in reading.unread]
+        for schema in pool.map(lambda schema: read_schema(admin, schema.topic, schema), wanted):
             if schema is not None:
                 _add(reading, [LiveObject(schema)])
         if scope.everything:
@@ -401,16 +402,27 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
     _add(reading, objects)
 
 
-def read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
-    """Reads the latest version of a topic's schema as JSON with sorted keys; None without one. The text of a schema
-    that is not AVRO begins with its type, so that it equals no declared one. Raises ClusterError.
-    """
-    import json
+def read_schema(admin: Admin, topic: TopicName, declared: SchemaResource | None = None) -> SchemaResource | None:
+    """Reads a topic's schema as JSON with sorted keys; None without one. The text of a schema that is not AVRO begins
+    with its type, so that it equals no declared one. Raises ClusterError.
 
+    Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
+    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas).
+    """
     reply = admin.call("GET", f"{schema_path(topic)}/schema")
     if reply.missing:
         return None
-    data = must(reply, f"reading the schema of {topic}")
+    latest = _schema_of(topic, must(reply, f"reading the schema of {topic}"), reply)
+    if declared is None or latest == declared or not reply.data.get("version"):
+        return latest
+    reply = admin.call("GET", f"{schema_path(topic)}/schemas")
+    versions = must(reply, f"reading the versions of the schema of {topic}")["getSchemaResponses"]
+    return declared if any(_schema_of(topic, one, reply) == declared for one in versions) else latest
+
+
+def _schema_of(topic: TopicName, data: Any, reply: Reply) -> SchemaResource:
+    import json
+
     if not isinstance(data, dict):
         raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} without its schema"))
     if data.get("type") != "AVRO":
