@@ -1,1 +1,1 @@
-"""The only package that talks to Pulsar: ports in our types, and their adapters."""
+"""The only package of kodoctl that talks to Pulsar: interfaces (ports) in kodoctl's own types, and their adapters."""

@@ -1,4 +1,4 @@
-"""One command's clients of one cluster (admin API and binary port): opened when first needed, closed together."""
+"""Session: one command's clients of one cluster (admin API and binary port), opened when first needed, closed together."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Admin API and binary port of one connection; the end of the `with` block closes both. `on_wait` receives reports
-    of waits that are long (None: no reports); both clients use the monitor `waits`.
+    """Clients of one connection, for the admin API and the binary port; the end of the `with` block closes both.
+    `on_wait`: receives reports of long waits (None: no reports); `waits`: the monitor that both clients use.
     """
 
     def __init__(self, connection: Connection, on_wait: OnWait | None = None) -> None:

@@ -1,1 +1,1 @@
-"""The admin API of Pulsar: its port, its HTTP adapter, and single requests with one meaning."""
+"""The admin API of Pulsar: its port (interface), its HTTP adapter, and functions that each send one kind of request."""

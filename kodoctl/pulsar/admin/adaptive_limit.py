@@ -1,4 +1,4 @@
-"""Adaptive limit of in-flight requests (AIMD): lowered as soon as a broker is busy, then slowly raised."""
+"""Adaptive limit of concurrent requests (AIMD): halved when a broker is busy, then slowly raised."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from types import TracebackType
 
 
 class AdaptiveConcurrencyLimit:
-    """Limit of concurrent requests, `most` at first. Enter it with `with` around one request, which blocks until there
-    is room; then report the result by `throttled` or `succeeded`. Safe to use from several threads.
+    """Limit of concurrent requests, `most` at first. Use it as a context manager around one request: it blocks until
+    the limit permits one more. Then report the result by `throttled` or `succeeded`. Safe to use from several threads.
 
-    A thread that has entered may enter again, for requests that prepare its own one: this neither waits nor counts,
-    because otherwise the thread would wait for itself.
+    A thread that has entered may enter again, for requests that prepare its own one. Such a request is not counted and
+    does not wait, because the thread would wait for itself.
     """
 
     def __init__(self, most: int) -> None:
@@ -25,12 +25,12 @@ class AdaptiveConcurrencyLimit:
 
     @property
     def limit(self) -> int:
-        """Requests that may be under way now."""
+        """Number of requests that may run at the same time now."""
         return int(self._limit)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for room now."""
+        """Number of requests that wait now because the limit is reached."""
         return self._waiting
 
     def __enter__(self) -> None:
@@ -56,8 +56,8 @@ class AdaptiveConcurrencyLimit:
             self._changed.notify()
 
     def throttled(self) -> None:
-        """Reports that a broker was too busy for a request: halves the limit (1 at least), once for all requests that
-        were under way together.
+        """Reports that a broker was too busy for a request, and halves the limit (to 1 at least). Requests that ran at
+        the same time halve it only once.
         """
         with self._changed:
             if self._since >= int(self._limit) or self._limit == self._most:
@@ -65,7 +65,9 @@ class AdaptiveConcurrencyLimit:
                 self._since = 0
 
     def succeeded(self) -> None:
-        """Reports that a broker answered: as many reports as the limit raise the limit by one, up to `most`."""
+        """Reports that a broker answered a request. After as many reports as the limit is high, the limit rises by one,
+        up to `most`.
+        """
         if self._limit < self._most:
             with self._changed:
                 self._limit = min(float(self._most), self._limit + 1 / self._limit)

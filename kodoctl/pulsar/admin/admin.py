@@ -28,16 +28,18 @@ NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as
 
 
 def no_condition() -> None:
-    """Default of `condition` in `Admin.call`: never raises, so that every request is sent."""
+    """Default of `condition` in `Admin.call`: never raises, so every request is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of a broker. `data`: the decoded JSON, or the plain text if the body is no JSON; None: the body is empty
-    or a web page. `reason`: the text of a refusal (status 400 or above). `server_time`: the header `Date`, ms since the
-    epoch by the server's clock in whole seconds; None: no such header. `took`: seconds from request to answer.
-    `foreign`: the body is a web page or no JSON. `body` and `headers`: as received. `host`: `http://HOST:PORT` that
-    answered.
+    """Answer of a broker to one call.
+
+    `data`: the decoded JSON, or the plain text if the body is not JSON; None if the body is empty or a web page.
+    `reason`: text of a refusal (status 400 or above). `server_time`: the header `Date` in ms since the epoch (the
+    server's clock, whole seconds), None without the header. `took`: seconds from request to answer. `foreign`: the body
+    is a web page or not JSON, so perhaps not from Pulsar. `body`, `headers`: as received. `host`: `http://HOST:PORT`
+    that answered.
     """
 
     method: str
@@ -59,15 +61,15 @@ class Reply:
 
     @property
     def missing(self) -> bool:
-        """True if Pulsar answered that the object, or an object around it, does not exist. A `foreign` 404 comes from a
-        proxy in front of Pulsar, or Pulsar lacks the path: such an answer says nothing about objects.
+        """True if Pulsar answered that the object, or one that contains it, does not exist. A `foreign` 404 is not such
+        an answer: a proxy in front of Pulsar sent it, or Pulsar lacks the path.
         """
         return self.status == 404 and not self.foreign
 
     @property
     def forbidden(self) -> bool:
-        """True if the broker knows the role and refuses it this resource (status 401 or 403; a 401 about the token
-        raises in `call`).
+        """True if the broker refuses the role this object (status 401 or 403). A token that is not accepted raises in
+        `call` instead.
         """
         return self.status in (401, 403)
 
@@ -93,8 +95,8 @@ class Reply:
 
 @dataclass(slots=True)
 class RequestCount:
-    """Number of requests sent; redirects and retries count, because the broker works for them too. `by_path`: by method
-    and last part of the path, such as `GET partitioned-stats`.
+    """Numbers of requests sent, including redirects and retries. `by_path`: number by method and last part of the path,
+    such as `GET partitioned-stats`.
     """
 
     reads: int = 0
@@ -124,23 +126,25 @@ class Admin(Protocol):
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """Sends one call and blocks until its reply, which may be a refusal. `path` is below `/admin/v2/`; `body` is
-        encoded as JSON. As long as `waits` allows, a read is sent again if its answer is transient or the connection
-        breaks; a write is sent again only if no broker can have received it. `patient` False: a transient answer of a
-        read is returned as well, for requests that a sender's data may make fail permanently.
+        """Sends one call and blocks until its reply, which may be a refusal.
 
-        `condition` is called right before each request on the wire, after all waiting, and for redirected requests as
-        well; its exception is raised here, and that request is not sent. Raises LostReplyError if the result of a write
-        is unknown, ClusterError if no broker answers or the token is not accepted.
+        `path` is below `/admin/v2/`; `body` is encoded as JSON. As long as `waits` allows, a read is sent again if its
+        answer is transient or the connection breaks; a write is sent again only if no broker can have received it.
+        `patient` False: a transient answer to a read is returned, for requests that may fail for ever because of data
+        that others wrote.
+
+        `condition` is called right before each request is sent, after all waiting, and for redirected requests as well.
+        If it raises, the request is not sent and the exception is raised here. Raises LostReplyError if the result of a
+        write is unknown, ClusterError if no broker answers or the token is not accepted.
         """
 
 
 class LostReplyError(ClusterError):
-    """Raised if a write got no answer: the broker may have carried it out or not. Read the object first."""
+    """A write got no answer: the broker may have carried it out or not. The caller has to read the object to know."""
 
 
 class AdminError(ClusterError):
-    """Raised for a refusal (`reply`) that the caller cannot use. `doing`: the action, for the text (`reading X`)."""
+    """A refusal (`reply`) that the caller cannot handle. `doing`: the action, such as `reading X`, for the text."""
 
     def __init__(self, reply: Reply, doing: str) -> None:
         super().__init__(_refusal(reply, doing))
@@ -159,7 +163,9 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
 
 
 def must(reply: Reply, doing: str) -> Any:
-    """Returns the reply's data. Raises AdminError, whose text names the action `doing`, if the status is not 2xx."""
+    """Returns the data of a reply. Raises AdminError if the status is not 2xx. `doing`: the action, such as `reading
+    X`, for the error.
+    """
     if not reply.ok:
         raise AdminError(reply, doing)
     return reply.data

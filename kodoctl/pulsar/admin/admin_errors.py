@@ -29,8 +29,8 @@ _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Record of a request that got no answer. `host`: `http://HOST:PORT` that it was sent to; `via`: the host that
-    redirected there, None without a redirect.
+    """A request that got no answer. `host`: `http://HOST:PORT` that it was sent to; `via`: the host that redirected the
+    request there, None without a redirect; `problem`: exception of the HTTP library.
     """
 
     host: str
@@ -47,7 +47,7 @@ class Silence:
 
 
 class NoAnswerError(Exception):
-    """Raised for a request that got no answer."""
+    """A request got no answer."""
 
     def __init__(self, silence: Silence) -> None:
         super().__init__(str(silence))
@@ -55,17 +55,17 @@ class NoAnswerError(Exception):
 
 
 class CircularRedirectError(Exception):
-    """Raised for a request that brokers redirect to each other; none has carried it out, so that even a write may be
-    sent again. This ends when a topic has moved: until then two brokers may each take the other one for its owner.
+    """Brokers redirect a request to each other. This happens while a topic moves: for a moment each of two brokers may
+    take the other for the owner. No broker has carried the request out, so even a write may be sent again.
     """
 
 
 def unreachable(
     connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
 ) -> ClusterError:
-    """Returns the error for a request without an answer; a LostReplyError for a write that may have arrived. `last`:
-    its last try; `failed`: the configured addresses that did not answer, by address; `seconds`: duration of all tries.
-    For a read, connects to the silent hosts to find out their protocol.
+    """Makes the error for a request without an answer: LostReplyError for a write that may have arrived, else
+    ClusterError. `last`: the last try; `failed`: last try at each configured address that did not answer; `seconds`:
+    duration of all tries. For a read, connects to the silent hosts to find out their protocol.
     """
     if not last.not_sent and method != "GET":
         return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirect_text(last)}"))
@@ -127,7 +127,7 @@ def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[s
 
 
 def bad_token(connection: Connection, host: str) -> ClusterError:
-    """Returns the error (K511) for a 401 by which `host` rejects the token, or demands one."""
+    """Makes the error (K511) for status 401 from `host`: the token is not accepted, or one is required."""
     if connection.oauth2 is not None:
         detail = f"{host} takes no token of {connection.oauth2.issuer}, not even a new one: audience, or another key?"
     elif connection.token is None:
@@ -173,7 +173,7 @@ def _other_protocol(silence: Silence) -> str:
 
 
 def why(problem: HTTPError) -> str:
-    """Returns the innermost cause in the system's words: `Connection refused` instead of a chain of wrappers."""
+    """Text of the innermost cause of an error, in the system's words, such as `Connection refused`."""
     cause: BaseException = problem
     seen = set()
     while id(cause) not in seen:

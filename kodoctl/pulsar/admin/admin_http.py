@@ -1,6 +1,6 @@
-"""The admin port over HTTP: it keeps connections alive, adapts their number to the load of the broker, follows
-redirects within the cluster only, knows several addresses of one cluster, and waits in one place for a broker that is
-busy or does not answer.
+"""The admin port over HTTP: keeps connections alive, adapts the number of concurrent requests to the load of the
+broker, follows redirects within the cluster only, tries several addresses of one cluster, and repeats requests if a
+broker is busy or does not answer.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class HttpAdmin:
         return self._waits
 
     def close(self) -> None:
-        """Closes the connections, and ends the reports of waits."""
+        """Closes the connections and the monitor of waits."""
         self._pool.clear()
         self._waits.close()
 

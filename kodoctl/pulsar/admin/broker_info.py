@@ -21,9 +21,10 @@ from kodoctl.topology.units import UNLIMITED, Duration, Size
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Facts about a broker and its cluster. `cluster`: name of the local cluster; `clusters`: all that it knows;
-    `version`: () if unknown; `unsupported`: names of policies that the version lacks. `defaults` is empty and `delays`
-    None if the role may not read the broker's configuration (super-users only).
+    """Facts about a broker and its cluster. `cluster`: name of the local cluster; `clusters`: names of all clusters
+    that it knows; `version`: () if unknown; `unsupported`: names of policies that the version lacks. `defaults`:
+    policies of the broker's configuration, and `delays`: its delayed delivery; empty and None if the role may not read
+    the configuration (only super-users may).
     """
 
     cluster: str
@@ -35,8 +36,8 @@ class Server:
 
 
 def read_server(admin: Admin) -> Server:
-    """Reads the facts by three requests that every role may try. Raises ClusterError, also (K517) if the role cannot
-    learn which of several clusters is the local one.
+    """Reads facts about the broker and its cluster by three requests that every role may send. Raises ClusterError,
+    also (K517) if the role cannot learn which of several clusters is the local one.
     """
     clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
     if not isinstance(clusters, list) or not clusters:
@@ -58,7 +59,7 @@ def read_server(admin: Admin) -> Server:
 
 
 def read_bookies(admin: Admin) -> int | None:
-    """Number of writable bookies; None: the role is no super-user and may not ask. Raises AdminError."""
+    """Number of writable bookies; None if the role is no super-user and may not read it. Raises AdminError."""
     answer = _content_if_allowed(admin.call("GET", "bookies/all"), "counting bookies")
     found = answer.get("bookies") if isinstance(answer, dict) else None
     return len(found) if isinstance(found, list) else None

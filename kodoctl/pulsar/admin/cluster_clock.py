@@ -1,5 +1,5 @@
 """Clock of a cluster: the `Date` header of the admin API's answers, compared with the clock of this machine. Publish
-times are no substitute, because the sender of a message chooses them.
+times cannot replace it, because the sender of a message chooses them.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterClock:
-    """Clock of the cluster. `ahead`: ms by which this machine's clock is certainly ahead of the cluster's;
-    negative: behind; 0: they may agree; None: the cluster does not report its time, and this machine's clock is
-    used.
+    """Clock of a cluster, relative to this machine's clock. `ahead`: ms by which this machine's clock is certainly
+    ahead of the cluster's, negative if behind, 0 if the clocks may agree; None if the cluster reports no time, and this
+    machine's clock is used.
     """
 
     ahead: int | None
 
     @classmethod
     def of(cls, reply: Reply, wall: int) -> Self:
-        """Compares the clocks by one reply. `wall`: time of this machine's clock right after the reply, in ms
-        since the epoch.
-        """
+        """Compares the clocks by one reply. `wall`: this machine's clock right after the reply, ms since the epoch."""
         if reply.server_time is None:
             return cls(None)
         return cls(round(clock_ahead(wall, reply.server_time, reply.took)))
 
     def now(self) -> int:
-        """Ms since the epoch, by the cluster's clock if the cluster reports its time."""
+        """The time in ms since the epoch by the cluster's clock, or by this machine's if the cluster reports no time."""
         return int(time.time() * 1000) - (self.ahead or 0)
 
 
 def read_clock(admin: Admin) -> ClusterClock:
-    """Reads the cluster's clock by a request that every role may make; even a refusal has the time."""
+    """Reads the cluster's clock by a request that every role may send: even a refusal has a `Date` header."""
     reply = admin.call("GET", "clusters")
     return ClusterClock.of(reply, int(time.time() * 1000))

@@ -1,8 +1,8 @@
-"""Writes that are repeated when a broker fails: sent once, and sent again unless a reading shows that the first one
-took effect.
+"""Writes that are repeated if a broker fails. Before a write is sent again, a read checks whether the first one took
+effect.
 
-A DELETE is the only write that does more harm if the object changed meanwhile: only `delete` sends it, and reads the
-object before every try.
+A repeated DELETE can do harm if the object changed between two tries. Therefore only `delete` sends it, and reads the
+object before each try.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ any more. Raises WriteFailedError if the object must not be deleted.
 
 
 class WriteFailedError(Exception):
-    """Raised if a write failed: the broker or a `Look` refused it, or no try had an effect. The text is for people."""
+    """A write failed: the broker or a `Look` refused it, or no try had an effect. The text is for people."""
 
 
 def write_confirmed(  # noqa: PLR0913  # a request has these parts
@@ -39,13 +39,13 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
     content_type: str = "application/json",
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
-    """Sends one write, makes sure of its effect, and blocks meanwhile. Returns the last reply (2xx, or a status in
-    `final`); None if `done` saw the effect instead.
+    """Sends one write, repeats it if necessary until it has taken effect, and blocks meanwhile. Returns the last reply
+    (2xx, or a status in `final`), or None if `done` saw the effect.
 
-    `done` reads whether the write has taken effect; it is called after a lost or transient reply or a 409, before the
-    write is sent again. Statuses in `final` are answers that another try would not change; such an answer to a repeated
-    request may be caused by the first request, whose effect a broker may show late: `done` then polls. Tries as long as
-    `admin.waits` allows, CONFLICT_S seconds after a 409. Raises WriteFailedError.
+    `done` reads whether the write has taken effect. It is called after a lost or transient reply or a 409, before the
+    write is sent again. `final`: statuses that another try would not change. Such a status in reply to a repeated
+    request may be caused by the first request, whose effect a broker may show late: `done` is then polled. Tries as
+    long as `admin.waits` allows; after a 409, CONFLICT_S seconds. Raises WriteFailedError.
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0
@@ -70,8 +70,8 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
 
 
 def limit_of(reply: Reply) -> float | None:
-    """The number of seconds for which a write with this reply is tried again; None: the limit of all writes.
-    Raises WriteFailedError if the reply will not change.
+    """Number of seconds for which a write is tried again after this reply; None: the usual limit of writes. Raises
+    WriteFailedError if another try would get the same reply.
     """
     if reply.status == CONFLICT:
         return CONFLICT_S
@@ -88,12 +88,12 @@ def delete(
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
     """Calls `look`, then sends one DELETE; repeats both after a transient or lost reply, or a 409. Returns the last
-    reply, which may have a status in `final`; None if a look found the object gone.
+    reply, which may have a status in `final`; None if `look` found that the object is gone.
 
-    Seconds to minutes lie between two tries, and clients and messages come back when a broker restarts. Therefore
-    `look` decides before each try whether to delete, and with which query; nothing is sent if the look fails. Statuses
-    in `final` are answers that another try would not change. Raises WriteFailedError, and ClusterError of the first
-    look.
+    `look` reads the object and decides before each try whether to delete it, and with which query; if it raises, no
+    request is sent. Seconds to minutes lie between two tries, and clients and messages may come back when a broker
+    restarts. `final`: statuses that another try would not change. Raises WriteFailedError, and ClusterError of the
+    first `look`.
     """
     problem, limit, sent = "", cast("float | None", None), 0
     with admin.waits.during(f"DELETE {path}: no answer yet") as wait:
@@ -141,8 +141,8 @@ def _is_done(done: _Done) -> bool:
 
 
 def poll_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
-    """Calls `done` with pauses until it returns true; False: it did not within `seconds` (None: PATIENCE_S). Brokers
-    other than the one that took a write may show its effect late.
+    """Calls `done` with pauses until it returns true, and returns True; False after `seconds` (None: PATIENCE_S).
+    Needed because a broker that did not take the write may show the effect late.
     """
     deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
     wait = 0.02

@@ -10,8 +10,8 @@ from kodoctl.topology.names import TopicName, whole_topic
 
 
 def largest_message(admin: Admin, topic: str) -> int | None:
-    """Reads the topic's own maximum message size in bytes, local or for all clusters; 0: the topic has none; None: the
-    broker refused to answer this role. For the name of a partition, the limit of its topic.
+    """Reads the maximum message size, in bytes, that is set on a topic, for this cluster or for all; 0 if none is set;
+    None if the broker refused to answer this role. `topic` may be a partition: the limit is that of its topic.
     """
     path = f"{topic_path(TopicName.parse(whole_topic(topic)))}/maxMessageSize"
     found = 0

@@ -1,13 +1,13 @@
-"""Partitions that an answer about a whole topic omits: each is asked individually, and counts as absent only if two
-sources say so.
+"""Partitions that are missing in an answer about a whole topic: each is requested individually, and counts as absent
+only if two sources agree.
 
-The broker that is asked for a whole topic asks each partition's owner, and answers 200 without those that gave no
-answer. Measured on 3 brokers, Pulsar 4.2.4: from a broker's death until its ZooKeeper session ends (0 to 30 s)
-`partitioned-stats` lacks all partitions that it owned, and in an unload, a split or a move the partitions that have no
-owner meanwhile: 372 of 1,880 answers. A request for such a partition is then answered with 412 or 500, or redirected to
-the dead broker. Never seen in 20,000 answers: a 404 for a partition that exists; stats of a partition without one of
-its subscriptions or a backlog; topic lists, partition counts or policies of a namespace that are incomplete (any broker
-reads these from metadata).
+The broker that answers for a whole topic asks each partition's owner, and answers 200 without the partitions whose
+owner gave no answer. Measured on 3 brokers, Pulsar 4.2.4: from a broker's death until its ZooKeeper session ends (0 to
+30 s) `partitioned-stats` lacks all partitions that it owned, and in an unload, a split or a move the partitions that
+have no owner meanwhile: 372 of 1,880 answers. A request for such a partition is then answered with 412 or 500, or
+redirected to the dead broker. Never seen in 20,000 answers: a 404 for a partition that exists; stats of a partition
+without one of its subscriptions or a backlog; topic lists, partition counts or policies of a namespace that are
+incomplete (any broker reads these from metadata).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ADVICE: Final = (
 
 
 class UnknownPartitionsError(ClusterError):
-    """Raised if it is unknown whether the partitions `numbers` exist: no decision about their topic is safe. `lasting`:
-    the broker named a cause that no waiting mends.
+    """It is unknown whether the partitions `numbers` exist, so no decision about their topic is safe. `lasting`: the
+    broker named a cause that does not go away by waiting.
     """
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str, *, lasting: bool = False) -> None:
@@ -41,8 +41,8 @@ class UnknownPartitionsError(ClusterError):
 
 
 class NotAwaitedError(UnknownPartitionsError):
-    """Raised at once, without a retry, for an unknown partition of a topic that does not concern the command: its
-    broker may answer in a moment, or never.
+    """It is unknown whether a partition exists, of a topic that does not concern the command. Raised without a retry,
+    because the broker of the partition may never answer.
     """
 
 

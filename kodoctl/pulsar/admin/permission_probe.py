@@ -19,8 +19,8 @@ _DENIED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Whether a role may do one kind of work. `missing`: the right that the role lacks for it, "" if it lacks none;
-    `unknown`: the reason why that cannot be determined.
+    """Answer to the question whether a role may do one kind of work. `missing`: the right that the role lacks, "" if
+    none; `unknown`: the reason why that cannot be determined, "" if it can.
     """
 
     work: str
@@ -29,7 +29,9 @@ class Permission:
 
 
 def probe_permissions(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Permission]:
-    """Yields a Permission for each kind of work in a namespace. Sends two reads. `superuser`: the role is one."""
+    """Yields a Permission for each kind of work in a namespace, by two reads. `superuser`: True if the role is a
+    super-user.
+    """
     tenant = admin.call("GET", f"namespaces/{namespace.tenant}")
     lacks = f"the admin role of the Pulsar tenant {namespace.tenant}"
     yield _permission("plan, drift, import", lacks, tenant, superuser=superuser)

@@ -1,9 +1,8 @@
-"""Reading of a topic by one GET: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
+"""Reader of a topic by one GET: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
 
-`partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union and
-hides a subscription that some partitions lack (docs/explanation/pulsar.md). The answer omits partitions whose owner
-does not answer: those are asked one by one (kodoctl.pulsar.admin.omitted_partitions), so that a reading is complete or
-raises an error.
+`partitioned-stats?perPartition=true` contains all of this, and is as fast as the bare list of subscriptions, which does
+not show that some partitions lack a subscription (docs/explanation/pulsar.md). Partitions that the answer omits are
+requested one by one (kodoctl.pulsar.admin.omitted_partitions), so that a reading is complete or raises an error.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class SubscriptionReading:
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """One partitioned topic as its metadata and its partitions show it. `marker`: name of its owner; None: it has no
-    marker.
+    """One partitioned topic, by its metadata and its partitions. `marker`: name of the topology that owns it, None
+    without a marker; `missing`: numbers of partitions that the metadata counts and that do not exist.
     """
 
     name: TopicName
@@ -55,10 +54,10 @@ class TopicReading:
 
 
 def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
-    """Reads a topic; None: no such partitioned topic. Raises ClusterError if any part of it is unknown.
+    """Reads a topic; None if there is no such partitioned topic. Raises ClusterError if any part of it is unknown.
 
-    `of`: names of topologies; None: all. If the answer omits partitions and the topic's marker names none of these
-    topologies, NotAwaitedError is raised at once, and the partitions are not asked.
+    `of`: names of topologies that concern the caller, None: all. If the answer omits partitions and the topic's marker
+    names none of these topologies, NotAwaitedError is raised at once, and the partitions are not requested.
     """
     answer = _answer(admin, topic, {})
     if answer is None:
@@ -69,9 +68,9 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
 
 
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
-    """Reads the JSON of `partitioned-stats`, with the partitions that the answer omits; None: no such partitioned
-    topic. `query`: more query parameters. Raises UnknownPartitionsError if a partition that the metadata counts neither
-    answers nor is absent: its messages, subscriptions and clients are unknown.
+    """Reads the JSON of `partitioned-stats`, completed with partitions that the answer omits; None if there is no such
+    partitioned topic. `query`: more query parameters. Raises UnknownPartitionsError if a partition that the metadata
+    counts neither answers nor is absent: its messages, subscriptions and clients are unknown.
     """
     answer = _answer(admin, topic, query)
     return None if answer is None else _fill_partitions(admin, topic, answer, query)
@@ -110,7 +109,7 @@ def _count(stats: Stats) -> int:
 
 
 def parse(topic: TopicName, stats: Stats) -> TopicReading:
-    """Converts a complete answer of `read_stats` to our types: a partition that the answer lacks counts as missing."""
+    """Converts a complete answer of `read_stats` to our types. A partition that the answer lacks counts as missing."""
     count = _count(stats)
     by_index = {
         index: part for name, part in (stats.get("partitions") or {}).items() if (index := _index(name)) is not None
@@ -153,9 +152,8 @@ def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
 
 
 def replications(parts: Iterable[Stats]) -> dict[str, tuple[int, bool]]:
-    """Returns, for each other cluster that the topic is replicated to (sorted by name), the number of entries of these
-    partitions that are not yet replicated, and whether all partitions are connected. The broker's own cursors for it
-    (`pulsar.repl.…`) are not among the subscriptions of its answer.
+    """Replication lag by other cluster, sorted by name: (entries of these partitions that the cluster does not have
+    yet, whether all partitions are connected). `parts`: stats of each partition.
     """
     found: dict[str, tuple[int, bool]] = {}
     for part in parts:

@@ -1,9 +1,8 @@
-"""The hosts that may receive a client's token: the configured addresses, and brokers that such a host names in an
-answer.
+"""Hosts that may receive a client's token: the configured addresses, and brokers that such a host names in an answer.
 
 A redirect alone is no reason to trust a host: its target depends on the request, and so on names that others choose.
-Two answers name brokers of the cluster as they registered themselves in its metadata: the list of brokers, for
-super-users, and the lookup of a topic, for every role that may use the topic.
+Two answers name brokers as they registered themselves in the cluster's metadata: the list of brokers, for super-users,
+and the lookup of a topic, for every role that may use the topic.
 """
 
 from __future__ import annotations
@@ -41,14 +40,16 @@ Ask = Callable[[str], Answer]
 
 
 class Course(Enum):
-    """Decision on a redirect: send the request to its target (FOLLOW), or to the first host once more (ASK_AGAIN)."""
+    """Decision on a redirect: send the request to the target (FOLLOW), or once more to the host that redirected
+    (ASK_AGAIN).
+    """
 
     FOLLOW = "the host is a broker of this cluster"
     ASK_AGAIN = "a known broker owns the topic by now, perhaps not the one that the redirect named"
 
 
 class NotNowError(Exception):
-    """Raised if the cluster cannot say now whether a host is one of its brokers. `reply`: its transient answer."""
+    """The cluster cannot say now whether a host is one of its brokers. `reply`: its transient answer."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(str(reply))
@@ -56,8 +57,8 @@ class NotNowError(Exception):
 
 
 class Brokers:
-    """Trusted hosts of one cluster: the configured `addresses` always, a broker that a trusted host names for
-    NAMED_FOR_S seconds. Safe to use from several threads: while one thread asks about an unknown host, others with an
+    """Trusted hosts of one cluster: the configured `addresses` for ever, and for NAMED_FOR_S seconds each broker that a
+    trusted host names. Safe to use from several threads: while one thread asks about an unknown host, others with an
     unknown host wait.
     """
 
@@ -79,16 +80,20 @@ class Brokers:
         return self._addresses[(self._addresses.index(address) + 1) % len(self._addresses)]
 
     def failed(self, address: str) -> None:
-        """Makes the next address the first one from now on; does nothing if another thread has done so already."""
+        """Reports that `address` does not answer: from now on requests try the next address first. Does nothing if
+        another thread has reported it already.
+        """
         if self.address == address:
             self._first = self._addresses.index(self.after(address))
 
     def course(self, here: str, location: str, topics: Sequence[str], ask: Ask, *, asked_again: bool) -> Course:
-        """Decides on a redirect from `here`, a trusted URL, to `location`; asks trusted hosts by `ask` if the target is
-        unknown. `topics`: the topics (`persistent/tenant/namespace/topic`) whose owner the redirect may lead to.
-        `asked_again`: an earlier decision about this request was ASK_AGAIN; if not, a lookup that names a third host is
-        taken as a sign that the topic has moved since the redirect. Raises ClusterError (K513) for a host that no
-        trusted broker names, NotNowError.
+        """Decides on a redirect from the trusted URL `here` to `location`. If the target is unknown, sends requests to
+        trusted hosts by `ask`.
+
+        `topics`: topics (`persistent/tenant/namespace/topic`) whose owner the redirect may lead to. `asked_again`: an
+        earlier decision about this request was ASK_AGAIN; if False, a lookup that names a third host is taken as a sign
+        that the topic has moved since the redirect. Raises ClusterError (K513) for a host that no trusted broker names,
+        NotNowError.
         """
         source, target = urlsplit(here), urlsplit(location)
         if target.scheme != source.scheme:
@@ -167,7 +172,7 @@ class Brokers:
 
 def topics_of(path: str) -> tuple[str, ...]:
     """Topics whose owner has to answer a request with this path: the topic in the path, and its partition 0 unless the
-    path names a partition. Empty if the path is not about a topic.
+    path names a partition; () if the path is not about a topic.
     """
     kind, *parts = path.split("/")
     if kind not in ("persistent", "schemas") or len(parts) < 3:

@@ -1,4 +1,6 @@
-"""A recall's producer that uses the native border: it sends numbered messages and gets their receipts in bundles."""
+"""A recall's producer that uses the native border (the C++ module): it sends numbered messages and gets their receipts
+in bundles.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ OnReceipt = Callable[[Receipt], None]
 
 
 class BundledProducer(DedupProducer):
-    """DedupProducer that queues messages until `flush`, and calls `on_receipt` in a thread of its own. Python's binding
-    sends, in the same order, the messages that the border cannot build (a NUL in a text, which C would cut), and those
-    that need compression.
+    """DedupProducer that queues messages until `flush`, and calls `on_receipt` in a thread of its own. Messages that
+    the border cannot build (a NUL in a text, which C would cut) or that need compression are sent by Python's binding,
+    in the same order.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:

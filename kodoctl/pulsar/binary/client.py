@@ -1,5 +1,5 @@
-"""A connection to the broker's binary port, opened when first needed: for bulk reads, the journal and the lease. Every
-wait has a limit (kodoctl.pulsar.binary.deadlines).
+"""Client of the binary port, opened when first needed: for bulk reads, the journal and the lease. Every wait has a
+limit (kodoctl.pulsar.binary.deadlines).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class BrokerClient:
-    """Opens at most one `pulsar.Client`, when first needed. A second `close` does nothing. The client library's own log
-    is not shown: kodoctl reports errors itself.
+    """Opens at most one `pulsar.Client`, when first needed. The client library's own log is not shown, because kodoctl
+    reports errors itself. A second `close` does nothing.
     """
 
     def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
@@ -92,11 +92,13 @@ class BrokerClient:
         patience: Patience | None = None,
         new_topic: bool = False,
     ) -> T:
-        """Returns the result of `work`, called with the `pulsar.Client` in another thread. The call is repeated for
-        `limit` seconds while topics move from one broker to another or cannot be opened; 0: one call. `what`: name of
-        the awaited thing, for messages. `late`: receives a result that comes after its call was given up. `new_topic`:
-        the topic may have been created a moment ago, and a broker that does not know it yet is asked again. Raises the
-        library's last error, UnansweredError if a call does not return within CALL_S seconds, and the errors of `get`.
+        """Calls `work` with the `pulsar.Client` in another thread, and returns its result. The call is repeated for
+        `limit` seconds (0: one call) while topics move from one broker to another or cannot be opened.
+
+        `what`: name of the awaited thing, for messages. `late`: receives a result that comes after the call was given
+        up. `new_topic`: the topic may have been created a moment ago, so the call is also repeated if a broker does not
+        know it yet. Raises the library's last error, UnansweredError if a call does not return within CALL_S seconds,
+        and the errors of `get`.
         """
         client = self.get()
         waiting = patience or self.patience
@@ -112,9 +114,9 @@ class BrokerClient:
     def reader(
         self, topic: str, start: Any, what: str, *, limit: float = FAIL_OVER_S, bulk: bool = False, **options: Any
     ) -> Iterator[BoundedReader]:
-        """Context with a reader that begins at the message id `start`; the end of the context closes the reader.
-        `what`: the name of the data in progress messages. `limit`: see `ask`; it also applies to each `take`.
-        `bulk`: some messages may be of type NativeMessage. Raises the same errors as `ask`.
+        """Context with a reader that begins at the message id `start` and is closed at the end. `what`: name of the
+        data, for progress messages; `limit`: as in `ask`, also for each `take`; `bulk`: `take` may return messages of
+        type NativeMessage. Raises the same errors as `ask`.
         """
         options = {"receiver_queue_size": 1000, **as_they_are(), **options}
         opened = self.ask(
@@ -137,8 +139,8 @@ class BrokerClient:
         return found
 
     def probe(self) -> None:
-        """Checks that the binary port answers, by a question about a topic that does not exist; a refusal is an answer
-        as well. Raises ClusterError.
+        """Checks that the binary port answers, by a lookup of a topic that does not exist; a refusal counts as an
+        answer. Raises ClusterError.
         """
         import pulsar
 
@@ -151,7 +153,9 @@ class BrokerClient:
             raise ClusterError(error("K518", "the broker's binary port does not answer", detail)) from None
 
     def close(self) -> None:
-        """Closes the client, if there is one; after CLOSE_S seconds without success it is abandoned. Never raises."""
+        """Closes the client, if there is one. If that takes more than CLOSE_S seconds, the client is abandoned. Never
+        raises.
+        """
         if self._client is not None:
             client, self._client = self._client, None
             with contextlib.suppress(Exception):  # it ends with the process in any case
@@ -159,8 +163,8 @@ class BrokerClient:
 
 
 class BoundedReader:
-    """A reader of the client library whose waits have limits. `limit`: see `BrokerClient.ask`. `border` reads messages
-    in bundles; None: Python's binding reads them one by one.
+    """Reader of the client library whose waits have limits. `limit`: as in `BrokerClient.ask`. `border`: native border,
+    which reads messages in bundles; None: Python's binding reads them one by one.
     """
 
     def __init__(
@@ -174,11 +178,11 @@ class BoundedReader:
                 self._take = partial(_take_bundle, reader, native)
 
     def take(self, seconds: float) -> list[Any] | None:
-        """Returns the next stored messages (of the client library, or NativeMessage with a border). The list is empty
-        if no message came within `seconds`; None: no stored message is left.
+        """Returns the next stored messages (of the client library, or NativeMessage with a border): an empty list if
+        none came within `seconds`, None if no stored message is left.
 
-        The client may report that there are more messages and then return none. While its broker is not connected, the
-        reader waits for another broker, up to its own limit. Raises the same errors as `BrokerClient.ask`.
+        None is needed because the client may report more messages and then return none. While the broker is not
+        connected, the reader waits for another one, up to its own limit. Raises the same errors as `BrokerClient.ask`.
         """
         what, is_away = f"messages of {self._what}", False
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:
@@ -201,8 +205,8 @@ class BoundedReader:
         return bool(self._reader.is_connected())
 
     def arrivals(self) -> list[Any]:
-        """Messages that the broker has sent to this reader so far; empty: none, or the reader has no connection. Asks no
-        broker, and does not wait for messages.
+        """Messages that have already arrived at this reader, a bundle at most, without waiting for more. Empty if there
+        are none, or the reader has no connection.
         """
         import pulsar
 

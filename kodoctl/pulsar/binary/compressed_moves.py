@@ -1,8 +1,8 @@
-"""Compression of messages that are sent on to another topic: workers' moves, recalls, releases.
+"""Compression of messages that are sent on to another topic: by workers' moves, recalls, releases.
 
-A topic stores a message above its maximum if the producer compresses the message, and the client library does not tell
-a reader how a message was compressed. Therefore a message is sent on uncompressed, and compressed only if it is too
-large otherwise.
+A topic stores a message above its maximum if the producer compresses the message, but the client library does not tell
+a reader whether and how a message was compressed. Therefore a message is sent on uncompressed, and compressed only if
+it is too large otherwise.
 
 No message is sent on in chunks. With pulsar-client 3.13 no consumer ever gets a chunked message whose first chunk was
 stored twice, as after a lost connection: the move would lose it. A chunk without the first chunk stops a shared
@@ -19,8 +19,9 @@ TOO_LARGE: Final = "compressed as well; messages are not sent on in chunks"
 
 
 def compression(largest: int) -> Any:
-    """Returns the `pulsar.CompressionType` for a topic with its own maximum message size of `largest` bytes; 0: none of
-    its own. With a maximum the compressed size must be measured before a message is sent, and Python has zlib for this.
+    """Returns the `pulsar.CompressionType` for a topic whose own maximum message size is `largest` bytes (0: it has
+    none). With a maximum it is zlib, because Python can compress by it to measure a message before it is sent; else
+    zstd.
     """
     import pulsar
 

@@ -24,7 +24,9 @@ _left_behind: list[threading.Thread] = []
 
 
 class UnansweredError(ClusterError):
-    """Raised after a wait of `seconds` by its limit or an interruption: the awaited event may still happen."""
+    """A wait ended without an answer after `seconds`, by its limit or an interruption. The awaited event may still
+    happen.
+    """
 
     def __init__(self, what: str, seconds: float, *, interrupted: bool = False) -> None:
         self.seconds, self.interrupted = seconds, interrupted
@@ -33,8 +35,8 @@ class UnansweredError(ClusterError):
 
 
 class Patience:
-    """Limits the waits of one command: each has its own limit, and all end AFTER_STOP_S seconds after the event `stop`,
-    which an interruption sets. Reports long waits to its monitor. Safe to use from several threads.
+    """Limits the waits of one command. Each wait has its own limit; all end AFTER_STOP_S seconds after an interruption
+    sets the event `stop`. Long waits are reported to the monitor. Safe to use from several threads.
     """
 
     def __init__(
@@ -49,9 +51,9 @@ class Patience:
         self._ends = float("inf")
 
     def until(self, changed: threading.Condition, done: Callable[[], object], what: str, limit: float) -> float:
-        """Waits until `done` is true, and returns the seconds that it waited. The caller must have acquired `changed`,
-        which is released while waiting and acquired again on return. Raises UnansweredError after `limit` seconds, or
-        after an interruption.
+        """Waits until `done` returns true, and returns the seconds that it waited. The caller must have acquired
+        `changed`, which is released while waiting. `what`: name of the awaited thing, for messages. Raises
+        UnansweredError after `limit` seconds, or after an interruption.
         """
         since = self._clock()
         with self.waits.during(what, limit):
@@ -108,7 +110,7 @@ class Patience:
 
 
 def any_left_behind() -> bool:
-    """True if an abandoned call has not returned. An interpreter that exits ends such threads inside the client
-    library, and this ends the process by SIGABRT.
+    """True if an abandoned call has not returned yet. An interpreter that exits then ends such a thread inside the
+    client library, which aborts the process by SIGABRT.
     """
     return any(thread.is_alive() for thread in _left_behind)

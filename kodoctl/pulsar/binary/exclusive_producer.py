@@ -1,9 +1,9 @@
 """The exclusive producer of a lease topic: the process that has it holds the lease, and writes the journal.
 
 A receipt proves that the producer was still the only one when the entry was stored, also after a fail-over: the
-producer connects again with the topic epoch that it was given, and the broker fences it if another exclusive producer
-had the topic in between (measured: a broker killed by SIGKILL, 49 s until the next receipt; with another producer in
-between ProducerFenced).
+producer connects again with its old topic epoch, and the broker fences it if another exclusive producer had the topic
+in between (measured: a broker killed by SIGKILL, 49 s until the next receipt; with another producer in between
+ProducerFenced).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _SENDS: Final = 3  # of one entry
 
 
 class UnconfirmedError(LockedError):
-    """Raised if the broker did not confirm that this process still has the lease, and no other holder is known."""
+    """The broker did not confirm that this process still has the lease, and no other holder is known."""
 
     exit_code = ExitCode.ERROR
 
 
 def lost_lease_error(namespace: NamespaceName, why: str) -> LockedError:
-    """Returns the error for a lease that another client took, or whose producer failed. `why`: the cause."""
+    """Makes the error for a lease that another client took, or whose producer failed. `why`: the cause."""
     return LockedError(error("K541", "the lease was lost", f"{namespace}: {why}; nothing was written after that"))
 
 
 def unconfirmed_lease_error(namespace: NamespaceName, why: str) -> UnconfirmedError:
-    """Returns the error for a lease of which no broker says who holds it. `why`: the cause."""
+    """Makes the error for a lease whose holder no broker confirmed. `why`: the cause."""
     detail = f"{namespace}: {why}; nothing was written meanwhile, and nobody is known to have taken the lease"
     return UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
@@ -60,9 +60,9 @@ class _Entry:
 
 
 class ExclusiveProducer:
-    """A held lease (implements kodoctl.pulsar.control.lease.Hold). `producer`: a `pulsar.Producer`; `others`: looks for
-    a client that took the lease without a producer, and returns its name, None: there is none. Safe to use from several
-    threads.
+    """A lease that this process holds (implements kodoctl.pulsar.control.lease.Hold). `producer`: a `pulsar.Producer`;
+    `others`: looks for a client that took the lease in another way, and returns its name or None. Safe to use from
+    several threads.
     """
 
     def __init__(
@@ -91,7 +91,9 @@ class ExclusiveProducer:
         self._write(entry)
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Sends an entry to the journal. `settle` waits for its receipt, and raises the error of a failed send."""
+        """Sends an entry to the journal without waiting. `settle` waits for its receipt, and raises the error of a
+        failed send.
+        """
         with contextlib.suppress(LockedError):  # settle raises it
             self._send(_Entry(_bytes(entry)))
 

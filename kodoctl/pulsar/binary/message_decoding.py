@@ -25,20 +25,19 @@ because a producer cannot write those again. A plain tuple, because every messag
 
 
 def schema_version(message: Any) -> int:
-    """Number of the schema version with which a message was written; negative: no valid one. The client library's own
-    text of it fails for 128 and above.
+    """Number of the schema version with which a message was written; negative if it has no valid one. Decoded here
+    because the client library's own text of it fails for 128 and above.
     """
     version: int = message._message.int_schema_version()  # noqa: SLF001  # it has no other way to ask
     return version
 
 
 def unreturned_count(message: Any) -> int:
-    """The number of messages that the broker counted as sent with this one and that the client library never
+    """Number of messages that the broker counted as sent together with this one, and that the client library never
     counts as received.
 
-    The client counts an encrypted batch as one message, and the broker counts as many as its producer wrote.
-    The broker sends a consumer nothing more once these are as many as the consumer's queue holds, until there
-    is a new consumer.
+    The client counts an encrypted batch as one message; the broker counts each message in it. Once these are as many as
+    the consumer's queue holds, the broker sends this consumer nothing more, until a new consumer is made.
     """
     try:
         context = message.encryption_context()
@@ -55,10 +54,9 @@ def as_they_are() -> dict[str, Any]:
 
 
 def content(message: Any, *, alone: bool = True) -> Content:
-    """The content of a message. No content that a producer chose makes this function raise.
+    """Decodes the content of a message. Never raises, whatever bytes the producer chose.
 
-    `alone`: False for a message of a batch that the client split; only an entry that was not split can be
-    encrypted.
+    `alone`: False for a message of a batch that the client split; such a message cannot be encrypted.
     """
     payload = message.data()
     try:

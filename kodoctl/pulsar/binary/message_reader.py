@@ -1,4 +1,4 @@
-"""Reading of stored messages without consuming: one reader for each partition, up to its last entry at the start."""
+"""Reader of stored messages that consumes nothing: it reads each partition up to the entry that was last at the start."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ Place = tuple[int, int]
 
 
 class ReadMessage(NamedTuple):
-    """A message copied out of the client library. `token` acknowledges it; None: it was read without consuming. Times
-    are ms since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: text about
-    the parts that cannot be read (`kodoctl.pulsar.binary.message_decoding`), "": none.
+    """Copy of a message of the client library. `token`: acknowledges the message, None if it was read without
+    consuming. Times are ms since the epoch, 0: none; `batch`: index in its batch, -1 if it is alone in its entry;
+    `payload` None: a tombstone; `broken`: text about parts that cannot be decoded
+    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none.
     """
 
     token: Any
@@ -56,9 +57,9 @@ class ReadMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Facts about one partition, as the broker reports them. `first_ledger`: the oldest stored one, -1: none; `last`:
-    the last entry; `deduplicates`: whether the broker drops repeated messages; `cursors`: by subscription; `ledgers`:
-    all entries.
+    """Facts about one partition, as the broker reports them. `first_ledger`: the oldest stored ledger, -1 if there is
+    none; `last`: position of the last entry; `deduplicates`: True if the broker drops repeated messages; `cursors`: by
+    subscription; `ledgers`: the stored entries of each ledger.
     """
 
     topic: str
@@ -70,22 +71,22 @@ class PartitionFacts:
     ledgers: tuple[EntryRun, ...] = ()
 
     def behind(self, after: Place | None) -> list[EntryRun]:
-        """Stored entries after the entry `after`; None: all stored entries."""
+        """Stored entries that come later than the entry `after`; None: all stored entries."""
         cut = (run._replace(first=after[1] + 1) if after and run.ledger == after[0] else run for run in self.ledgers)
         return [run for run in cut if (after is None or run.ledger >= after[0]) and run.first <= run.last]
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Acknowledgements of a subscription: everything up to `mark`, and the entries in `ranges` (both ends
-    included).
+    """Acknowledgements of a subscription: all entries up to `mark` (the mark-delete position), and the entries in
+    `ranges` (both ends included).
     """
 
     mark: Place
     ranges: tuple[tuple[Place, Place], ...]
 
     def has(self, place: Place) -> bool:
-        """True if an entry is acknowledged as a whole (of a batch: all of it)."""
+        """True if the entry at `place` is acknowledged as a whole; False for a batch with an unacknowledged message."""
         if place <= self.mark:
             return True
         return bool(self.ranges) and any(first <= place <= last for first, last in self.ranges)
@@ -93,7 +94,7 @@ class Cursor:
 
 def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
     """Full names of a topic's partitions, or its own name if it has none. Raises UsageError if there is no such topic,
-    and AdminError if that cannot be known.
+    AdminError if the broker refuses.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
@@ -131,7 +132,7 @@ def read_facts(admin: Admin, part: str) -> PartitionFacts:
 
 
 def number_of(part: str) -> int:
-    """The number of a partition by its name; 0 for a topic without partitions."""
+    """Number of a partition, from its full name; 0 for a topic without partitions."""
     head, _, number = part.rpartition("-partition-")
     return int(number) if head and number.isdigit() else 0
 
@@ -143,7 +144,7 @@ def place_of(text: str) -> Place:
 
 
 def cursor_of(data: Mapping[str, Any]) -> Cursor:
-    """Parses a cursor of `internalStats`."""
+    """Parses one cursor in the JSON of `internalStats`."""
     ranges = []
     for opened, ledger, entry, to_ledger, to_entry, closed in _RANGE.findall(
         data.get("individuallyDeletedMessages") or ""
@@ -155,8 +156,9 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
 
 
 class Unread:
-    """Entries that readers passed without getting a message, by partition (`runs`): they must be reported. `sure`:
-    `add` raises ClusterError unless it is proved that no message of its entries can come.
+    """Collector of stored entries for which readers got no message, by full name of the partition (`runs`), so that
+    commands report them. `sure`: `add` accepts only entries of which it is proved that no message can come, and raises
+    ClusterError for others.
     """
 
     def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
@@ -164,7 +166,9 @@ class Unread:
         self.runs: dict[str, list[EntryRun]] = {}
 
     def add(self, part: str, runs: list[EntryRun]) -> None:
-        """Adds entries that a reader passed without a message, if they are still stored. See `sure`."""
+        """Adds entries of the partition `part` that a reader passed without a message, except those that are no longer
+        stored. Raises ClusterError if `sure` requires a proof and there is none.
+        """
         if self._sure and not self.silent(part, runs):
             detail = f"{runs_text(part, runs)}, or it lost its place: try again"
             raise ClusterError(error("K561", "messages cannot be read", detail))
@@ -172,7 +176,7 @@ class Unread:
             self.runs[part] = sorted({*self.runs.get(part, ()), *there})
 
     def leave_out(self, part: str, cursor: Cursor) -> None:
-        """Removes the entries that a subscription has acknowledged."""
+        """Removes the entries that the subscription with this cursor has acknowledged."""
         entries = (
             EntryRun(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
         )
@@ -180,19 +184,21 @@ class Unread:
             self.runs[part] = left
 
     def silent(self, part: str, runs: list[EntryRun]) -> bool:
-        """True if the client library returns no message of these entries of a partition, which new readers try; with
-        `sure`, a reader that gets nothing at all is no proof.
+        """True if new readers get no message of these entries either. If a reader gets nothing at all, that is no proof
+        with `sure`, and counts as one without.
         """
         ledgers = read_facts(self._admin, part).ledgers if runs else ()
         found = [without_message(self._client, part, number_of(part), run, ledgers) for run in runs]
         return all(one or (one is None and not self._sure) for one in found)
 
     def lines(self) -> list[str]:
-        """One line of text for each partition with such entries."""
+        """One line of text for each partition that has unread entries."""
         return [runs_text(part, runs) for part, runs in self.runs.items()]
 
     def check(self) -> None:
-        """Raises ClusterError that names all such entries, if any: for callers that have shown all other messages."""
+        """Raises ClusterError that names all unread entries, if there are any. Call it after all other messages were
+        shown.
+        """
         if self.runs:
             raise ClusterError(*(error("K561", "messages cannot be read", line) for line in self.lines()))
 
@@ -200,9 +206,10 @@ class Unread:
 def read_all(
     client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
 ) -> Iterator[ReadMessage]:
-    """Yields the messages of one partition in their order, up to the last entry of `facts`, without consuming them.
-    Begins after the entry `after`, or at a publish time (`since`, ms since the epoch). Entries without a message are
-    added to `unread` at the end, or when the caller stops. Raises ClusterError.
+    """Yields the messages of one partition in order, up to the last entry of `facts`, without consuming them.
+
+    Begins after the entry `after`, or at a publish time (`since`, ms since the epoch), else with the first stored
+    message. Entries without a message are added to `unread` at the end, or when the caller stops. Raises ClusterError.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:
@@ -224,9 +231,8 @@ def read_stored(
     after: Place | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
 ) -> Iterator[ReadMessage]:
-    """Yields the messages of one partition in their order, after the entry `after` up to the entry `until`, which must
-    have a message. `only`: these positions (partition, ledger, entry, batch); None: all. Does not change any
-    subscription.
+    """Yields the messages of one partition in order, after the entry `after` up to the entry `until`, which must have a
+    message. `only`: positions (partition, ledger, entry, batch) to yield, None: all. Changes no subscription.
     """
     return _read_partition(client, part, until, after=after, only=only)
 
@@ -298,13 +304,13 @@ def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
 
 
 def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
-    """(partition, ledger, entry, batch) of a message's id."""
+    """(partition, ledger, entry, batch) of a message id of the client library."""
     return partition, token.ledger_id(), token.entry_id(), token.batch_index()
 
 
 def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
-    """Copies all needed values of a message, so that the client's object can be freed. `place`: its (partition, ledger,
-    entry, batch).
+    """Copies the values of a message, so that the client's object can be freed. `place`: its (partition, ledger, entry,
+    batch).
     """
     if isinstance(message, NativeMessage):
         _, _, payload, properties, key, ordering_key, happened, published, _, broken, _ = message

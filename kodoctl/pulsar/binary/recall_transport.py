@@ -40,8 +40,8 @@ Where = tuple[int, int, int, int]
 
 
 class RecalledMessage(NamedTuple):
-    """A message to send. `event_time` and `due` (not to be delivered before) in ms since the epoch, 0 = none; `payload`
-    None: a tombstone.
+    """A message that a recall sends. `event_time` and `due` (earliest delivery) are in ms since the epoch, 0: none;
+    `payload` None: a tombstone.
     """
 
     payload: bytes | None
@@ -53,9 +53,9 @@ class RecalledMessage(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Result of a sent message. `position` (`ledger:entry`): its stored position, "" if the broker had stored it
-    already or there is a problem. `problem`: the reason why there is no receipt, "": none; `never`: it was certainly
-    not stored; otherwise that is unknown.
+    """Result of sending a message. `position` (`ledger:entry`): where it is stored, "" if the broker had stored it
+    before or there is a problem. `problem`: the reason why there is no receipt, "" if there is one; `never`: the
+    message was certainly not stored (otherwise unknown).
     """
 
     position: str
@@ -64,18 +64,18 @@ class Receipt(NamedTuple):
 
 
 class RejectedError(Exception):
-    """Raised if a message itself is unacceptable, such as by its size. This call sent nothing and used no number; the
-    broker may still have the number from an earlier attempt. The text is the reason.
+    """A message is unacceptable in itself, such as by its size. This call sent nothing and used no number, but the
+    broker may have stored the number in an earlier attempt. The text is the reason.
     """
 
 
 class DeadLetterConsumer:
     """Exclusive consumer of the subscription that retains dead letters, so that one recall at a time works on them.
 
-    Letters are read through it, because a message must be acknowledged by the consumer that received it: with a message
-    id that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader marks it
-    in the set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no limit of
-    unacknowledged messages.
+    Letters are read by this consumer, because a message must be acknowledged by the consumer that received it: with a
+    message id that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader
+    marks it in the set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no
+    limit of unacknowledged messages.
     """
 
     def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:
@@ -88,12 +88,12 @@ class DeadLetterConsumer:
         self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
 
     def unacknowledged(self, until: Place, only: Collection[Where]) -> Collection[Where]:
-        """Receives messages up to the entry `until`, which must be unacknowledged. Returns those positions of `only`
-        that are not acknowledged yet.
+        """Receives messages up to the entry `until`, which must be unacknowledged. Returns the positions of `only` that
+        are not acknowledged yet.
 
-        The messages must be received for this: the admin API knows whole entries only, not the acknowledged messages of
-        a batch. The tokens of the received messages are kept, and `letters` then reads the same messages by a reader,
-        because a consumer gets each message once.
+        The messages have to be received, because the admin API knows which entries are acknowledged but not which
+        messages of a batch. The tokens of the received messages are kept, and `letters` then reads the same messages by
+        a reader, because a consumer gets each message once.
         """
         self._tokens = {}
         for _, token, where in self._receive_messages(until):
@@ -104,15 +104,15 @@ class DeadLetterConsumer:
         return self._tokens.keys()
 
     def forget(self) -> None:
-        """Drops the tokens of `unacknowledged`: `letters` reads through the subscription again, after the
-        messages that had tokens.
+        """Drops the tokens that `unacknowledged` kept. Later calls of `letters` read by the consumer again, from the
+        messages after those.
         """
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
-        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged; messages that
-        are not in `only` may come as well. The next call begins after that entry. Ends early after `stop`. Raises
-        ClusterError.
+        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged; some messages
+        that are not in `only` may be among them. The next call begins after that entry. Ends early if the command was
+        stopped. Raises ClusterError.
         """
         if self._tokens is None:
             yield from (copy_message(message, token, where) for message, token, where in self._receive_messages(until))
@@ -171,8 +171,8 @@ class DeadLetterConsumer:
         return None
 
     def acknowledge(self, token: Any) -> None:
-        """Acknowledges a letter of `letters` by its token, and does not wait for the broker. The acknowledgement may be
-        lost: check the cursor later. Raises ClusterError.
+        """Sends the acknowledgement of a letter of `letters`, given its token, without waiting for the broker. It may
+        be lost, so the caller has to check the cursor later. Raises ClusterError.
         """
         import pulsar
 
@@ -188,7 +188,7 @@ class DeadLetterConsumer:
 
 
 def token_of(partition: int, ledger: int, entry: int) -> Any:
-    """Token of a message that is alone in its entry, for `DeadLetterConsumer.acknowledge`."""
+    """Token of a message that is alone in its entry (no batch), for `DeadLetterConsumer.acknowledge`."""
     import pulsar
 
     return pulsar.MessageId(partition, ledger, entry, -1)
@@ -225,12 +225,12 @@ def _lock_subscription(client: BrokerClient, part: str, subscription: str) -> An
 
 
 class DedupProducer:
-    """A producer of a fixed name on one partition, whose broker drops numbers that it has stored. It sends without
-    batches and without time-out: a message with an unknown result would be a number with an unknown result.
+    """Producer with a fixed name on one partition whose broker drops sequence numbers that it has stored. It sends
+    without batches and without time-out, because each number has to have a known result.
 
     `largest`: bytes that the topic accepts, 0 if it has no limit of its own. The broker closes the connection for a
-    larger message, and the client sends it again for ever. Later messages then wait, or are stored first, so that the
-    broker takes the number of the large one for stored.
+    larger message, and the client sends the message again for ever. Later messages then wait, or are stored first, so
+    that the broker takes the number of the large one for stored.
 
     A message that is too large otherwise is sent compressed (kodoctl.pulsar.binary.compressed_moves). Only one producer
     at a time can have the name and the numbers: a compressing producer replaces the plain one after every message has a
@@ -245,13 +245,13 @@ class DedupProducer:
 
     @property
     def last_number(self) -> int:
-        """The highest number that the broker has stored for this name; -1: none."""
+        """The highest sequence number that the broker has stored for this producer name; -1 if none."""
         return int(self._producer.last_sequence_id())
 
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        """Sends a message. `number` must rise from call to call, from 1. `on_receipt` is called in a thread of the
-        client, or here if the message is too large for the broker. May wait for earlier receipts. Raises RejectedError,
-        ClusterError. See `flush`.
+        """Sends a message with the sequence number `number`, which must rise from call to call and is at least 1.
+        `on_receipt` is called in a thread of the client, or in this one if the broker would not accept the size. May
+        wait for earlier receipts; `flush` may be needed to send. Raises RejectedError, ClusterError.
         """
         import pulsar
 
@@ -303,8 +303,8 @@ class DedupProducer:
         return False
 
     def flush(self) -> bool:
-        """Sends the queued messages; here there are none. False: sending stopped after a refused message, which has its
-        receipt; call `flush` again.
+        """Sends queued messages; this class has no queue. Returns False if sending stopped after a refused message,
+        which has got its receipt: call `flush` again for the others.
         """
         return True
 
@@ -380,8 +380,8 @@ def _producer(client: BrokerClient, part: str, name: str, **options: Any) -> Any
 
 
 def pass_result(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
-    """Converts the result of a send to a Receipt for `on_receipt`. `size`: bytes of the payload. Suppresses every
-    exception, because it runs in the client's thread, where an escaping exception would end the process.
+    """Converts the result of a send to a Receipt and calls `on_receipt` with it. `size`: bytes of the payload.
+    Suppresses every exception, because an exception in the client's thread would end the process.
     """
     import pulsar
 

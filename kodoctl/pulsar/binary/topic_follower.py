@@ -1,7 +1,8 @@
-"""Topic follower: the messages that arrive in topics, as long as somebody watches, without consuming them.
+"""Topic follower: yields the messages that arrive in topics, for as long as the caller iterates, without consuming
+them.
 
-Each partition has a reader. A reader whose broker goes away connects again by itself, at the place where it was; one
-that stays without a connection is replaced. Partitions that a topic gets meanwhile are read from their beginning.
+Each partition has a reader. A reader whose broker goes away connects again by itself, at the same position; one that
+stays without a connection is replaced. Partitions that are added to a topic are read from their beginning.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class _Followed:
 
 
 class TopicFollower:
-    """Yields messages of several topics as they arrive. `notice` gets texts for people about connections and new
-    partitions; `unread` gets entries of which the client library returns no message. `admin`: looks for new partitions,
-    and should not wait for brokers.
+    """Yields messages of several topics as they arrive. `notice`: receives texts for people about connections and new
+    partitions; `unread`: receives entries of which the client library returns no message; `admin`: used to look for new
+    partitions, and should not wait for brokers.
     """
 
     def __init__(self, admin: Admin, client: BrokerClient, unread: Unread, notice: Callable[[str], None]) -> None:
@@ -67,8 +68,8 @@ class TopicFollower:
         self._parts: dict[str, _Followed] = {}
 
     def follow(self, places: Iterable[tuple[TopicName, PartitionFacts]]) -> Generator[tuple[TopicName, ReadMessage]]:
-        """Yields each message that is stored after the facts of its partition were read, with its topic: those of one
-        look in the order of their publish times. Never ends by itself. Raises UsageError if a topic is deleted, and
+        """Yields (topic, message) for each message that is stored after the facts of its partition were read. Messages
+        that arrive together are sorted by publish time. Never ends by itself. Raises UsageError if a topic is deleted,
         ClusterError if a reader cannot be opened at the start.
         """
         for topic, facts in places:

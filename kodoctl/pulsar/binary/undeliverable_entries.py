@@ -1,7 +1,7 @@
-"""Entries that are stored but for which the client library returns no message: it drops entries that it cannot
-decompress, markers, entries that lack a field, and incomplete chunked messages.
+"""Entries that are stored but of which the client library returns no message: entries that cannot be decompressed or
+that lack a field, markers of the broker, and incomplete chunked messages.
 
-kodoctl never takes such an entry for absent but reports it; an entry that is no longer stored does not count as one.
+kodoctl never takes such an entry for absent but reports it, as long as it is stored.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ class EntryRun(NamedTuple):
 
 
 class Expected:
-    """Compares the entries that a reader should return, in order, with those that it returns. `gaps`: entries without a
-    message, before one that had a message; `parts`: number of entries that were chunks of a chunked message, which
-    comes with its last chunk. `open_`: the first entry is unknown, and the first one that comes determines it.
+    """Compares the entries that a reader should return (`runs`, in order) with those that it returns, to find gaps.
+
+    `gaps`: expected entries without a message, before one that had a message. `parts`: number of entries that were
+    chunks of a chunked message, which the reader returns at its last chunk. `open_`: the first expected entry is
+    unknown, so the first one that comes determines it.
     """
 
     def __init__(self, runs: Iterable[EntryRun], *, open_: bool = False) -> None:
@@ -52,7 +54,9 @@ class Expected:
         self.parts = 0
 
     def met(self, place: Place, message: Any) -> None:
-        """Records that `message`, of the entry `place`, came. Missing entries become gaps, except chunks of it."""
+        """Records that the reader returned `message`, of the entry `place`. Expected entries before it become gaps,
+        except chunks of this message.
+        """
         if place == self._next or self._next is None:
             self._next = (place[0], place[1] + 1)
             return
@@ -65,11 +69,13 @@ class Expected:
         self._next = max(self._next, (place[0], place[1] + 1))
 
     def met_through(self, ledger: int, last: int) -> None:
-        """Records that the next entries up to `last` of `ledger` came, without gaps."""
+        """Records that the reader returned all entries up to `last` of `ledger`."""
         self._next = max(self._next or (ledger, 0), (ledger, last + 1))
 
     def rest(self) -> list[EntryRun]:
-        """Entries that have not come yet; if the first one is unknown and none came, only the last one."""
+        """Expected entries after the last one that came. If the first entry is unknown and none came, only the last
+        expected one.
+        """
         if self._next is not None:
             return (
                 self._runs_between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
@@ -90,9 +96,11 @@ class Expected:
 def without_message(
     client: BrokerClient, part: str, number: int, run: EntryRun, ledgers: Iterable[EntryRun], timeout: int = QUIET_MS
 ) -> bool | None:
-    """True if the client library returns no message of a run: a reader that begins before the run gets messages before
-    or after it, and none of it. False: it gets one of the run. None: the reader gets nothing at all within `timeout`
-    ms, which proves nothing. The caller must check later that the run is stored.
+    """Tests by new readers whether the client library returns a message of the run of entries `run`.
+
+    Returns True if a reader that begins before the run gets messages before or after it, and none of it; False if it
+    gets one of the run; None if it gets nothing at all within `timeout` ms, which proves nothing. `number`: number of
+    the partition `part`; `ledgers`: its stored entries. The caller has to check later that the run is still stored.
     """
     import pulsar
 
@@ -125,23 +133,21 @@ def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
 
 
 def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRun]:
-    """The runs without the entries at their end that are known to have no message, so that no reader waits for
-    these again.
-    """
+    """The runs without those entries at their end that are known to have no message, so that no reader waits for these."""
     if not runs or not known or (known[-1].ledger, known[-1].last) != (runs[-1].ledger, runs[-1].last):
         return runs
     return [run for run in (*runs[:-1], runs[-1]._replace(last=known[-1].first - 1)) if run.first <= run.last]
 
 
 def stored_of(runs: Iterable[EntryRun], ledgers: Iterable[EntryRun]) -> list[EntryRun]:
-    """The stored part of each run, without runs that have none. `ledgers`: the stored entries."""
+    """The part of each run that is stored; runs without a stored entry are left out. `ledgers`: the stored entries."""
     there = {run.ledger: run.last for run in ledgers}
     kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
     return [run for run in kept if run.first <= run.last]
 
 
 def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
-    """Stored entries of each ledger, from the admin API's `internalStats`; those of the open ledger follow from
+    """Stored entries of each ledger, from the JSON of `internalStats`. For the open ledger they are computed from
     `lastConfirmedEntry`.
     """
     last_ledger, _, last = str(stats.get("lastConfirmedEntry", "-1:-1")).partition(":")
@@ -156,7 +162,7 @@ def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
 
 
 def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
-    """A text about unreadable entries, with at most `_MOST_TOLD` places."""
+    """Text for people about entries of the partition `part` that cannot be read, with at most `_MOST_TOLD` positions."""
     some = list(runs)
     count = sum(run.entries for run in some)
     more = ", …" if len(some) > _MOST_TOLD else ""

@@ -1,4 +1,4 @@
-"""Addresses of a cluster: one, or several of its brokers with commas, `http://a:8080,b:8080` or
+"""Addresses of a cluster: one, or several of its brokers separated by commas, such as `http://a:8080,b:8080` or
 `http://a:8080,http://b:8080`.
 """
 
@@ -25,14 +25,16 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def join(addresses: tuple[str, ...]) -> str:
-    """Joins addresses to the list that clients of the binary port accept, which has the scheme only once."""
+    """Joins addresses in the form that the client library accepts: separated by commas, with the scheme only at the
+    start.
+    """
     first, *others = addresses
     return ",".join((first, *(other.partition("://")[2] for other in others)))
 
 
 def normalize_addresses(admin: str | None, broker: str | None) -> tuple[str, str | None]:
-    """Returns the lists of the admin API ("" if None) and of the binary port as `join` writes them. Raises UsageError
-    (K505) with every fault of both.
+    """Checks the addresses of the admin API and of the binary port, and returns both as `join` writes them ("" for
+    `admin` None). Raises UsageError (K505) with all errors of both.
     """
     found = []
     faults: list[Diagnostic] = []

@@ -1,8 +1,7 @@
-"""Client options of the binary port, the same for every client of a connection, in every package; and a probe of its
+"""Options of a `pulsar.Client`, the same for every client of a connection, in every package; and a probe of its
 address.
 
-The probe comes before the first client: the client library waits silently, for long, if nobody or something else
-answers.
+The probe comes before the first client, because the client library waits silently and for long if no broker answers.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ _TLS: Final = "pulsar+ssl"
 
 
 def knock(connection: Connection) -> None:
-    """Connects to the addresses of the binary port in turn, and returns when a broker answers at one of them. Raises
-    PortError if none does; an address may be silent for WITHIN_S seconds. Does nothing without an address.
-
-    The error describes the server at each address, and the origin of the addresses.
+    """Checks that a broker answers at one of the addresses of the binary port, tried in turn for at most WITHIN_S
+    seconds each. Raises PortError, which describes what answers at each address and where the address was set. Does
+    nothing if the connection has no address of the binary port.
     """
     if connection.broker_url is None:
         return  # create_client says so
@@ -90,11 +88,11 @@ def _advice(scheme: str, host: str, found: Peer) -> str:
 
 
 def create_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
-    """A `pulsar.Client`. `operation_timeout`: seconds after which the client stops trying to open a producer or
-    a consumer.
+    """Makes a `pulsar.Client`. `operation_timeout`: seconds after which the client stops trying to open a producer or a
+    consumer.
 
-    The library's own log is read for lost messages and not shown: kodoctl's errors report all that matters.
-    Raises ClusterError without an address of the binary port, or if the issuer gives no token.
+    The library's own log is not shown but searched for lost messages: kodoctl reports errors itself. Raises
+    ClusterError if there is no address of the binary port, or the issuer gives no token.
     """
     import pulsar
 

@@ -1,10 +1,10 @@
-"""Connection settings of a cluster: flags, then environment, then a context of `kodoctl.toml`, in one place for every
-command.
+"""Connection settings of a cluster for every command: from flags, then environment variables, then a context of
+`kodoctl.toml`.
 
 The environment is passed in: nothing below the command line reads it. Credentials are sent only where their owner
-intended: those of a context to its own addresses, unless it was asked for by name; those of the environment to
+intended: those of a context to its own addresses, unless the context was named explicitly; those of the environment to
 addresses of the environment or of flags; those of flags to addresses of flags, of the environment, of a context that
-was asked for by name, or of the user's own file. A project's file belongs to the working folder, whoever wrote it: it
+was named explicitly, or of the user's own file. A project's file belongs to the working folder, whoever wrote it: it
 may name clusters, but no file with a secret outside of its folder.
 """
 
@@ -62,8 +62,8 @@ _CONTEXT_KEYS: Final = {
 @dataclass(frozen=True, slots=True)
 class Context:
     """A named cluster of the configuration file `file`. `env`: the environment of topologies that belongs to it;
-    `protected`: apply and destroy ask the user for its name. `access`: its keys about tokens, OAuth2 and TLS; names of
-    files include their folder.
+    `protected`: apply and destroy ask the user to type its name; `access`: keys about tokens, OAuth2 and TLS, in which
+    names of files include their folder.
     """
 
     name: str
@@ -77,9 +77,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Settings with which clients connect to one cluster. Both URLs may be lists (kodoctl.pulsar.connection.addresses)
-    of its brokers. `broker_url` None: no binary port, so no bulk reads and no exclusive producer. `broker_from`: origin
-    of `broker_url`, for messages; `withheld`: text about credentials of the environment that are not used, "": none.
+    """Settings with which clients connect to one cluster. Both URLs may be lists of brokers
+    (kodoctl.pulsar.connection.addresses). `broker_url` None: there is no binary port, so no bulk reads and no exclusive
+    producer. `broker_from`: the flag, variable or file that set `broker_url`, for messages; `withheld`: text about
+    credentials of the environment that are not used, "" if there are none; `native`: the native border may be used.
     """
 
     admin_url: str
@@ -113,9 +114,10 @@ class Flags:
 
 @dataclass(frozen=True)
 class Contexts:
-    """Contexts of the project's `kodoctl.toml` (found upwards from the working folder) and of the user's, by name; the
-    project's win. `current`: name of the default context, by KODOCTL_CONTEXT, else the project's file, else the user's
-    (`by_name` may lack it); None: nothing names one. `own`: those of the user's file.
+    """Contexts of the project's `kodoctl.toml` (in the working folder or above) and of the user's, by name; a context
+    of the project hides one of the user. `current`: name of the default context, from KODOCTL_CONTEXT, else the
+    project's file, else the user's; None if none names one. It may be missing in `by_name`. `own`: the contexts of the
+    user's file.
     """
 
     by_name: Mapping[str, Context] = field(default_factory=dict)
@@ -131,7 +133,9 @@ class Contexts:
 
 
 def user_config(environ: Mapping[str, str]) -> Path | None:
-    """The user's own configuration file; KODOCTL_CONFIG names another one. None: the user has no home folder."""
+    """Path of the user's own configuration file, or of the one that KODOCTL_CONFIG names; None if the user has no home
+    folder.
+    """
     if named := environ.get("KODOCTL_CONFIG"):
         return Path(named)
     try:
@@ -141,7 +145,7 @@ def user_config(environ: Mapping[str, str]) -> Path | None:
 
 
 def own_config(environ: Mapping[str, str]) -> Path:
-    """The user's own configuration file, for writing. Raises UsageError if the user has no home folder."""
+    """Path of the user's own configuration file, as `user_config`. Raises UsageError if the user has no home folder."""
     if (file := user_config(environ)) is None:
         detail = "this user has no home folder: set HOME, or name a file in KODOCTL_CONFIG"
         raise UsageError(error("K502", "cannot read configuration", detail))
@@ -154,7 +158,7 @@ def project_config(folder: Path) -> Path | None:
 
 
 def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
-    """Reads the contexts of both files; KODOCTL_CONTEXT names the current one. Raises KodoctlError with all faults."""
+    """Reads the contexts of both files. Raises KodoctlError with all errors in them."""
     own, project = user_config(environ), project_config(folder)
     by_name: dict[str, Context] = {}
     current: str | None = None
@@ -224,7 +228,7 @@ def _fault(values: Any) -> str | None:
 
 
 def in_file(file: Path, name: str) -> Context | None:
-    """The context of that name in one file, None: there is none. Raises KodoctlError for a faulty file."""
+    """The context `name` in one file; None if the file has no such context. Raises KodoctlError if the file is invalid."""
     return _read_config(file)[0].get(name) if file.is_file() else None
 
 
@@ -245,7 +249,9 @@ def _context(file: Path, name: str, values: Mapping[str, Any]) -> Context:
 
 
 def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
-    """Adds or replaces one context of a file, which is created if needed; comments and all else in it stay."""
+    """Adds or replaces one context in a file, which is created if needed. Comments and everything else in the file
+    stay.
+    """
     document = _editable(file)
     contexts = document.setdefault("contexts", tomlkit.table(is_super_table=True))
     table = tomlkit.table()
@@ -255,7 +261,9 @@ def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
 
 
 def remove_context(file: Path, name: str) -> None:
-    """Removes a context from a file, also as the current one. Does nothing if the file or the context is missing."""
+    """Removes a context from a file; if it is the current one, there is none then. Does nothing if the file or the
+    context is missing.
+    """
     if file.is_file():
         document = _editable(file)
         document.get("contexts", {}).pop(name, None)
@@ -265,7 +273,7 @@ def remove_context(file: Path, name: str) -> None:
 
 
 def use_context(file: Path, name: str) -> None:
-    """Makes a context the current one of a file, without a check that it exists."""
+    """Makes a context the current one of a file. Does not check that the context exists."""
     document = _editable(file)
     document["current"] = name
     _write(file, document)
@@ -343,8 +351,9 @@ def _withheld(context: Context) -> str:
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> list[Diagnostic]:
-    """Returns a warning for each variable whose name is almost that of one of kodoctl's, which would silently have no
-    effect. Other names with the prefix may belong to anybody: orchestrators make variables of a service's name.
+    """Returns a warning for each environment variable whose name is almost that of one of kodoctl's, because it would
+    silently have no effect. Other names with the same prefix are ignored: orchestrators make such variables from a
+    service's name.
     """
     found = [
         (name, close[0])
@@ -355,7 +364,7 @@ def misspelled_variables(environ: Mapping[str, str]) -> list[Diagnostic]:
 
 
 def readable(connection: Connection) -> Diagnostic | None:
-    """Returns a warning if a token would cross a network without TLS, so that others can read it; else None."""
+    """Returns a warning if a token would be sent over a network without TLS, where others can read it; else None."""
     if connection.token is None and connection.oauth2 is None:
         return None
     urls = [url for url in (connection.admin_url, connection.broker_url) if url is not None]

@@ -1,8 +1,8 @@
 """Credentials and trust of a client: a token, OAuth2 client credentials, TLS files. This module reads and checks them,
 and sends nothing.
 
-They come from three places: flags, environment and context. The first place that has a token or OAuth2 credentials is
-used for these, the first one that has a TLS file for all TLS files.
+They come from flags, environment and context, in this order. The first of these that has a token or OAuth2 credentials
+is used for both, and the first that has a TLS file is used for all TLS files.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class OAuth2:
 
 
 def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> Secret | None:
-    """Token of one place: `text`, the value of the variable `source`, or the content of the file `token_file` in
-    `values`; None: neither is set. Raises UsageError.
+    """Token of one source (flags, environment or context): `text`, which is the value of the variable `source`, or the
+    content of the file `values["token_file"]`; None if neither is set. Raises UsageError.
     """
     if text.strip():
         return checked_secret(text.strip(), source, variable=source)
@@ -66,8 +66,9 @@ def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> 
 
 
 def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = None) -> OAuth2 | None:
-    """Client credentials of one place, None if it sets none. `values`: by key of OAUTH2_KEYS; `place`: its name for
-    messages; `secret`: replaces the file of the secret. Raises UsageError.
+    """OAuth2 client credentials of one source (flags, environment or context), None if it has none. `values`: by key of
+    OAUTH2_KEYS; `place`: name of the source, for messages; `secret`: replaces the file of the secret. Raises
+    UsageError.
     """
     if not secret and not any(values.get(key) for key in OAUTH2_KEYS):
         return None
@@ -87,8 +88,8 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = 
 
 
 def checked_issuer(url: str) -> str:
-    """Returns the URL without a final slash. Raises UsageError (K505) if it has neither TLS nor this machine as host:
-    an issuer receives the secret.
+    """Returns the URL without a final slash. Raises UsageError (K505) if the URL neither uses TLS nor points to this
+    machine, because an issuer receives the secret.
     """
     try:
         parts = urlsplit(url)
@@ -107,7 +108,9 @@ def checked_issuer(url: str) -> str:
 
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
-    """TLS files of one place, loaded once as a check; None: it names none. Raises UsageError (K525)."""
+    """TLS files of one source (flags, environment or context), None if it names none. The files are loaded once to
+    check them. Raises UsageError (K525).
+    """
     files = [expand_home(values[key]).absolute() if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
         return None
@@ -135,8 +138,8 @@ def _unusable(detail: str, file: Path | None = None) -> UsageError:
 
 
 def trust(tls: Tls | None) -> ssl.SSLContext:
-    """TLS context with our certificate. It trusts the authority of the files, else those of the system and of
-    certifi, and checks host names.
+    """TLS context for connections to a cluster, with the client's certificate. It checks host names, and trusts
+    `tls.ca`, or without it the authorities of the system and of certifi.
     """
     context = ssl.create_default_context(cafile=tls.ca if tls else None)
     if tls is None or tls.ca is None:

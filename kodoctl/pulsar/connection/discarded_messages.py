@@ -1,9 +1,9 @@
-"""Messages discarded by the client library of Pulsar: it acknowledges a message that it cannot decompress, and records
-this only in its own log. That log is kept in memory here and searched for those lines.
+"""Messages that Pulsar's client library discards: it acknowledges a message that it cannot decompress, and only writes
+a line to its own log. This module keeps that log in memory and searches it for such lines.
 
-Every client that may produce can send such messages. The library delivers them to nobody, so kodoctl can report but not
-keep them. A process has one such log, and its first client decides the destination: if an application opens a client of
-its own before, nothing is reported.
+Every client that may produce can send such messages. The library delivers them to no handler, so kodoctl can report but
+not keep them. A process has one such log, whose destination its first client decides: if an application opens a client
+of its own before, nothing is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _REMEMBERED: Final = 10_000  # messages that nobody has asked for yet
 
 
 class ThrownAway(NamedTuple):
-    """A message by its topic (a partition), the subscription that lost it, and its place, `ledger:entry`."""
+    """A message that the client library discarded: its topic (a partition), the subscription that lost it, and its
+    position `ledger:entry`.
+    """
 
     topic: str
     subscription: str
@@ -29,8 +31,8 @@ class ThrownAway(NamedTuple):
 
 
 class ClientLog:
-    """The client library's log of errors. Thread-safe. `path`: file that the library appends to; the null device,
-    without any report, if the system has no files in memory.
+    """Log of the client library's errors. Thread-safe. `path`: file that the library appends to; the null device, so
+    that nothing is ever found, if the system has no files in memory.
     """
 
     def __init__(self) -> None:
@@ -42,8 +44,8 @@ class ClientLog:
         self._count = 0
 
     def news(self, since: int) -> tuple[int, list[ThrownAway]]:
-        """Returns the number to pass as `since` to the next call, and the messages discarded since the call that
-        returned `since`; 0: since the start.
+        """Returns (number to pass as `since` to the next call, messages discarded since the call that returned
+        `since`). `since` 0: all since the start.
         """
         with self._lock:
             self._look()

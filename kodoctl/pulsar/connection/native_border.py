@@ -1,8 +1,9 @@
-"""Native border: the optional package kodo-fast, through which messages cross into Pulsar's client library in bundles.
+"""Native border: the optional C++ package kodo-fast, which moves messages in bundles into and out of Pulsar's client
+library.
 
-Nothing depends on it: where it is switched off, not installed, or refuses the installed client library, pulsar-client's
-own binding does the same work, and the status says why. Consumer, kodoctl and pipeline each load their own types of
-the package, by a `BorderLoader`.
+It is optional: if it is switched off, not installed, or refuses the installed client library, pulsar-client's own
+binding does the same work, and the status gives the reason. Consumer, kodoctl and pipeline each load their own types of
+the package by a `BorderLoader`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _UNKNOWN: Final = -1  # no number of a result
 
 
 class LoadedTypes(Protocol):
-    """Types of the loaded package, as one of its functions returns them."""
+    """Types of the kodo-fast package, as one of its functions returns them."""
 
     @property
     def client_version(self) -> str:
-        """Version of pulsar-client that they were proved with."""
+        """Version of pulsar-client that the package was tested with."""
 
 
 Border = TypeVar("Border", bound=LoadedTypes)
 
 
 class NativeMessage(NamedTuple):
-    """A stored message as the border creates it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0 =
+    """A stored message as kodo-fast creates it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0:
     none; `entry`: (ledger, entry, partition); `payload` None: a tombstone.
     """
 
@@ -55,7 +56,7 @@ class NativeMessage(NamedTuple):
     schema: str
 
     def message_id(self) -> Any:
-        """The client library's id of the message, as its own messages have it."""
+        """Returns the message id of the client library, as the library's own messages do."""
         return self.token
 
 
@@ -72,9 +73,9 @@ class BorderChoice(NamedTuple, Generic[Border]):
 
 
 class BorderLoader(Generic[Border]):
-    """Loads the border once in a process. `load`: gets the module kodo_fast and returns its types; may raise
-    kodo_fast.RefusalError. `switch`: name of the setting that switches the border off, for the status. `report`: gets
-    the status once.
+    """Loads the border at most once in a process. `load`: receives the module kodo_fast and returns its types, and may
+    raise kodo_fast.RefusalError. `switch`: name of the setting that switches the border off, for the status. `report`:
+    receives the status once.
     """
 
     def __init__(
@@ -83,9 +84,11 @@ class BorderLoader(Generic[Border]):
         self._load, self._switch, self._report = load, switch, report
 
     def choose(self, *, native: bool = True) -> BorderChoice[Border]:
-        """Returns the choice of this process. `native`: value of the setting. Never raises.
+        """Returns the types to use, or the reason why the border is not used. `native`: value of the setting. Never
+        raises.
 
-        A fork of the process that loaded the border must not use it: locks of the client library may be taken there.
+        A fork of the process that loaded the border does not use it, because locks of the client library may be held in
+        the fork for ever.
         """
         if not native:
             return BorderChoice(None, f"switched off by {self._switch}")
@@ -96,7 +99,7 @@ class BorderLoader(Generic[Border]):
 
     @cached_property
     def loaded(self) -> tuple[int, BorderChoice[Border]]:
-        """Number of the process that loaded the border, and the choice. A refusal is final as well."""
+        """(id of the process that loaded the border, its choice). Computed once: a refusal is final."""
         choice = self._try_load()
         self._report(choice.status)
         return os.getpid(), choice
@@ -126,7 +129,7 @@ MESSAGES: Final[BorderLoader[MessageBorder]] = BorderLoader(
 
 
 def native_setting(environ: Mapping[str, str]) -> bool:
-    """True if the environment leaves the border on. Raises UsageError for a value that is neither true nor
+    """True unless the environment switches the border off. Raises UsageError for a value that is neither true nor
     false.
     """
     text = environ.get(NATIVE_VARIABLE, "").strip().lower() or "true"

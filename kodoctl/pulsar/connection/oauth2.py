@@ -1,4 +1,6 @@
-"""Tokens that an issuer gives for client credentials: fetched when needed, kept until shortly before they expire."""
+"""OAuth2 tokens for client credentials: requested from the issuer when needed, and kept until shortly before they
+expire.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _WELL_KNOWN: Final = (".well-known/openid-configuration", ".well-known/oauth-aut
 
 
 class TokenCache:
-    """Cache of the tokens of one client. Safe to call from several threads: they wait for one request, and share its answer."""
+    """Cache of the token of one client. Safe to use from several threads, which wait for one request and share its
+    answer.
+    """
 
     def __init__(self, settings: OAuth2, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
@@ -42,8 +46,8 @@ class TokenCache:
             return self._token
 
     def renewed(self, refused: Secret) -> Secret:
-        """Returns another token than `refused`, which the cluster did not accept; all threads with the same one share a
-        new one. Raises ClusterError (K526).
+        """Returns another token than `refused`, which the cluster did not accept. Threads that pass the same refused
+        token share a new one. Raises ClusterError (K526).
         """
         with self._lock:
             if self._token is None or self._token == refused:

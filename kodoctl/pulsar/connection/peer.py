@@ -44,11 +44,11 @@ class Peer:
 
 
 def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float = WITHIN_S) -> Peer:
-    """Connects to an address and returns the service that answers within `within` seconds: first tries TLS if `trust`,
-    the trusted authorities, is given, else no TLS; then the other way, without checking a certificate.
+    """Connects to an address and returns the service that answers within `within` seconds. With `trust` (the trusted
+    authorities), TLS is tried first; else plain text. Then the other one is tried, in which no certificate is checked.
 
-    Raises SSLCertVerificationError for a certificate that `trust` does not accept, TimeoutError if the other side is
-    silent, OSError if no service listens.
+    Raises SSLCertVerificationError for a certificate that `trust` does not accept, TimeoutError if the other side sends
+    nothing, OSError if no service listens.
     """
     deadline = time.monotonic() + within
     expected = _ask_peer(host, port, trust, deadline)

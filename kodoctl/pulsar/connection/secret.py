@@ -15,8 +15,8 @@ from kodoctl.host.host_facts import expand_home
 
 
 class Secret:
-    """A text that never prints itself. `file`, or `variable` of the environment: its origin. A pickled secret contains
-    that name, and the other process reads the text again; it contains the text only without an origin.
+    """A text whose `repr` and `str` hide it. `file`, or `variable` of the environment: its origin. A pickled secret
+    contains only the origin, from which the other process reads the text again; without an origin it contains the text.
     """
 
     __slots__ = ("_value", "file", "variable")
@@ -25,7 +25,7 @@ class Secret:
         self._value, self.file, self.variable = value, file, variable
 
     def reveal(self) -> str:
-        """The text itself: for headers and clients, never for output."""
+        """Returns the text itself: for headers and clients, never for output."""
         return self._value
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Secret:
 
 
 def read_secret(file: Path) -> Secret:
-    """Reads the single word in a file. Raises UsageError (K504)."""
+    """Reads a file that contains one word, such as a token. Raises UsageError (K504)."""
     try:
         text = expand_home(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
@@ -60,8 +60,8 @@ def read_secret(file: Path) -> Secret:
 
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
-    """Makes a Secret of one word of printable ASCII, as a token in a header must be. `source`: its origin, for the
-    error. Raises UsageError (K504), which shows neither the text nor its fault.
+    """Makes a Secret of one word of printable ASCII, as a token in a header must be. `source`: name of its origin, for
+    the error. Raises UsageError (K504), whose text shows nothing of the secret.
     """
     if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
         raise UsageError(
@@ -71,7 +71,7 @@ def checked_secret(text: str, source: str, *, file: str | None = None, variable:
 
 
 def text_of_variable(name: str) -> str:
-    """The value of a variable of this process's environment that is no secret; "" if it is not set."""
+    """Value of a variable of this process's environment, for values that are not secret; "" if it is not set."""
     return os.environ.get(name, "").strip()
 
 

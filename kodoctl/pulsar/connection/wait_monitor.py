@@ -1,9 +1,9 @@
-"""Waits for a cluster that is busy, fails over or does not answer: limits, pauses between tries, and reports of waits
-that are long.
+"""Waits for a cluster that is busy, fails over or does not answer: limits, pauses between tries, and reports of long
+waits.
 
 One WaitMonitor belongs to a session. Code that may wait runs in a block `with monitor.during(what, limit) as wait`. A
-wait of more than REPORT_AFTER_S seconds is reported, even while a call blocks, so that a command without progress gives
-a reason.
+wait of more than REPORT_AFTER_S seconds is reported, even during a blocking call, so that a command that makes no
+progress shows the reason.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ OnWait = Callable[[str, float, float], object]
 
 
 class Wait:
-    """One wait of one thread: its subject, its start, its limit in seconds, and the limit for its present reason
-    (`limit_now`). A block that only blocks may set `what`; a block that tries again calls `again`.
+    """One wait of one thread. `what`: the awaited thing or the reason, for reports; `limit`: seconds; `limit_now`:
+    lower limit for the present reason. A block that tries again calls `again`; a block that only blocks may set `what`.
     """
 
     def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
@@ -46,10 +46,13 @@ class Wait:
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
     def again(self, what: str, limit: float | None = None) -> bool:
-        """Sleeps and returns True if there is time for another try; False: the limit is reached. The pause grows and
-        differs from thread to thread. `what`: why the last try failed; `limit`: a lower limit for this reason, None:
-        the wait's own. If the first try alone took longer than the limit, it is still repeated once, because a broker
-        that hangs answers nothing until its bundles have moved. With a limit of 0 there is no second try.
+        """Call it after a failed try: sleeps, and returns True if there is time for another try, else returns False at
+        once.
+
+        The pause grows and differs from thread to thread. `what`: why the last try failed; `limit`: a lower limit in
+        seconds for this reason, None: the wait's own. If the first try alone took longer than the limit, it is still
+        repeated once, because a broker that hangs answers nothing until its bundles have moved. With a limit of 0 there
+        is no second try.
         """
         self.what, self.limit_now = what, self.limit if limit is None else min(limit, self.limit)
         left = self.limit_now - self.seconds
@@ -63,8 +66,8 @@ class Wait:
 
 
 class WaitMonitor:
-    """The present waits of a session, with a thread that reports them to `on_wait` (None: no reports). Safe to use from
-    several threads. `limit`: seconds, for waits that give no limit of their own.
+    """Registry of the present waits of a session, with a thread that reports long ones to `on_wait` (None: no reports).
+    Safe to use from several threads. `limit`: seconds, for waits that give no limit of their own.
     """
 
     def __init__(
@@ -86,8 +89,8 @@ class WaitMonitor:
 
     @contextmanager
     def during(self, what: str, limit: float | None = None) -> Iterator[Wait]:
-        """Registers a wait for the duration of the `with` block. `limit`: seconds, None: the monitor's; `Wait.again`
-        observes it, and nothing interrupts the block.
+        """Context that registers a wait. `limit`: seconds, None: the monitor's. The limit is applied by `Wait.again`;
+        the block itself is not interrupted.
         """
         wait = Wait(what, self.limit if limit is None else limit, self._clock, self.pause)
         if self._on_wait is None:
@@ -103,8 +106,8 @@ class WaitMonitor:
                 del self._waits[id(wait)]
 
     def report(self) -> None:
-        """Reports the longest wait, if it is long and the last report is not recent: one line for all waits, so that
-        many threads do not fill the screen.
+        """Reports the longest wait, if it is long and the last report is not recent. There is one line for all waits,
+        so that many threads do not fill the screen.
         """
         with self._lock:
             now = self._clock()
@@ -117,7 +120,7 @@ class WaitMonitor:
         self._on_wait(inner.what, first.seconds, first.limit_now)
 
     def close(self) -> None:
-        """Ends the thread that reports; waits have the same limits as before."""
+        """Ends the thread that reports. The limits of waits stay."""
         self._closed.set()
 
     def _begin(self) -> None:

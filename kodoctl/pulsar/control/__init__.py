@@ -1,1 +1,3 @@
-"""The control namespace of kodoctl on the cluster: lease, journal, overrides."""
+"""State of kodoctl on the cluster: its control namespace, the leases and journals of applies, and live orders
+(overrides).
+"""

@@ -37,9 +37,9 @@ def control_namespace(tenant: str) -> NamespaceName:
 
 @dataclass(frozen=True, slots=True)
 class ControlNamespace:
-    """Content of the control namespace of a tenant. `uuid` None: not created yet; `index`: by topology name, the
-    namespaces where it owns something; `listed`: the part of `index` that is stored in the older form, one list per
-    name.
+    """Content of the control namespace of a Pulsar tenant. `uuid`: id of the tenant, None if no apply has created it
+    yet; `index`: by topology name, the namespaces in which the topology owns objects; `listed`: the part of `index`
+    that is stored in the older form, one list per name.
     """
 
     uuid: str | None = None
@@ -48,7 +48,7 @@ class ControlNamespace:
 
 
 def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
-    """Reads the content, which is empty before the first apply. Raises ClusterError."""
+    """Reads the content of a tenant's control namespace; it is empty before the first apply. Raises ClusterError."""
     reply = admin.call("GET", namespace_path(control_namespace(tenant)))
     if reply.missing:
         return ControlNamespace()
@@ -85,8 +85,8 @@ def _own(name: str, tenant: str) -> NamespaceName:
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
-    """Creates the namespace with a new UUID unless it exists. Returns its UUID, which another client may have written:
-    of several PUTs of a namespace one succeeds. Raises ClusterError.
+    """Creates the control namespace with a new UUID unless it exists. Returns its UUID, which may be that of another
+    client: only one of several PUTs of a namespace succeeds. Raises ClusterError.
     """
 
     def read_uuid() -> str | None:
@@ -134,9 +134,10 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
 def write_index(
     admin: Admin, tenant: str, name: str, *, more: Collection[NamespaceName], less: Collection[NamespaceName]
 ) -> None:
-    """Adds the namespaces `more` of a topology to the index, and removes `less`. Each entry is a property of its own,
-    which others do not write: applies of one topology in two namespaces hold two leases, and would overwrite each
-    other's entries in a common list. Raises ClusterError.
+    """Changes the index entry of the topology `name`: adds the namespaces `more` and removes `less`.
+
+    Each (topology, namespace) is a property of its own. Two applies of one topology in two namespaces hold different
+    leases, and would overwrite each other's changes in a common list. Raises ClusterError.
     """
     before = read_control_namespace(admin, tenant)
     known = set(before.index.get(name, ()))

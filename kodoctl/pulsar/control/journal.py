@@ -18,7 +18,9 @@ _READ_S: Final = 15.0
 
 
 def read_journal(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> Iterator[bytes]:
-    """Yields the bytes of each entry, oldest first; none if nothing was applied yet. Raises ClusterError."""
+    """Yields the bytes of each journal entry, oldest first; none if there was no apply in the namespace yet. Raises
+    ClusterError.
+    """
     import pulsar
 
     topic = lease_topic(namespace)

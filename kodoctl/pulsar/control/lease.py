@@ -1,10 +1,11 @@
-"""One apply at a time: an exclusive producer on a namespace's lease topic (kodoctl.pulsar.binary.exclusive_producer).
+"""Lease of a namespace, so that one apply at a time writes: an exclusive producer on the namespace's lease topic
+(kodoctl.pulsar.binary.exclusive_producer).
 
-The broker frees the lease within 0.1 s of the holder's death, and nobody has to clean up; it fences a frozen holder
-after 60 s, which notices this at its next heartbeat (docs/explanation/pulsar.md). While a broker fails over the holder
-waits, and writes nothing, until the next broker confirms the lease. If the address of the binary port is not known, a
-lock topic is used instead (kodoctl.pulsar.control.topic_lock); each kind takes its own lease first and then looks for
-the other kind, so that two processes never hold both.
+The broker frees the lease within 0.1 s after the holder's process ends. It fences a frozen holder after 60 s, and the
+holder notices this at its next heartbeat (docs/explanation/pulsar.md). While a broker fails over, the holder writes
+nothing until the next broker confirms the lease. If the address of the binary port is not known, a lock topic is used
+instead (kodoctl.pulsar.control.topic_lock); each kind takes its own lease first and then looks for the other kind, so
+that two processes never hold both.
 """
 
 from __future__ import annotations
@@ -35,22 +36,24 @@ _PENDING: Final = 100_000  # entries without a receipt: more than an apply has, 
 
 
 class Hold(Protocol):
-    """Handle of the held lease of one namespace. `beat` and `write` raise LockedError if the lease is lost."""
+    """The held lease of one namespace. `beat` and `write` raise LockedError if the lease is lost."""
 
     def beat(self) -> None:
         """Asks the broker whether this process still holds the lease, and waits for the answer."""
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Writes an entry to the namespace's journal, and returns with its receipt."""
+        """Writes an entry to the namespace's journal, and returns when the entry is stored."""
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Sends an entry whose receipt `settle` waits for; the broker stores it before any later entry."""
+        """Sends an entry to the namespace's journal without waiting. It is stored before any later entry; `settle`
+        waits for its receipt.
+        """
 
     def settle(self) -> None:
-        """Returns when every entry has its receipt. Raises LockedError if one gets none."""
+        """Returns when every sent entry is stored. Raises LockedError if one is not."""
 
     def close(self) -> None:
-        """Gives the lease back. Does nothing to a lease that another client has taken."""
+        """Gives the lease back. Does nothing if another client has taken the lease."""
 
 
 def _now() -> float:
@@ -59,9 +62,9 @@ def _now() -> float:
 
 
 class Lease:
-    """Held leases of one command. The caller must call `check` before each write; if a lease is lost, this raises
-    LockedError, and the caller writes nothing more. `since`: a time before the first lease was taken, by `clock`, in
-    seconds.
+    """The leases that one command holds. The caller has to call `check` before each write: if a lease is lost, it
+    raises LockedError, and the caller writes nothing more. `since`: a time before the first lease was taken, in seconds
+    of `clock`.
     """
 
     def __init__(
@@ -75,10 +78,11 @@ class Lease:
         self.ever_lost = False  # for whoever reports
 
     def check(self) -> None:
-        """Returns at once if the broker confirmed every lease in the last HEARTBEAT_S seconds; else asks it, and waits
-        for its answer during a fail-over. Raises LockedError if a lease is lost, UnconfirmedError without an answer or
-        with late answers only; an unconfirmed lease counts as lost, and later checks in all threads raise the same
-        error.
+        """Returns at once if the broker confirmed every lease in the last HEARTBEAT_S seconds; else asks the broker,
+        and waits for the answer during a fail-over.
+
+        Raises LockedError if a lease is lost, UnconfirmedError if no answer came or it came too late. An unconfirmed
+        lease counts as lost: later checks in all threads raise the same error.
         """
         with self._lock, self._noticing():
             self._raise_lost()
@@ -97,7 +101,7 @@ class Lease:
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
-        """Forgets an earlier loss, and checks the lease as `check` does, but always asks the broker: for callers that
+        """Checks the lease as `check` does, but always asks the broker, and ignores an earlier loss. For callers that
         had no answer before and need one now.
         """
         with self._lock:
@@ -105,17 +109,17 @@ class Lease:
         self.check()
 
     def write(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
-        """Writes an entry to the namespace's journal, and returns with its receipt. Raises LockedError."""
+        """Writes an entry to the namespace's journal, and returns when the entry is stored. Raises LockedError."""
         self._raise_lost()
         with self._noticing():
             self._holds[namespace].write(entry)
 
     def note(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
-        """Sends an entry to the namespace's journal; `settle` waits for its receipt."""
+        """Sends an entry to the namespace's journal without waiting; `settle` waits for its receipt."""
         self._holds[namespace].note(entry)
 
     def settle(self) -> None:
-        """Returns when every entry has its receipt. Raises LockedError if one gets none."""
+        """Returns when every sent entry is stored. Raises LockedError if one is not."""
         self._raise_lost()
         with self._noticing():
             for taken_hold in self._holds.values():
@@ -156,10 +160,12 @@ def hold(
     timeout: float,
     stop: threading.Event | None = None,
 ) -> Iterator[Lease]:
-    """Takes the lease of each namespace, and gives all back at the end of the `with` block. The order is sorted, so
-    that two commands never wait for each other. `who`, `plan`: for the first entry of the journal. `timeout`: seconds
-    to wait for another holder, 0 = refuse at once. `stop`: set when the user interrupts, so that waits end soon. Raises
-    LockedError that names the holder, StoppedError, ClusterError if a lease cannot be taken.
+    """Context in which this command holds the lease of each namespace. Leases are taken in sorted order, so that two
+    commands never wait for each other.
+
+    `who`, `plan`: for the first entry of the journal. `timeout`: seconds to wait for another holder, 0: do not wait.
+    `stop`: event that an interruption sets, so that waits end soon. Raises LockedError that names the holder,
+    StoppedError, ClusterError if a lease cannot be taken.
     """
     holds: dict[NamespaceName, Hold] = {}
     since = _now()
@@ -272,8 +278,8 @@ def _holder_text(admin: Admin, namespace: NamespaceName) -> str:
 
 
 def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> LockHolder | None:
-    """Takes a namespace's lease away from its holder, and frees it. Returns the holder; None: there was none. The
-    former holder notices this with its next entry or heartbeat, and writes nothing more. Raises ClusterError.
+    """Takes a namespace's lease away from its holder and frees it. Returns the former holder, None if there was none.
+    The former holder notices this at its next entry or heartbeat, and writes nothing more. Raises ClusterError.
     """
     topic = lease_topic(namespace)
     token, locked = lock_token(admin, namespace), lock_holder(admin, namespace)
@@ -301,7 +307,9 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
 
 
 def held_by(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
-    """Present holder of the lease of a namespace; None: no holder. Raises ClusterError without a clear answer."""
+    """Present holder of the lease of a namespace, None if there is none. Raises ClusterError if the cluster gives no
+    clear answer.
+    """
     return lock_holder(admin, namespace) or _publisher(admin, lease_topic(namespace))
 
 

@@ -1,5 +1,5 @@
-"""Live orders on the cluster, in the properties of a subscription. A change is read again after it is written, because
-the cluster does not prevent two people from writing at once.
+"""Live orders on the cluster, stored in the properties of a subscription. After a write the orders are read again,
+because the cluster does not prevent two people from writing at the same time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
 
 
 class OverrideStore:
-    """The orders of one subscription on its ground topic. `who`: the person who changes them, for the history; "": no
-    person, and no entry in the history.
+    """The live orders of one subscription, on its ground topic. `who`: the person who changes them, for the history;
+    "": no person, and changes are not recorded in the history.
     """
 
     def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random, who: str = "") -> None:
@@ -54,12 +54,12 @@ class OverrideStore:
 
     def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Override, ...]:
         """Writes the orders that `change` makes of the present ones, and repeats this until a read shows them. Returns
-        the orders in force at `now` (ms since the epoch). `change` must make no difference when it is applied again.
-        `replace`: `change` gets no orders, so that the present ones are replaced, even if they cannot be read.
+        the orders in force at `now` (ms since the epoch).
 
-        The admin API cannot compare and set. Therefore: read, read again just before writing, write everything, wait
-        about 0.6 s, read again. A writer whose orders another one overwrote sees this, and writes again. Raises
-        UsageError for too many orders, ClusterError.
+        `change` must have no further effect when it is applied again. `replace`: `change` gets no orders, and replaces
+        the present ones even if they cannot be read. The admin API has no compare-and-set, so this method reads, reads
+        again just before writing, writes everything, waits about 0.6 s and reads again; a writer whose orders were
+        overwritten notices this and writes again. Raises UsageError for too many orders, ClusterError.
         """
         for _ in range(_TRIES):
             properties = self._properties()

@@ -1,8 +1,8 @@
-"""The lease without an address of the broker's binary port: a topic that only one process can create, with the holder
-in its properties.
+"""Lease of a namespace without the broker's binary port: a lock topic, which only one process can create, with the
+holder in its properties.
 
-Two things are worse than with an exclusive producer (kodoctl.pulsar.control.lease): nobody frees the lease when its
-holder dies, so that somebody has to break it by hand; and there is no journal, whose entries are messages.
+It has two disadvantages against an exclusive producer (kodoctl.pulsar.control.lease): if the holder dies, somebody has
+to break the lease by hand; and there is no journal, because its entries are messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A held lock topic (implements Hold). `token` distinguishes it from one created after somebody broke ours."""
+    """A lock topic that this process created (implements Hold). `token`: distinguishes this lock topic from a later
+    one, created after somebody broke this lock.
+    """
 
     admin: Admin
     namespace: NamespaceName
@@ -50,17 +52,17 @@ class Lock:
             raise LockedError(error("K541", "the lease was lost", detail))
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Ignores the entry: without the binary port there is no journal."""
+        """Ignores the entry: there is no journal without the binary port."""
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Does nothing, as `write`."""
+        """Ignores the entry, like `write`."""
 
     def settle(self) -> None:
         """Does nothing: no entry waits for a receipt."""
 
     def close(self) -> None:
-        """Deletes the lock topic, but not a later one of another process. Raises no ClusterError: a topic that remains
-        blocks the next apply.
+        """Deletes the lock topic, unless it is a later one of another process. Never raises ClusterError; a lock topic
+        that remains blocks the next apply.
         """
         with contextlib.suppress(ClusterError):  # else it stays, and the next apply reports whose it was
             break_lock(self.admin, self.namespace, self.token)
@@ -71,7 +73,9 @@ class Lock:
 
 
 def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
-    """Creates the lock topic of a namespace; None: another process has one. Raises ClusterError."""
+    """Creates the lock topic of a namespace, and returns the lock; None if another process holds it. Raises
+    ClusterError.
+    """
     lock = Lock(admin, namespace, secrets.token_hex(8))
     properties = {"holder": who, "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "token": lock.token}
     body = {"partitions": 1, "properties": properties}
@@ -86,19 +90,23 @@ def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
 
 
 def lock_holder(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
-    """Holder that the lock topic names; None: there is no such topic. Raises ClusterError without a clear answer."""
+    """Holder that the lock topic names; None if there is no lock topic. Raises ClusterError if the cluster gives no
+    clear answer.
+    """
     found = _properties(admin, namespace)
     return None if found is None else LockHolder(found.get("holder", "an unknown client"), found.get("since", ""))
 
 
 def lock_token(admin: Admin, namespace: NamespaceName) -> str | None:
-    """Token of the lock topic, for `break_lock`; None: there is no such topic. Raises ClusterError."""
+    """Token of the lock topic, to pass to `break_lock`; None if there is no lock topic. Raises ClusterError."""
     found = _properties(admin, namespace)
     return None if found is None else found.get("token", "")
 
 
 def break_lock(admin: Admin, namespace: NamespaceName, token: str) -> None:
-    """Deletes the lock topic with this token, but not one created meanwhile. Raises ClusterError."""
+    """Deletes the lock topic if it has this token, so that a lock created meanwhile is not deleted. Raises
+    ClusterError.
+    """
 
     def look() -> dict[str, str] | None:
         return {} if lock_token(admin, namespace) == token else None

@@ -1,1 +1,1 @@
-"""The inventory of a cluster: live objects, their policies, and evidence before a delete."""
+"""Readers of a cluster's objects: the live side of a plan, policies, and evidence before a delete."""

@@ -1,4 +1,6 @@
-"""Figures about objects that a change would destroy: messages in backlogs, their age, clients, age of stored data."""
+"""Reader of evidence: figures about objects that a change would destroy (messages in backlogs, their age, clients, age
+of stored data).
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
 def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
-    """Reads the evidence of topics and subscriptions in several threads; the ages of stored ledgers only for
-    `ledgers_of`, by one request per partition. Other resources and objects that are gone are absent from the result.
-    Raises ClusterError.
+    """Reads the evidence of the topics and subscriptions among `addresses`, in several threads. `ledgers_of`: addresses
+    whose stored ledgers are read as well, by one request per partition. Other resources, and objects that are gone, are
+    absent from the result. Raises ClusterError.
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
@@ -62,8 +64,8 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
-    """Number of messages in the entries of a subscription's backlog, without marks of producers. A batch that is
-    acknowledged in part counts in full. `stats`: from `read_stats`. Raises ClusterError.
+    """Number of messages in the backlog of a subscription, without marks of producers. A batch that is acknowledged in
+    part counts in full. `stats`: the topic's JSON from `read_stats`. Raises ClusterError.
     """
     parts = _subscription_parts(stats, subscription)
     counted = sum(count for count, _ in _counts(admin, topic, subscription, parts))

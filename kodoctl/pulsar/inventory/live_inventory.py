@@ -1,4 +1,5 @@
-"""The live side of a plan: all that a command needs to know of its namespaces, with a limited number of requests.
+"""Reader of the live side of a plan: everything that a command needs to know of its namespaces, with a limited number
+of requests.
 
 Per command: clusters, version, configuration. Per namespace: one GET of the namespace (policies, grants, ledgers), two
 topic lists, one bulk read of topic policies. Per topic: one GET (partitions, marker, subscriptions of each partition,
@@ -52,10 +53,11 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
-    """Scope of a read: `namespaces` and their topics, and more `tenants`. `names`: topologies whose objects are ours,
-    also in other namespaces; `declared`: topics of the files; `schemas`: declared schemas; `everything`:
-    also the topics that other topologies own (import). `only`: just these topics of the namespaces, whose state an
-    apply needs before it begins; None: all.
+    """The objects to read: `namespaces` with their topics, and the Pulsar tenants `tenants`.
+
+    `names`: topologies whose objects are also read in other namespaces; `declared`: topics of the files; `schemas`:
+    declared schemas; `everything`: read also topics that other topologies own (for import); `only`: read just these
+    topics, whose state an apply needs before it begins, None: all.
     """
 
     namespaces: tuple[NamespaceName, ...]
@@ -240,7 +242,9 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
 
 
 def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
-    """Decodes the ownership ledgers in a namespace's dump, by topology. Raises ClusterError if one is damaged."""
+    """Decodes the ownership ledgers in the JSON of a namespace, by name of the topology. Raises ClusterError if one is
+    damaged.
+    """
     return {
         key.removeprefix(LEDGER_PREFIX): ledgers.decode(key.removeprefix(LEDGER_PREFIX), namespace, text)
         for key, text in (dump.get("properties") or {}).items()
@@ -249,7 +253,7 @@ def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Le
 
 
 def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:
-    """Every grant in a namespace's dump: on the namespace itself and on single topics."""
+    """Yields every grant in the JSON of a namespace: on the namespace itself and on single topics."""
     auth = dump.get("auth_policies") or {}
     for role, actions in (auth.get("namespace_auth") or {}).items():
         yield GrantResource(namespace, role, frozenset(actions))
@@ -372,9 +376,9 @@ def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Addres
 
 
 def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
-    """(partitioned, plain) topics of a namespace in order, without system topics. Plain topics that a
-    partitioned topic of the same name hides are left out. Partitioned topics with a name that no request can
-    contain count as plain: nothing but their name can be read. Raises ClusterError.
+    """Lists (partitioned, plain) topics of a namespace in order, without system topics. A plain topic that has the name
+    of a partitioned one is left out. A partitioned topic whose name no request can contain counts as plain: only its
+    name can be read. Raises ClusterError.
     """
     doing = f"listing topics of {namespace}"
     names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
@@ -403,8 +407,8 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
 
 
 def read_schema(admin: Admin, topic: TopicName, declared: SchemaResource | None = None) -> SchemaResource | None:
-    """Reads a topic's schema as JSON with sorted keys; None without one. The text of a schema that is not AVRO begins
-    with its type, so that it equals no declared one. Raises ClusterError.
+    """Reads a topic's schema; None without one. The text of an AVRO schema is JSON with sorted keys. The text of another
+    schema begins with its type, so that it never equals a declared one. Raises ClusterError.
 
     Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
     of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas).

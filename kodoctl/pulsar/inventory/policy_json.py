@@ -1,4 +1,4 @@
-"""The JSON shapes of policies on Pulsar, both ways: a function that writes one and a function that reads it.
+"""JSON codecs of Pulsar's policies: for each shape of JSON one function that writes it and one that reads it.
 
 Every body is complete, because Pulsar sets missing members to 0. A reader returns None for unset, and Foreign for a
 value that the file format cannot express. As measured with 4.2.4 and 4.0.7: docs/explanation/pulsar.md#policies.
@@ -37,7 +37,9 @@ class Shape:
 
 
 def is_set(raw: Any) -> bool:
-    """False for an answer that means unset: 204, no body, null, {} and [] (docs/explanation/pulsar.md#policies)."""
+    """False for an answer by which Pulsar means unset: 204, an empty body, null, {} or []
+    (docs/explanation/pulsar.md#policies).
+    """
     return raw is not None and raw not in ("", {}, [], "null")
 
 

@@ -1,5 +1,5 @@
-"""Admin requests of policies: paths and verbs of the admin API of Pulsar, and the names of bulk reads and namespace
-dumps.
+"""Requests of Pulsar's admin API that read and write policies: paths and verbs, and the names of policies in bulk reads
+and in the JSON of a namespace.
 
 The JSON shapes themselves are in kodoctl.pulsar.inventory.policy_json. As measured:
 docs/explanation/pulsar.md#policies.
@@ -18,8 +18,8 @@ from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, Forei
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that sets or unsets a policy; `path` is relative to that of the topic or namespace. `has_body` False:
-    no body; otherwise `body` None is sent as null.
+    """One request that sets or unsets a policy. `path` is relative to that of the topic or namespace. `has_body` False:
+    the request has no body; otherwise `body` None is sent as null.
     """
 
     method: Literal["DELETE", "POST", "PUT"]
@@ -31,9 +31,9 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One policy on Pulsar. `topic` and `namespace`: the last path segment of its requests, "" if that level does not
-    have the policy; `key`: its member in the namespace dump; `bulk`: its REST name in a bulk read of topic policies,
-    "": the same as `topic`.
+    """Mapping of one policy to Pulsar. `topic` and `namespace`: last path segment of its requests, "" if that level
+    does not have the policy; `key`: its member in the JSON of a namespace; `bulk`: its name in a bulk read of topic
+    policies, "" if that is `topic`.
     """
 
     name: str
@@ -130,16 +130,16 @@ _POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE 
 
 
 def read_delayed_delivery(raw: Any) -> DelayedDelivery:
-    """Parses delayed delivery from a broker's answer or from a namespace's dump. An empty value, by which nothing is
-    set, is read as switched on without a maximum.
+    """Parses delayed delivery from a broker's answer or from the JSON of a namespace. An empty value is read as active
+    without a maximum.
     """
     found = raw if isinstance(raw, dict) else {}
     return DelayedDelivery(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
 
 
 def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
-    """The requests that set a topic's policy, or (None) unset it. `before`: the present value; it decides which
-    parts of a quota must be removed.
+    """Yields the requests that set a topic's policy, or unset it (`value` None). `before`: the present value, which
+    decides which parts of a quota have to be removed.
     """
     codec = BY_NAME[name]
     if name == "backlog_quota":
@@ -158,7 +158,9 @@ def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | Non
 
 
 def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
-    """Returns the requests that set a namespace's policy, or (None) unset it. `before`: as in `topic_writes`."""
+    """Yields the requests that set a namespace's policy, or unset it (`value` None). `before`: the present value, which
+    decides which parts of a quota have to be removed.
+    """
     codec = BY_NAME[name]
     if name == "backlog_quota":
         yield from _quota_writes(codec.namespace, value, before)
@@ -188,14 +190,14 @@ def _quota_writes(path: str, value: PolicyValue | None, before: PolicyValue | No
 
 
 def rest_of_quota(now: PolicyValue | None, before: PolicyValue | None) -> bool:
-    """True if `now` may be the rest of the quota `before` while requests unset its parts one by one."""
+    """True if `now` is a possible intermediate state while the parts of the quota `before` are removed one by one."""
     if isinstance(now, BacklogQuota) and isinstance(before, BacklogQuota):
         return bool(shapes.QUOTA.encode(now).items() <= shapes.QUOTA.encode(before).items())
     return now is None and isinstance(before, BacklogQuota | Foreign)
 
 
 def read_topic_policies(raw: dict[str, Json]) -> Policies:
-    """Explicitly set policies of a topic, from their REST names and shapes."""
+    """Parses the explicitly set policies of a topic. `raw`: by REST name, in REST shape."""
     found: dict[str, PolicyValue] = {}
     for codec in TOPIC_CODECS:
         if codec.bulk_name in raw and (value := codec.shape.decode(raw[codec.bulk_name])) is not None:
@@ -204,7 +206,7 @@ def read_topic_policies(raw: dict[str, Json]) -> Policies:
 
 
 def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
-    """Set policies of a namespace, from its dump; rates are those for `cluster`."""
+    """Parses the explicitly set policies in the JSON of a namespace; rates are those for `cluster`."""
     found: dict[str, PolicyValue] = {}
     for codec in NAMESPACE_CODECS:
         raw = dump.get(codec.key)
@@ -216,7 +218,9 @@ def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
 
 
 def new_namespace(policies: Policies, cluster: str) -> dict[str, Json]:
-    """Body of a PUT that creates a namespace with its policies (docs/explanation/pulsar.md): members as in the dump."""
+    """Body of a PUT that creates a namespace with these policies, in the shape of a namespace's JSON
+    (docs/explanation/pulsar.md).
+    """
     body: dict[str, Json] = {}
     for name, value in policies.items():
         codec = BY_NAME[name]

@@ -1,12 +1,12 @@
-"""Backlog of a subscription without the marks of producers (`kodoctl.protocol.sequence_numbers`).
+"""Backlog of a subscription without the marks of producers (watermarks, see `kodoctl.protocol.sequence_numbers`).
 
-A mark is no message, and no worker handles one, but the broker counts a mark as it counts messages: an idle lane whose
-workers stopped before the last mark came has a backlog of 1 that grows older. Every figure of a backlog that people
-read comes from this module.
+A mark has no content and no worker handles it, but the broker counts it as a message: an idle lane whose workers
+stopped before the last mark came has a backlog of 1 that grows older. Every figure of a backlog that people read comes
+from this module.
 
 The broker returns one entry of a backlog per request. A small backlog is read entry by entry. Of a large one only the
 beginning and the end are read, each up to the first message, because producers that pause or have ended leave their
-marks there: marks between messages, one a minute, then count as messages.
+marks there. Marks between messages, one a minute, then count as messages.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _BROKEN: Final = (IndexError, ValueError)  # what a reader of bytes that anybody
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Backlog of a subscription in one partition. `entries`: number of entries, without those in which only marks were
-    found; `marks`: number of marks found; `oldest`: publish time of its oldest message, ms since the epoch, None: no
-    message, or unknown; `whole`: there are no other marks, because every entry was read, or because no producer sends
-    to the topic. If it is false, `entries` may count entries that contain only marks.
+    """Backlog of a subscription in one partition. `entries`: number of entries, without those that were found to
+    contain only marks; `marks`: number of marks found; `oldest`: publish time of the oldest message, ms since the
+    epoch, None if there is no message or the time is unknown; `whole`: there are no other marks, because every entry
+    was read, or because no producer sends to the topic. If `whole` is False, `entries` may count entries that contain
+    only marks.
     """
 
     entries: int = 0
@@ -67,8 +68,9 @@ class _Entry:
 
 
 def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Stats, most: int = FEW) -> Backlog:
-    """Reads the backlog of the subscription `name` in one partition, by one request per entry. `sub`: its part of the
-    partition's stats; `most`: limit of entries to read. An entry that the broker does not return counts as a message.
+    """Reads the backlog of the subscription `name` in the partition `index`, by one request per entry. `sub`: the
+    subscription's part of the partition's stats; `most`: maximum of entries to read. An entry that the broker does not
+    return counts as a message.
     """
     entries = int(sub.get("msgBacklog") or 0)
     oldest = int(sub.get("earliestMsgPublishTimeInBacklog") or 0) or None

@@ -1,11 +1,10 @@
-"""Topic policies of many topics: read in bulk and compared with a few single requests, or read by single requests
-alone.
+"""Reader of the policies of many topics: in bulk and compared with a few single requests, or by single requests alone.
 
 A single request can be wrong: a broker that is shut down answers for 0.1 to 0.5 s as if no policy of its topics were
 set (measured on 3 brokers, Pulsar 4.2.4: 130 of 11,236 answers in 3 of 4 restarts; never after a broker's death, nor in
-unloads and splits; up to 10 s if the shutdown itself has to wait, for a broker that hangs). Therefore "unset" in a
-single request does not override a value of the bulk read, and without a bulk read "unset" counts only after two such
-answers, 2 s apart.
+unloads and splits; up to 10 s if the shutdown itself waits for a broker that hangs). Therefore "unset" in a single
+request does not override a value of the bulk read, and without a bulk read "unset" counts only after two such answers,
+2 s apart.
 """
 
 from __future__ import annotations
@@ -48,9 +47,10 @@ _OTHER_STORE: Final = (5,)  # from here on a broker may keep topic policies in i
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicyReading:
-    """Explicit policies of topics. `delayed`: full names of topics with a delayed-delivery value; `how`: text about the
-    way they were read; `gone`: topics that were deleted meanwhile; `others`: set policies that the file format does not
-    have, as REST name -> JSON value (None: unknown, because single requests read those of the format alone).
+    """Explicitly set policies of topics, as they were read. `delayed`: full names of topics with a delayed-delivery
+    value; `how`: text that says whether they were read in bulk, and if not why; `gone`: topics that were deleted
+    meanwhile; `others`: set policies that the file format does not have, REST name -> JSON value by topic, None:
+    unknown, because single requests read only those of the format.
     """
 
     policies: Mapping[TopicName, Policies]
@@ -60,7 +60,7 @@ class TopicPolicyReading:
     others: Mapping[TopicName, Mapping[str, Any]] | None = None
 
     def of(self, topic: TopicName) -> Policies:
-        """Policies of one topic; {} when nothing is set."""
+        """Policies of one topic; {} if none is set."""
         return self.policies.get(topic, {})
 
 
@@ -82,7 +82,7 @@ class _Difference:
 
 
 class PolicyReader:
-    """Reads the policies of topics, whole namespaces at a time."""
+    """Reader of topic policies, for all given topics of a namespace at a time."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class PolicyReader:
     def read(
         self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool, checked: bool = True
     ) -> TopicPolicyReading:
-        """Reads the policies of topics; the answer is the same in bulk or by single requests, and `how` says which of
-        them and why. May pause for some seconds.
+        """Reads the policies of these topics of a namespace, in bulk if possible, else by single requests (the result
+        says which and why). May pause for some seconds.
 
-        `validates`: the namespace's value of schema validation, for topics without a value; `checked`: whether single
-        requests, which need more rights, are compared with the bulk read. Raises ClusterError if they keep answering
+        `validates`: the namespace's value of schema validation, for topics without a value; `checked`: single requests,
+        which need more rights, are compared with the bulk read. Raises ClusterError if single requests keep answering
         that a policy of the bulk read is unset.
         """
         if not topics:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Evidence:
     """Live figures of a topic or subscription. Times are ms since the epoch.
 
-    `messages`: number of messages in the backlog's entries (batches), without `marks`, the producers' marks that were
-    found; None: not counted; `unseen_marks`: `messages` may include more marks; `at_least`: the broker stopped counting
-    early. `ledgers`: (closing time, bytes) of each stored ledger, time 0 = still open: Pulsar deletes data by whole
-    ledgers.
+    `messages`: number of messages in the backlog's entries (batches), None if not counted; `marks`: number of
+    producers' marks that were found there and not counted in it; `unseen_marks`: `messages` may include more marks;
+    `at_least`: the broker stopped counting early. `ledgers`: (closing time, bytes) of each stored ledger, time 0: still
+    open. Pulsar deletes data by whole ledgers.
     """
 
     entries: int = 0

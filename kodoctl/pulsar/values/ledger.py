@@ -1,7 +1,7 @@
-"""Ownership ledger of a topology: the objects it owns in a namespace, stored as one property of the namespace.
+"""Ownership ledger of a topology: the objects that it owns in a namespace, stored as one property of the namespace.
 
-Compressed, because all entries of a namespace must stay below 500 kB (ZooKeeper metadata holds about 1 MB). Ledger and
-marker on each topic are the only state that kodoctl stores; there is no state file.
+The text is compressed, because all ledgers of a namespace together must stay below 500 kB (ZooKeeper stores about 1 MB
+per node). The ledger, and the marker on each topic, are the only state that kodoctl stores; there is no state file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MAX_BYTES: Final = 500_000
 
 
 class OwnershipKind(StrEnum):
-    """Origin of the ownership of an object. INTENT is recorded before the object is created; if the object is found on
-    the cluster, it is ours only with the marker.
+    """Way in which an object came to be owned. INTENT is recorded before the object is created: such an object on the
+    cluster is ours only if it has the marker.
     """
 
     INTENT = "intent"
@@ -47,8 +47,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Entry for the objects that the topology `name` owns in `namespace`. `environment`: None is the base; `digest`: of
-    the topology; `namespace_keys`: policies of the namespace that it manages; `grants`: actions by address.
+    """Ownership ledger of the topology `name` in `namespace`. `environment`: None is the file without an environment;
+    `digest`: hash of the topology; `owned`: kind of ownership by address; `namespace_keys`: names of the namespace's
+    policies that the topology manages; `grants`: granted actions by address.
     """
 
     name: str
@@ -63,17 +64,17 @@ class Ledger:
 
     @property
     def addresses(self) -> frozenset[Address]:
-        """Addresses of all objects that it owns or is about to create, and of its grants."""
+        """Addresses of all objects that the topology owns or is about to create, and of its grants."""
         return frozenset(self.owned) | self.grants.keys()
 
     def with_holdings(self, changes: Mapping[Address, OwnershipKind | None]) -> Ledger:
-        """Returns a copy with these kinds of ownership; None: the topology no longer owns the address."""
+        """Returns a copy in which each address in `changes` has the given kind of ownership, or is removed (None)."""
         owned = {**self.owned, **changes}
         return replace(self, owned={address: how for address, how in owned.items() if how is not None})
 
 
 def too_large(namespace: NamespaceName) -> str:
-    """Error text for a namespace whose entries would not fit."""
+    """Error text for a namespace whose ledgers would exceed the size limit."""
     return f"{namespace}: the ownership ledgers would exceed 500 kB: split the topologies over namespaces"
 
 

@@ -1,4 +1,4 @@
-"""Live side of a plan: the objects that were read from a cluster, and facts about the use of each."""
+"""Live side of a plan: the objects that were read from a cluster, and figures about the use of each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """Backlog and use of a subscription. The backlog is summed over partitions, in entries (batches), not messages;
-    `consumers`: of the partition with most, because one client's consumer is on every partition.
+    """Backlog and use of a subscription. The backlog is summed over partitions and counts entries (batches), not
+    messages. `consumers`: the largest number on one partition, because one client has a consumer on every partition.
     """
 
     backlog_entries: int = 0
@@ -28,8 +28,8 @@ class SubscriptionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Stored data and use of a topic, bytes summed over partitions; `producers` and `consumers`: of the partition with
-    most, because one client is on every partition. Times are ms since the epoch, 0 = never.
+    """Stored data and use of a topic. Bytes are summed over partitions; `producers` and `consumers` are the largest
+    number on one partition, because one client is on every partition. Times are ms since the epoch, 0: never.
     """
 
     storage_bytes: int = 0
@@ -47,7 +47,9 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class LiveObject:
-    """A live object: its marker (the owner's name on it), and the facts about its use."""
+    """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
+    None without one; `facts`: figures about its use.
+    """
 
     resource: Resource
     marker: str | None = None
@@ -90,7 +92,7 @@ class Live:
             yield from entries.values()
 
     def entry(self, namespace: NamespaceName | None, name: str) -> Ledger | None:
-        """The ledger entry of a topology in a namespace; None if it has none there."""
+        """The ownership ledger of a topology in a namespace; None if it has none there."""
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
@@ -101,5 +103,7 @@ class Live:
 
 
 def validates(namespace: Policies, broker: Policies) -> bool:
-    """True if schemas are enforced on topics without a value: by the namespace's value, else the broker's."""
+    """True if Pulsar enforces schemas on topics without a value of their own, by the policy of the namespace or, if
+    that is unset, of the broker.
+    """
     return namespace.get("schema_validation", broker.get("schema_validation")) is True

@@ -1,5 +1,5 @@
-"""Documents packed into text, for properties and messages of the cluster. Others may write there, so the
-unpacked size is bounded.
+"""Documents packed into text, for properties and messages on the cluster. The unpacked size is limited, because other
+clients may write there.
 """
 
 from __future__ import annotations
