@@ -1,3 +1,1 @@
-"""Types of the JSON documents that commands write and views draw. Keys are the published ones, moments ms since the
-epoch.
-"""
+"""Types of the JSON documents that commands write and views draw. Their keys are public. Times are ms since the epoch."""

@@ -1,4 +1,4 @@
-"""Types of fields that several JSON documents have; a document's reader and writer by its type, and its digest."""
+"""Field types that several JSON documents share, and functions that check, write and hash a document by its type."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ DigestOrNone = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
 
 
 def digest(document: Any) -> str:
-    """SHA-256 of a document's canonical JSON, as 64 hex digits."""
+    """SHA-256 of a document's canonical JSON (sorted keys, no spaces), as 64 hex digits."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
 def form(kind: Any) -> TypeAdapter[Any]:
-    """The pydantic adapter that reads and writes the JSON form of a type; made once for each type."""
+    """The pydantic adapter that validates and dumps values of the type `kind`. Each type's adapter is made once and
+    kept.
+    """
     return TypeAdapter(kind)
 
 
 def dump_values(kind: Any, values: Any) -> Any:
-    """The JSON form of values of the type `kind`. Text that is no Unicode, such as a name from a broker, stays as it
-    is.
+    """Dumps `values`, which have the type `kind`, to plain dicts, lists and scalars for `json.dumps`. Lone surrogates
+    in a text (a broker's names may have them) are kept.
     """
     return form(kind).dump_python(values, warnings=False)
 
 
 def reason(problem: Exception) -> str:
-    """The reason for which a document could not be read, on one line."""
+    """The text of an error that occurred while a document was read, on one line: of a pydantic ValidationError its
+    first finding with the field, of others the class and the message, at most 200 characters.
+    """
     if isinstance(problem, ValidationError):
         first = problem.errors(include_url=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,5 +1,5 @@
 # pure: every branch is tested
-"""Words in the JSON of plans: the verbs of changes, and the prefix of a field that is a policy (`policies.ttl`)."""
+"""Words in the JSON of plans: the verbs of changes, and the prefix (`policies.`) of fields that are policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ POLICY_PREFIX: Final = "policies."  # of the names of fields in JSON
 
 
 class Action(StrEnum):
-    """The verb of a change in a plan, and the symbol for it in texts."""
+    """Verb of a change in a plan, as its JSON has it."""
 
     CREATE = "create"
     UPDATE = "update"

@@ -15,16 +15,21 @@ _Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class SettledLetter(TypedDict):
-    """A dead letter by `position` (`ledger:entry:partition:batch`) and publish time (`published`, ms since the epoch)."""
+    """A dead letter, identified by `position` (`ledger:entry:partition:batch index`) and `published` (its publish time
+    in ms since the epoch).
+    """
 
     position: PositionText
     published: Count
 
 
 class PlannedLetterRow(SettledLetter):
-    """A dead letter that the plan sends or discards. `recall_id`: id of this one letter, the same in every plan, or a
-    new one with `again`; `digest`: of its payload before any edit; `lane`: index into the plan's `lanes`; `number`: its
-    sequence number there, from 1 (both 0 in a discard); `repeats`: copies that are acknowledged with it.
+    """A dead letter that the plan sends or discards.
+
+    `recall_id`: id of the letter, by which a second send is recognised: the same in every plan, unless the plan has
+    `again`. `digest`: hash of the payload before any edit. `lane`: index into the plan's `lanes`; `number`: the
+    letter's sequence number in that lane, from 1 (both are 0 if the plan discards). `repeats`: other copies of the
+    letter, which are acknowledged with it.
     """
 
     recall_id: _Hash
@@ -35,9 +40,11 @@ class PlannedLetterRow(SettledLetter):
 
 
 class LetterFile(TypedDict):
-    """The Parquet file with the letters of a large plan; it lies beside the plan file. Of its `rows`, `letters` are to
-    be sent or discarded, `settled` were sent or discarded by an earlier recall, and the others are copies. `by_lane`:
-    number of letters for each of the plan's `lanes`; `sha256`: digest of the file.
+    """The Parquet file with the letters of a large plan, in the folder of the plan file.
+
+    Of its `rows`, `letters` are to be sent or discarded, `settled` were sent or discarded by an earlier recall, and the
+    others are copies of these. `by_lane`: number of letters for each of the plan's `lanes`; `sha256`: digest of the
+    file.
     """
 
     file: Annotated[str, Field(pattern=r"^[^/\\]+$")]
@@ -49,7 +56,9 @@ class LetterFile(TypedDict):
 
 
 class RecallTarget(TypedDict):
-    """A partition that letters are sent to. `ready`: its topic is a ready one; `partitions`: their number in the topic."""
+    """One partition that letters are sent to. `ready`: its topic is of the state READY; `partitions`: number of
+    partitions of the topic.
+    """
 
     topic: str
     partition: Count
@@ -58,8 +67,8 @@ class RecallTarget(TypedDict):
 
 
 class LetterSample(TypedDict):
-    """One of the oldest letters, shortened for people. `dead_at`: publish time, ms since the epoch; `error`: error text
-    of its last run, "" if none was kept; `payload`: its beginning as text.
+    """One of the oldest letters, shortened for people. `dead_at`: publish time in the dead-letter topic, ms since the
+    epoch; `error`: error text of its last run, "" if none was kept; `payload`: beginning of the payload as text.
     """
 
     position: str
@@ -72,10 +81,12 @@ class LetterSample(TypedDict):
 
 
 class RecallSummary(TypedDict):
-    """Numbers of letters: `read`; `matched` by the condition; `chosen` for the plan. `by_reason`, `by_cause` (reason
-    and error text without the parts that differ between letters), `by_tenant` and `by_age` divide the chosen ones.
-    `left_out`: reason -> matched letters that are not in the plan; `not_editable`: reason -> letters that the patch
-    does not fit; `not_landed`: topic and position of some letters whose payload the landing does not have.
+    """Numbers of letters in a plan: `read` from the topic, `matched` by the condition, `chosen` for the plan.
+
+    `by_reason`, `by_cause` (reason and error text without the parts that differ between letters), `by_tenant` and
+    `by_age` divide the chosen letters. `left_out`: reason -> number of matched letters that are not in the plan;
+    `not_editable`: reason -> number of letters to which the patch cannot be applied; `not_landed`: topic and position
+    of some letters whose payload is missing in the landing.
     """
 
     read: Count
@@ -120,10 +131,13 @@ class _RecallPlan(TypedDict):
 
 
 class RecallPlanDocument(_RecallPlan):
-    """A recall plan of format 1. `where`: the condition; `to`: level to send to, null: the default; `dead_topic`: topic
-    of the messages, `holder`: subscription that keeps them there; `settle`: letters that an earlier recall sent or
-    discarded, only to be acknowledged; `edit`: JSON merge patch for payloads. `lane`: lane of waiting or lost messages,
-    absent for dead letters; `landing`: place of lost messages, absent for others; `seal`: SHA-256 of all other keys.
+    """A recall plan of format 1, which contains its letters.
+
+    `where`: condition of the choice; `to`: level to send to, null: the default; `dead_topic`: topic of the chosen
+    messages; `holder`: subscription in which they are unacknowledged; `settle`: letters that an earlier recall sent or
+    discarded and that are only to be acknowledged; `edit`: JSON merge patch for payloads. `lane`: lane of waiting or
+    lost messages, absent for dead letters; `landing`: place of the landing with lost messages, absent for others;
+    `seal`: SHA-256 of all other keys.
     """
 
     letters: Annotated[list[PlannedLetterRow], Field(max_length=MAX_LETTERS)]
@@ -131,7 +145,9 @@ class RecallPlanDocument(_RecallPlan):
 
 
 class RecallTableDocument(_RecallPlan):
-    """A recall plan of format 2: as format 1, but its letters, and those to be acknowledged, are in a file beside it."""
+    """A recall plan of format 2: like format 1, but the letters, and those to be acknowledged, are in a Parquet file in
+    the same folder.
+    """
 
     letters: LetterFile
     settle: Annotated[list[SettledLetter], Field(max_length=0)]
@@ -141,10 +157,13 @@ AnyRecallPlan = RecallPlanDocument | RecallTableDocument
 
 
 class RecallReportDocument(TypedDict):
-    """Result of one attempt at a plan; the integers count letters, the lists have a line for each letter.
-    `had_already`: the broker had stored it before; `before`: settled earlier, `already` of them by this plan; `gone`:
-    acknowledged by somebody else; `in_doubt`: sent without a receipt; `elsewhere`: not the planned letter any more.
-    `duplicates`: second copies of messages that were acknowledged; `seconds`: duration of the attempt.
+    """Result of one attempt to carry out a recall plan. Integers are numbers of letters; lists have one text per
+    letter.
+
+    `had_already`: sent, and dropped by the broker's deduplication because it had stored the letter before; `before`:
+    settled by earlier attempts or recalls, `already` of them by this plan; `gone`: acknowledged by somebody else;
+    `in_doubt`: sent without a receipt; `elsewhere`: the position has another letter than the plan says; `duplicates`:
+    second copies of messages that were acknowledged; `seconds`: duration of the attempt.
     """
 
     format_version: int
@@ -178,9 +197,9 @@ class ControlProperty(TypedDict):
 
 
 class PeekedMessage(TypedDict):
-    """A stored message. `published`, `event_time`: ms since the epoch; `properties`: those not in `control`; `size`:
-    bytes of the payload, null without; `broken`: reason why it cannot be read, else ""; `preview`: start of the
-    payload.
+    """A stored message. `published`, `event_time`: ms since the epoch; `properties`: those that are not in `control`;
+    `size`: bytes of the payload, null if there is no payload; `broken`: reason why the payload cannot be read, else "";
+    `preview`: beginning of the payload.
     """
 
     topic: str
@@ -197,10 +216,11 @@ class PeekedMessage(TypedDict):
 
 
 class PeekDocument(TypedDict):
-    """Messages that `kodoctl peek` shows. `read` and `matched` count messages; `marks` counts messages of producers
-    that only report their sequence numbers. `read_all`: every message was read; `complete`: so, and all matches are in
-    `messages`. `by_cause`: cause -> number of matches, absent if there are none; `unread`: a line for each entry that
-    could not be read.
+    """Messages that `kodoctl peek` shows. `read` and `matched` count messages; `marks` counts watermarks, messages
+    without payload by which a producer reports its last sequence number.
+
+    `read_all`: no message is left unread; `complete`: `read_all`, and `messages` has every match. `by_cause`: cause ->
+    number of matches, absent if no match has a cause; `unread`: one text for each entry that could not be read.
     """
 
     format_version: int

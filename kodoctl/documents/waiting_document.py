@@ -1,4 +1,4 @@
-"""The JSON of `kodoctl waiting list`. Times are ms since the epoch, 0 = none."""
+"""The JSON of `kodoctl waiting list` and `kodoctl waiting release`. Times are ms since the epoch, 0: none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TypedDict
 
 
 class WaitingLaneRow(TypedDict):
-    """A waiting lane and its messages that meet the condition. `overdue`: number of those whose due time is past, or
-    that have none; `oldest`: publish time of the oldest; `next_due`, `last_due`: smallest and largest due time.
+    """A waiting lane, with figures of those of its messages that meet the condition.
+
+    `lane`: such as `L1/pending`; `full_topic`: full name of its topic; `overdue`: number of messages whose due time is
+    past or absent; `oldest`: publish time of the oldest; `next_due`, `last_due`: earliest and latest due time.
     """
 
     topic: str
@@ -22,9 +24,11 @@ class WaitingLaneRow(TypedDict):
 
 
 class WaitingGroupRow(TypedDict):
-    """Number of messages with the same `lane`, `cause`, `tenant` and `due`; null: the command does not group by that
-    one. `due`: `now` (also without a due time), `in 1 min`, `in 1 h`, `in 1 d` (at most so long) or `later`. `oldest`:
-    publish time of the oldest; `next_due`, `last_due`: smallest and largest due time; ms since the epoch, 0 = none.
+    """Number of waiting messages that agree in `lane`, `cause`, `tenant` and `due`; null: the command did not group by
+    that column.
+
+    `due`: `now` (also messages without a due time), `in 1 min`, `in 1 h`, `in 1 d` (within that time) or `later`.
+    `oldest`: publish time of the oldest; `next_due`, `last_due`: earliest and latest due time.
     """
 
     topic: str
@@ -55,11 +59,12 @@ class WaitingListDocument(TypedDict):
 
 
 class LaneReleaseRow(TypedDict):
-    """Result of one plan or more for one lane. `earlier_run`: run that was killed and whose plan this row completes;
-    "": plans of this run. `released`: messages sent to the lane, due at once, those included that an earlier attempt
-    sent; `stays`: reason -> messages that go on waiting (`other`: they do not meet the condition); `problems`: a line
-    for each message that was not sent, not acknowledged, or perhaps stored twice; `complete`: no message is left to
-    release.
+    """Result of releasing one lane, which may take several plans.
+
+    `earlier_run`: id of a killed run whose plan this row completes, "" for plans of this run. `released`: messages sent
+    to the same lane with a due time of now, by this or an earlier attempt. `stays`: reason -> number of messages that
+    go on waiting (`other`: they do not meet the condition). `problems`: one text for each message that was not sent,
+    not acknowledged, or perhaps stored twice. `complete`: no message is left to release.
     """
 
     lane: str

@@ -1,1 +1,3 @@
-"""The machine that a command runs on: facts about it, folders of the user, private files, programs, the server of metrics."""
+"""Facts about the machine and the user that a command runs on, private files, programs to start, and the server of
+metrics.
+"""

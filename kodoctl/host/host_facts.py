@@ -38,7 +38,9 @@ def expand_home(path: str | Path) -> Path:
 
 
 def absolute_uri(place: str) -> str:
-    """A folder for storage libraries: a URI without the slash at its end, else the absolute path with `~` expanded."""
+    """A place as storage libraries need it: a URI without its last slash, or the absolute path of a folder with `~`
+    expanded.
+    """
     return place.rstrip("/") if "://" in place else str(expand_home(place).absolute())
 
 
@@ -67,13 +69,14 @@ def home_folder(environ: Mapping[str, str]) -> str:
 
 
 def nearest_file(name: str, folder: Path) -> Path | None:
-    """The file called `name` in `folder` or in the nearest folder above that has one; None if none has."""
+    """Path of the file `name` in `folder`, or in the nearest folder above that has one; None if no folder has one."""
     return next((place / name for place in (folder, *folder.parents) if (place / name).is_file()), None)
 
 
 def why_a_strangers(file: Path) -> str:
-    """Reason not to trust a file that kodoctl found by itself in a folder above; "" if there is none. In a folder where
-    everybody may write, such as /tmp, any user of the machine can put a file above the working folders of others.
+    """Reason not to trust a file that was found in a folder above the working folder: another user may have written it.
+    "" if there is no reason. In a folder such as /tmp, any user of the machine can put a file above the working folders
+    of others.
     """
     try:
         owners = {file.stat().st_uid, file.lstat().st_uid} - {0, os.geteuid()}

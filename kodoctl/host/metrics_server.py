@@ -1,7 +1,7 @@
-"""HTTP server of metrics and probes, for every process that has one: GET and HEAD only, one thread for each connection.
+"""HTTP server of metrics and probes: GET and HEAD only, one thread for each connection.
 
-It serves a WSGI application. A connection costs at most its thread until its deadline: a client that sends nothing,
-sends slowly, or does not read the response is disconnected, and delays no other client.
+It serves a WSGI application. A connection ends at its deadline at the latest, so a client that sends nothing, sends
+slowly, or does not read the response costs one thread for that time and delays no other client.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ def _thread(serve: Callable[[], object]) -> threading.Thread:
 
 
 class MetricsServer:
-    """Listens and serves from its construction until `close`. `port` 0: any free one; `address`: HOST:PORT in use;
-    `begin`: starts a thread that runs the given function; `deadline`: seconds that a connection may last. Raises
-    UsageError (K760) if the address is invalid or taken.
+    """Serves a WSGI application from its construction until `close`. `port` 0: any free one; the attribute `address` is
+    the HOST:PORT in use; `begin`: starts a thread that runs the function it is passed; `deadline`: seconds that a
+    connection may last. Raises UsageError (K760) if the address is invalid or taken.
     """
 
     def __init__(
@@ -146,8 +146,9 @@ class MetricsServer:
 
 
 def probes(metrics: Application, health: Health, readiness: Health) -> Application:
-    """WSGI application with `/metrics`, `/healthz` (if not well, restart the process) and `/readyz` (whether it does
-    its work). The two answer 200 or 503 with the document of their function as JSON; each request calls the function.
+    """Makes a WSGI application with the paths `/metrics`, `/healthz` (503: restart the process) and `/readyz` (503: the
+    process does not do its work now). Each request to a probe calls `health` or `readiness`, and answers 200 or 503
+    with the returned document as JSON.
     """
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:

@@ -1,8 +1,8 @@
-"""Files and folders that only their owner may read, because they contain payloads, keys or credentials: plans, ledgers,
-secrets. Also files that are replaced in one step.
+"""Files and folders that only their owner may read (plans, ledgers and secrets contain payloads, keys or credentials),
+and files that are replaced atomically.
 
-Existing folders keep their mode, because their owner may share them on purpose. A folder may be a clone of a repository
-or shared with other users: no file is written through a link at its path.
+Existing folders keep their mode, because their owner may share them on purpose. No file is written through a symbolic
+link at its path: a folder may be a clone of a repository, or shared with other users.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ def _make(folder: Path, others: int) -> None:
 
 
 def create_private(file: Path) -> None:
-    """Creates an empty file of mode 0600, or replaces one, for a library that opens files itself. Raises OSError."""
+    """Creates an empty file of mode 0600 in place of any old one, for a library that then writes into it itself. Raises
+    OSError.
+    """
     os.close(_create_file(file, 0o600))
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Replaces a file in one step; its mode is the system's usual one. Readers see the old content or the new, never a
-    part. Raises OSError, and leaves the old file then.
+    """Replaces a file atomically: readers see the old content or the new one. The mode is the system's usual one.
+    Raises OSError, and then leaves the old file as it was.
     """
     _replace(file, content, 0o666)
 
 
 def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Replaces a file in one step; at no moment has it wider permissions than `mode`. A str is written as UTF-8. Raises
-    OSError, and leaves the old file then.
+    """Replaces a file atomically; its permissions are never wider than `mode`. A str is written as UTF-8. Raises
+    OSError, and then leaves the old file as it was.
     """
     _replace(file, content.encode() if isinstance(content, str) else content, 0o600, mode)
 

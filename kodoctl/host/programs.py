@@ -1,7 +1,7 @@
-"""Programs that kodoctl starts: their location, and the modules that a started Python may import.
+"""Programs that kodoctl starts: their location, and protection from modules in the working folder.
 
-The working folder may be a clone of a stranger's repository, so nothing in it is run because of its place: programs
-come from absolute folders of PATH, and a started Python imports nothing from the folder that it is started in.
+The working folder may be a clone of a stranger's repository, so no program or module is taken from it: programs come
+from absolute folders of PATH, and a started Python does not import from the folder that it is started in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def absolute_path(environ: Mapping[str, str]) -> str:
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Command line for one of our modules in a new process of this Python, which imports nothing from the working
+    """Command line that runs one of our modules in a new process of this Python, without imports from the working
     folder.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
@@ -57,8 +57,9 @@ def _with_variables(chosen: Callable[[], Mapping[str, str]]) -> Iterator[None]:
 
 @contextmanager
 def imports_nothing_here() -> Iterator[None]:
-    """Sets PYTHONSAFEPATH in this process within the block: a Python started there imports nothing from the working
-    folder. That Python calls `imports_as_before` once it has its paths. Blocks of other threads wait; do not nest.
+    """Context in which PYTHONSAFEPATH is set in this process: a Python that is started in it imports nothing from the
+    working folder. That Python calls `imports_as_before` once its import paths are set. Blocks of other threads wait;
+    do not nest.
     """
     with _with_variables(lambda: {} if os.environ.get(SAFE_PATH) else {SAFE_PATH: _OURS}):
         yield
@@ -66,9 +67,9 @@ def imports_nothing_here() -> Iterator[None]:
 
 @contextmanager
 def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
-    """Sets PYTHONSAFEPATH and a PATH of absolute folders within the block: programs that are started there, and their
-    children, run and import nothing of the working folder unless PYTHONPATH names it. `unless_set`: variables to set if
-    unset or empty. Blocks of other threads wait; do not nest.
+    """Context in which PYTHONSAFEPATH is set and PATH has only absolute folders: programs started in it, and their
+    children, neither run nor import files of the working folder (except by PYTHONPATH). `unless_set`: variables to set
+    if they are unset or empty. Blocks of other threads wait; do not nest.
     """
 
     def variables() -> dict[str, str]:
@@ -80,7 +81,7 @@ def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
 
 
 def imports_as_before() -> None:
-    """Removes the variable that `imports_nothing_here` of the parent process set, so that programs of the user, which
+    """Removes the variable that the parent process set by `imports_nothing_here`, so that programs of the user, which
     this process starts, import as usual.
     """
     if os.environ.get(SAFE_PATH) == _OURS:

@@ -1,5 +1,5 @@
-"""Paths of the folders of the user who runs kodoctl, by the system's conventions (on Linux XDG). Nothing is created
-here. None is ever in the working folder: a relative path in a variable counts from the root.
+"""Paths of the user's folders for kodoctl, by the conventions of the system (on Linux XDG). The functions create
+nothing. A relative path in a variable is taken from the root folder, so that no path is in the working folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME: Final = "kodoctl"
 
 
 def config_folder() -> Path:
-    """Folder of the user's own `kodoctl.toml`. Raises UsageError (K020) where the user has no home folder."""
+    """Folder of the user's own `kodoctl.toml`. Raises UsageError (K020) if the user has no home folder."""
     return _folder(platformdirs.user_config_path)
 
 

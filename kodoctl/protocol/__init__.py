@@ -1,2 +1,4 @@
 # pure: every branch is tested
-"""Protocol between producers, workers and recalls: properties, signatures, numbers, audit records."""
+"""Content of messages that producers, workers, recalls and the pipeline agree on: properties, signatures, sequence
+numbers, audit records, live orders.
+"""

@@ -55,14 +55,15 @@ _json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encod
 
 
 class Record(NamedTuple):
-    """One message that a worker acknowledged in one lane, at `at`. Times are ms since the epoch.
+    """Record that a worker finished with one message in one lane, at `at`. Times are ms since the epoch.
 
-    `topic` and `id` (`ledger:entry:partition:batch index`) are the position where the worker received it; `target` and
-    `target_id` are where it or its successor is stored now ("" unless moved, dead or transferred). `identity` is the
-    same on all hops; `hop`: number of moves before this one. `rule`: the rule that decided, `reason` its text, `error`
-    the redacted error text of the failed run if records are to have it. `age`: ms from first storing until `at`;
-    `slot_time`: ms that handlers ran for it in this lane, 0 if none ran. `number`: from 1 without a hole within `run`,
-    which names one life of one worker.
+    `topic` and `id` (`ledger:entry:partition:batch index`) are the position at which the worker received the message;
+    `target` and `target_id` are the position at which the message or its successor is stored now ("" unless the event
+    is moved, dead or transferred). `identity` is the same on all hops; `hop`: number of moves before this one. `rule`:
+    name of the rule that decided; `reason`: its text; `error`: redacted error text of the failed run, if the topology
+    asks for error texts. `age`: ms from the first storing of the message until `at`; `slot_time`: ms that handlers ran
+    for it in this lane, 0 if none ran. `number`: counts the records of one `run` (the life of one worker) from 1
+    without a hole.
     """
 
     run: str
@@ -99,13 +100,13 @@ class Encoded:
 
 
 class BrokenAuditError(ValueError):
-    """A message on an audit topic has a payload that no worker writes; the text gives the error."""
+    """A message of an audit topic has a payload that no worker writes. The text of the exception says what is wrong."""
 
 
 def encode(records: Sequence[tuple[Any, ...]]) -> Encoded:
-    """Encodes one record or more of one run, with consecutive numbers, as one message. Identities, reasons and tenants
-    are cut to MAX_TEXT characters. A record may also be a plain tuple of its fields in their order, which a worker
-    makes in a fraction of the time.
+    """Encodes at least one record as one Pulsar message. All records are of one run, with consecutive numbers.
+    Identities, reasons and tenants are cut to MAX_TEXT characters. A record may be a plain tuple of its fields in their
+    order, which is faster to make.
     """
     first = Record(*records[0])
     of: dict[str, Sequence[Any]] = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
@@ -164,8 +165,8 @@ _COLUMNS: Final = (
 
 
 def decode(payload: bytes) -> list[Record]:
-    """The records in a payload. Raises BrokenAuditError if it is invalid or of another format: anyone who may produce
-    to the topic can write any content, and readers of records do not check types again.
+    """Decodes the records in a payload. Raises BrokenAuditError if the payload is invalid or of another format: anyone
+    who may produce to the topic can write any content, and readers of records do not check types again.
     """
     try:
         found = json.loads(payload)

@@ -1,9 +1,9 @@
-"""Causes of failures: a reason and an error text, in which everything that differs between two messages is replaced by
-`#`.
+"""Causes of failures: a reason and an error text in which each part that differs from message to message (a number, an
+id) is replaced by `#`.
 
-Letters with one cause failed in the same way. Python and Spark SQL (kodo_pipeline.spark.spark_columns) apply one list
-of replacements; its expressions mean the same to both engines, because they use ASCII classes only. A match begins at
-the start of a word, so that a long word is not searched from each of its letters.
+Two letters with the same cause failed in the same way. Python and Spark SQL (kodo_pipeline.spark.spark_columns) apply
+one list of replacements; its expressions mean the same to both engines, because they use ASCII classes only. A match
+begins at the start of a word, so that a long word is not searched from each of its letters.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _COMPILED: Final = tuple((re.compile(pattern), instead) for pattern, instead in 
 
 
 def cause_of(reason: str | None, error: str | None) -> str | None:
-    """Joins reason and error text, replaces the differing parts, and cuts to MAX_CAUSE characters: `ConnectionError:
-    bank # answered # for order #`. None if both are missing or empty.
+    """Cause of a failure: reason and error text joined, with `#` for numbers, ids and the like, cut to MAX_CAUSE
+    characters, such as `ConnectionError: bank # answered # for order #`. None if both are missing or empty.
     """
     text = ": ".join(part for part in (reason, error) if part)
     for pattern, instead in _COMPILED:

@@ -1,8 +1,8 @@
-"""JSON payloads: which payloads are valid, for senders and receivers alike.
+"""JSON payloads: a parser that refuses the same payloads for senders and receivers.
 
-A payload is refused if readers in other languages would disagree about it or stop at it (RFC 7493): NaN and
-Infinity, a key twice in an object, a number that no double holds. Errors name the rule, never the value:
-reasons travel with dead letters.
+A payload is refused if readers in other languages would disagree about it or fail on it (RFC 7493): NaN and Infinity, a
+key twice in an object, a number beyond a double. Errors name the rule that is broken and never the value, because they
+are stored with dead letters.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 
 
 class JsonPayloadError(ValueError):
-    """The payload is not acceptable JSON. The text is the rule that it breaks, or "" if the payload cannot be parsed."""
+    """A payload is not acceptable JSON. The text of the exception is the rule that it breaks, or "" if the payload
+    cannot be parsed.
+    """
 
 
 def read_json(data: bytes, real: Callable[[str], float] | None = None) -> Any:
-    """Parses a payload into plain Python values. Raises JsonPayloadError. `real` converts the text of a number with a
-    fraction or an exponent, None: to float; it may raise errors of its own.
+    """Parses a payload into plain Python values. Raises JsonPayloadError. `real`: converts the text of a number with a
+    fraction or an exponent, None: float; exceptions that `real` raises pass through.
     """
     decoder = _decoder(real or _finite) if real or _may_be_huge(data) else _DECODER
     try:

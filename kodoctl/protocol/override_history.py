@@ -1,5 +1,5 @@
-"""History of live orders (overrides): the last ones that people gave or took back, as JSON in a subscription property
-beside that of the orders in force.
+"""History of live orders (overrides): the last orders that people gave or took back, as JSON in a property of the
+subscription.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _LATEST: Final = 10**15  # ms since the epoch
 
 @dataclass(frozen=True, slots=True)
 class OverrideChange:
-    """An order that was given or, if `back`, taken back. `at`: ms since the epoch; `who`: the person, "" if unknown."""
+    """An order that was given or, if `back`, taken back before its end. `at`: time in ms since the epoch; `who`: the
+    person, "" if unknown.
+    """
 
     at: int
     who: str
@@ -34,8 +36,9 @@ class OverrideChange:
 
 
 def changes(before: Iterable[Override], after: Iterable[Override], who: str, now: int) -> tuple[OverrideChange, ...]:
-    """Changes from the orders `before` to the orders `after`, at the time `now` (ms since the epoch). A replaced order
-    counts as the new one given, not as the old one taken back. `who`: person who takes back; a given order has its own.
+    """Compares the orders `before` and `after` a command and returns the changes, at the time `now` (ms since the
+    epoch). An order that replaces another counts as given, and the replaced one not as taken back. `who`: person who
+    takes orders back (a given order names its own author).
     """
     old, new = tuple(before), tuple(after)
     subjects = {order.concerns for order in new}
@@ -44,7 +47,7 @@ def changes(before: Iterable[Override], after: Iterable[Override], who: str, now
 
 
 def parse_history(text: str) -> tuple[OverrideChange, ...]:
-    """Parses the property's value into changes, oldest first. Raises InvalidOverridesError."""
+    """Parses the JSON value of the property into changes, oldest first. Raises InvalidOverridesError."""
     try:
         found = json.loads(text)
         rows, orders = found["changes"], parse(json.dumps({"format": found["format"], "orders": found["orders"]}))
@@ -64,7 +67,9 @@ def _change(row: object, order: Override) -> OverrideChange:
 
 
 def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
-    """JSON value of the property for `known` and then `more` changes, of which the last MAX_CHANGES are kept."""
+    """Makes the JSON value of the property: the changes `known` and then `more`, of which the last MAX_CHANGES are
+    kept.
+    """
     kept = [*known, *more][-MAX_CHANGES:]
     orders = json.loads(overrides_text(change.order for change in kept))["orders"]
     rows = [[change.at, change.who, change.back] for change in kept]

@@ -37,7 +37,7 @@ class OverrideKind(StrEnum):
 
 
 class InvalidOverridesError(ValueError):
-    """The property's value is not a list of valid orders; the text gives the error."""
+    """The value of the property is not a list of valid orders. The text of the exception says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ class Override:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """Subject of the order. A later order with the same subject replaces it."""
+        """Subject of the order: its kind and the lane, tenant or limit that it is about. A later order with the same
+        subject replaces it.
+        """
         return (self.what, self.lane, self.tenant, self.limit, self.by, self.within, self.value)
 
     def __str__(self) -> str:
@@ -91,7 +93,9 @@ class Override:
 
 
 def parse(text: str) -> tuple[Override, ...]:
-    """Parses the property's value into at most MAX_OVERRIDES orders, also expired ones. Raises InvalidOverridesError."""
+    """Parses the JSON value of the property into at most MAX_OVERRIDES orders, expired ones included. Raises
+    InvalidOverridesError.
+    """
     try:
         found = json.loads(text)
         form, given = found["format"], found["orders"]
@@ -106,37 +110,39 @@ def parse(text: str) -> tuple[Override, ...]:
 
 
 def overrides_text(orders: Iterable[Override]) -> str:
-    """JSON value of the property for these orders."""
+    """Makes the JSON value of the property for these orders."""
     unsaid = {field.name: field.default for field in fields(Override)}
     kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]
     return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
 
 
 def active_overrides(orders: Iterable[Override], now: int) -> tuple[Override, ...]:
-    """The orders whose end is after `now` (ms since the epoch), without those for which `begins_late` is true: they
-    would last longer than an order may.
-    """
+    """The orders in force at `now` (ms since the epoch): their end is later, and `begins_late` is false for them."""
     return tuple(order for order in orders if order.until > now and not begins_late(order, now))
 
 
 def begins_late(order: Override, now: int) -> bool:
-    """True if an order begins over an hour after `now` (ms since the epoch), which no difference of clocks explains."""
+    """True if an order begins more than an hour after `now` (ms since the epoch). Clocks do not differ so much, and
+    such an order would be in force for longer than the greatest allowed span, so it is not followed.
+    """
     return order.since - now > MAX_AHEAD
 
 
 def with_override(orders: Iterable[Override], new: Override) -> tuple[Override, ...]:
-    """The orders with `new` at the end, without the one of the same subject (`concerns`) that it replaces."""
+    """The orders with `new` at the end and without the order of the same subject (`Override.concerns`), which it
+    replaces.
+    """
     return (*(order for order in orders if order.concerns != new.concerns), new)
 
 
 def until_text(orders: Iterable[Override]) -> str:
-    """Latest end of the orders, of which there is at least one, for people: `2026-11-21 20:00 UTC`."""
+    """Latest end of one order or more, as text for people: `2026-11-21 20:00 UTC`."""
     return time_text(max(order.until for order in orders))
 
 
 def steered_text(value: str, now: int) -> str | None:
-    """One line for people about the property's value: the orders in force at `now` (ms since the epoch), and those that
-    begin too late to be followed, or that the value is invalid. None if there is nothing to report.
+    """One line for people about the property's value: orders in force at `now` (ms since the epoch), orders that begin
+    too late to be followed, or an error if the value is invalid. None if there are no such orders.
     """
     try:
         given = parse(value)
@@ -165,7 +171,9 @@ def _order(found: dict[str, Any]) -> Override:
 
 
 def why_invalid(order: Override) -> str:
-    """Reason why no worker may follow an order, whatever the topology; "" if there is none."""
+    """Reason why an order is invalid in every topology, such as an unknown level or a span of more than 30 days; "" if
+    it is valid. Workers follow no invalid order.
+    """
     if not (0 <= order.since <= LATEST and 0 <= order.until <= LATEST):
         return "it begins or ends at a time that no calendar has"
     if order.until - order.since > MAX_SPAN:

@@ -34,11 +34,13 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class BrokenNumberError(ValueError):
-    """The property `kodo-seq` has a value that no producer writes; the text is that value."""
+    """The property `kodo-seq` has a value that no producer writes. The text of the exception is that value."""
 
 
 class Number(NamedTuple):
-    """The number of a message of one producer run on one partition. `str` gives the value of the property."""
+    """Number of one message: the `number`-th of the producer run `run` on `partition`. `str` gives the value of the
+    property.
+    """
 
     run: str
     partition: int
@@ -49,8 +51,8 @@ class Number(NamedTuple):
 
 
 class ProducerWatermark(NamedTuple):
-    """A mark: highest number given so far by a run on a partition, the void numbers, and whether the run is over. `str`
-    gives the value of the property.
+    """A mark, by which a producer reports that `high` is the highest number it has given on `partition`. `void`:
+    numbers of sends without a receipt; `end`: the run is over. `str` gives the value of the property.
     """
 
     run: str
@@ -65,12 +67,14 @@ class ProducerWatermark(NamedTuple):
 
 
 def new_run(now: int, token: str) -> str:
-    """Id of a run that begins at `now` (ms since the epoch). `token`: 4 to 32 unique lower-case hexadecimal digits."""
+    """Makes the id of a producer run that begins at `now` (ms since the epoch). `token`: 4 to 32 lower-case hexadecimal
+    digits that no other run has.
+    """
     return f"{now:011x}{token}"
 
 
 def run_start(run: str) -> int:
-    """Start of a run by its producer's clock, in ms since the epoch."""
+    """Start of a run by its producer's clock, in ms since the epoch, read from the run's id."""
     return int(run[:11], 16)
 
 

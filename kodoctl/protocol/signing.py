@@ -1,9 +1,9 @@
-"""Signatures over the headers of a message (attempts, due time, identity), so that only those who have a key can write
-headers.
+"""Signatures (HMAC) over the `kodo-` properties of a message (attempts, due time, identity), so that only owners of a
+key can write valid ones.
 
 Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox, recalls)
-signs its properties, and a worker ignores unsigned headers. The signature covers the topic, the payload and every
-`kodo-` property, so that none of them can be changed, left out, or carried to another topic or payload.
+signs its properties, and a worker ignores unsigned ones. The signature covers the topic, the payload and every `kodo-`
+property, so that none of them can be changed, left out, or carried to another topic or payload.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _FORM: Final = "1."  # names the way a signature is made
 
 
 class Signer:
-    """The keys of a platform: the first one signs, each of them verifies. `repr` does not show the keys."""
+    """Signs messages with the first of its keys, and accepts signatures by any of them, so that keys can be rotated.
+    `repr` does not show the keys.
+    """
 
     __slots__ = ("_keys",)
 
@@ -36,7 +38,7 @@ class Signer:
 
     @classmethod
     def parse(cls, value: Any) -> Signer:
-        """Makes a signer from a list of texts, or from one text with commas between the keys. Raises ValueError."""
+        """Makes a signer from a list of keys, or from one text with commas between the keys. Raises ValueError."""
         keys = [key.strip() for key in value.split(",")] if isinstance(value, str) else value
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise ValueError("write a list of texts; as a variable, keys with commas between them")
@@ -46,11 +48,13 @@ class Signer:
         return f"Signer({len(self._keys)} keys)"
 
     def signed(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> dict[str, str]:
-        """A copy of the properties with a new signature. `topic`: full name of the topic to publish to."""
+        """Returns a copy of the properties with a new signature. `topic`: full name of the topic to publish to."""
         return {**properties, SIGNATURE: self._mac(self._keys[0], _text(topic, payload, properties))}
 
     def genuine(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bool:
-        """True if the properties have a signature by one of the keys that fits them, this topic and this payload."""
+        """True if the properties contain a signature, by one of the keys, that is valid for this topic, this payload
+        and these properties.
+        """
         given = properties.get(SIGNATURE)
         if given is None or not given.isascii():
             return False
@@ -65,7 +69,7 @@ class Signer:
 
 
 def is_unmarked(properties: Mapping[str, str]) -> bool:
-    """True if a message has no `kodo-` property, other than that of encryption."""
+    """True if a message has no `kodo-` property except that of encryption: it was not sent by the platform."""
     return not any(map(_claims, properties))
 
 

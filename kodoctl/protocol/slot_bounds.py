@@ -10,8 +10,8 @@ _FORM: Final = re.compile(r"(?:max (\d{1,6}))?(?: ?min (\d{1,6}))?", re.ASCII)
 
 
 class SlotBounds(NamedTuple):
-    """Bounds of the handler slots of some lanes: at most `most` slots run their messages, `least` slots are kept for
-    them. None: the bound in the file applies.
+    """Bounds of the handler slots of some lanes: their messages run in at most `most` slots, and `least` slots are kept
+    free for them. None: the bound in the topology file applies.
     """
 
     most: int | None
@@ -19,8 +19,8 @@ class SlotBounds(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> SlotBounds | None:
-        """Bounds of a text such as `max 8 min 2`. None for another form, or a bound out of range (a maximum is at least
-        1).
+        """Parses a text such as `max 8 min 2`. Returns None if the text has another form or a bound is out of range (a
+        maximum is at least 1).
         """
         found = _FORM.fullmatch(text)
         if found is None or text.startswith(" ") or not text:

@@ -9,7 +9,7 @@ _FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 
 
 def on_the_way(payload: bytes | None, properties: Mapping[str, str], *texts: str) -> int:
-    """Bytes that the broker counts for a message, as an upper bound: payload, properties, and the metadata that the
+    """Upper bound of the bytes that the broker counts for a message: payload, properties, and the metadata that the
     client adds. `texts`: the message's keys, and the producer's name if one was set.
     """
     strings = [*properties, *properties.values(), *texts]

@@ -16,9 +16,8 @@ MAX_SHOWN: Final = 500
 
 
 def printable(text: str) -> str:
-    """The text with escapes for all characters that print nothing of their own: controls, line breaks,
-    directional overrides. In a command to the runner of a CI job, which reads the log, one character is escaped
-    too.
+    r"""The text with control characters, line breaks and directional overrides as escapes such as `\n`. A workflow
+    command (`::name::` or `##[name]`), which a CI runner would obey in its log, is broken by one more escape.
     """
     shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
     return _COMMAND.sub(_disarm, shown) if "::" in shown or "##[" in shown else shown
@@ -33,20 +32,22 @@ def _escape(character: str) -> str:
 
 
 def one_line(value: object, limit: int = MAX_SHOWN) -> str:
-    """A value as escaped text on one line; more than `limit` characters, counted before escaping, end with `…`."""
+    """`str(value)` escaped, on one line. A text of more than `limit` characters, counted before escaping, is cut and
+    ends with `…`.
+    """
     text = str(value)
     return printable(text) if len(text) <= limit else f"{printable(text[: limit - 1])}…"
 
 
 def markdown(value: object, limit: int = MAX_SHOWN) -> str:
-    """Returns a value as text on one line that stands as it is within a line of Markdown and mentions nobody.
+    """A value as text on one line, escaped for use inside a line of Markdown; it mentions nobody.
 
-    Longer values are cut to `limit` characters, counted before escaping: the result may be longer. An invisible
-    U+200B stands behind each `@`. Marks that only count at the start of a line, such as `- ` or `1.`, are not escaped.
+    Longer values are cut to `limit` characters, counted before escaping, so the result may be longer. After each `@`
+    comes an invisible U+200B. Marks that only count at the start of a line, such as `- ` or `1.`, are not escaped.
     """
     return _MARKDOWN.sub(r"\\\1", one_line(value, limit)).replace("@", "@\u200b")
 
 
 def code(value: object) -> str:
-    """A value as inline code of Markdown; its backticks become `'`."""
+    """A value as a code span of Markdown; its backticks become `'`."""
     return "`" + one_line(value).replace("`", "'") + "`"

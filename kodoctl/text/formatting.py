@@ -44,7 +44,9 @@ def _digits(number: float) -> str:
 
 
 def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:
-    """A moment in ms since the epoch as text in UTC: `2026-01-31 14:00 UTC`; beyond the calendar the number itself."""
+    """A time in ms since the epoch as text in UTC: `2026-01-31 14:00 UTC`. A time that no calendar has is printed as a
+    number. `seconds`: with seconds; `zone`: with ` UTC`.
+    """
     try:
         moment = datetime.fromtimestamp(ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -53,7 +55,9 @@ def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:
 
 
 def window_text(ms: int, width: int) -> str:
-    """Beginning of a window, `ms` since the epoch, as text; with seconds unless `width` (ms) is of whole minutes."""
+    """Start of a time window (`ms` since the epoch) as text, with seconds unless the window's `width` in ms is a whole
+    number of minutes.
+    """
     return time_text(ms, seconds=width % 60_000 != 0)
 
 
@@ -76,7 +80,9 @@ def many(number: int, noun: str, plural: str = "") -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a plan's JSON for people: None is `unset`, lists are joined by commas, `foreign` texts are printed."""
+    """A value of a plan's JSON for people: None is `unset`, lists are joined by commas. An object with the one key
+    `foreign` (a value that kodoctl cannot express) is printed as the text in it.
+    """
     match value:
         case None:
             return "unset"

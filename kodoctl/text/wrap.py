@@ -1,5 +1,5 @@
-"""Long lines folded for a screen: at spaces, never inside an address, and inside a value or a command only when it
-must be.
+"""Folding of long lines for a screen: at spaces, never inside an address, and inside `{…}` or a quoted command only if
+there is no other way.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ _SHORT: Final = 44  # characters of a quoted command that stays on one line
 
 
 def fold(text: str, width: int, hang: int | None = None) -> list[str]:
-    """Folds one line for a screen of `width` columns. Continuation lines begin at column `hang`; None: below the first
-    character.
+    """Folds one line for a screen of `width` columns, and returns the lines. Continuation lines begin at column `hang`;
+    None: below the first character.
 
     A word that is longer than a line gets a line of its own and is not cut, so that addresses can be copied.
     """
