@@ -1,1 +1,1 @@
-"""Apply of a plan: carries out exactly the planned changes and verifies them."""
+"""Apply of a plan: carries out exactly the planned changes, and reads back each write."""

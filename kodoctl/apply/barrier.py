@@ -1,4 +1,5 @@
-"""Two-phase barrier between the applies of several clusters: before the first write, and before the first delete.
+"""Barrier between the applies of several clusters: they wait for each other before the first write, and before the
+first delete.
 
 Creates and updates run in all clusters first, deletes in all clusters last. Waits block the calling thread, without a
 timeout. A cluster that refuses before its first write stops all applies; one that cannot be reached, or does not
@@ -18,20 +19,22 @@ _DELETE: Final = "delete"
 
 
 class BarrierParty(Protocol):
-    """Interface of one apply to the barrier: its reports to the other applies, and its waits for them."""
+    """Interface of the barrier for one apply: the apply reports its progress to the other applies, and waits for
+    theirs.
+    """
 
     def wait_to_begin(self) -> None:
         """Blocks until all applies are ready to write. Raises RefusedError (K549) if one of them refused."""
 
     def report_built(self, *, done: bool) -> None:
-        """Reports that this apply has ended its changes before the deletes. `done`: all of them succeeded."""
+        """Reports that this apply has ended its creates and updates. `done`: all of them succeeded."""
 
     def wait_to_delete(self) -> str:
-        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may."""
+        """Blocks until all applies have reported. Returns the reason why no apply may delete, "" if deletes may begin."""
 
 
 class NoBarrier:
-    """Party of an apply of one cluster: no other apply to wait for."""
+    """BarrierParty of an apply that has no other applies to wait for."""
 
     def wait_to_begin(self) -> None:
         """Returns at once."""
@@ -48,7 +51,7 @@ ALONE: Final[BarrierParty] = NoBarrier()
 
 
 class ClusterBarrier:
-    """Barrier of the applies of the clusters `names`. Each apply uses it in a thread of its own."""
+    """Barrier for the applies of the clusters `names`, each of which runs in a thread of its own."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._changed = threading.Condition()
@@ -56,11 +59,13 @@ class ClusterBarrier:
         self._against: dict[str, list[str]] = {_BEGIN: [], _DELETE: []}
 
     def participant(self, name: str) -> Participant:
-        """Returns the party of the apply of one cluster."""
+        """Returns the BarrierParty for the apply of the cluster `name`."""
         return Participant(self, name)
 
     def arrive(self, stage: str, name: str, *, well: bool) -> None:
-        """Records that a cluster reached a stage; only its first record counts. `well`: it succeeded."""
+        """Records that the cluster `name` reached a stage. `well`: it succeeded. A second record of the same stage is
+        ignored.
+        """
         with self._changed:
             if name in self._missing[stage]:
                 self._missing[stage].discard(name)
@@ -69,14 +74,14 @@ class ClusterBarrier:
                 self._changed.notify_all()
 
     def wait(self, stage: str) -> list[str]:
-        """Blocks until all clusters reached a stage. Returns those that did not succeed, sorted."""
+        """Blocks until all clusters have reached a stage. Returns the names of those that did not succeed, sorted."""
         with self._changed:
             self._changed.wait_for(lambda: not self._missing[stage])
             return sorted(self._against[stage])
 
 
 class Participant:
-    """Party of the apply of one cluster at a barrier."""
+    """BarrierParty of the apply of one cluster of several."""
 
     def __init__(self, barrier: ClusterBarrier, name: str) -> None:
         self._barrier, self._name = barrier, name
@@ -89,17 +94,17 @@ class Participant:
             raise RefusedError(error("K549", "another cluster of the plan refused", detail))
 
     def report_built(self, *, done: bool) -> None:
-        """Reports that this apply has ended its changes before the deletes. `done`: all of them succeeded."""
+        """Reports that this apply has ended its creates and updates. `done`: all of them succeeded."""
         self._barrier.arrive(_DELETE, self._name, well=done)
 
     def wait_to_delete(self) -> str:
-        """Blocks until all applies have reported. Returns the reason for which deletes may not begin; "" if they may."""
+        """Blocks until all applies have reported. Returns the reason why no apply may delete, "" if deletes may begin."""
         behind = self._barrier.wait(_DELETE)
         return f"deletes come last: {', '.join(behind)} did not do all that comes before" if behind else ""
 
     def leave(self, *, refusing: bool) -> None:
-        """Reports the end of this apply, so that no other apply waits for it. `refusing`: it refused before its first
-        write. Without effect after a complete apply.
+        """Reports the end of this apply, so that no other apply waits for it. `refusing`: it ended because it refused
+        before its first write. Has no effect after a complete apply.
         """
         self._barrier.arrive(_BEGIN, self._name, well=not refusing)
         self._barrier.arrive(_DELETE, self._name, well=False)

@@ -1,8 +1,9 @@
-"""Deletes of topics, subscriptions and namespaces: never in part, and never of objects that nobody reviewed.
+"""Deletes of topics, subscriptions and namespaces: of all partitions or none, and never of objects that nobody
+reviewed.
 
-Each DELETE is sent by `kodoctl.pulsar.admin.confirmed_write.delete`, which calls `look` before every single request:
-the object must still have its planned owner; it may have messages only if a user allowed its loss, and clients only if
-the plan showed some as well.
+Each DELETE is sent by `kodoctl.pulsar.admin.confirmed_write.delete`, which reads the object before every single
+request: the object must still have its planned owner; it may have messages only if a user allowed their loss, and
+clients only if the plan showed some as well.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a topic, all partitions or none; a topic that is gone already is no error. Every partition is read before
-    each request, because with a client on any partition Pulsar answers 412 *after* it deleted the others.
+    """Deletes a topic, all partitions or none. A topic that no longer exists is no error.
 
-    Raises WriteFailedError if the topic has another owner than `marker` (the owner when the plan was checked, None:
-    nobody), if it has messages and a user did not allow their loss (`allowed`), if it has clients and the plan showed
-    none or the loss is not allowed, or if the broker does not delete it. Allowed clients are disconnected by `force`.
-    Raises ClusterError if the topic cannot be read.
+    `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss of its messages. Every
+    partition is read before each request, because with a client on any partition Pulsar answers 412 *after* it deleted
+    the others. Clients are disconnected (`force`) if their loss is allowed and the plan showed some. Raises
+    WriteFailedError if the topic has another owner, messages or clients that were not allowed, or is not deleted;
+    ClusterError if it cannot be read.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)
@@ -83,7 +84,7 @@ def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
 
 
 def what_is_left(admin: Admin, topic: TopicName) -> str:
-    """Describes the partitions that are left of a topic that should be deleted, as text for an error."""
+    """Text for an error: the partitions that still exist of a topic that should be deleted."""
     try:
         reading = read_topic(admin, topic)
     except ClusterError as problem:
@@ -95,11 +96,12 @@ def what_is_left(admin: Admin, topic: TopicName) -> str:
 
 
 def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a subscription on all partitions, and with `force` if reviewed consumers are connected. Raises
-    WriteFailedError if it is not deleted.
+    """Deletes a subscription on all partitions; one that no longer exists is no error. `marker`, `allowed`: as in
+    `delete_topic`. Raises WriteFailedError if the subscription has another owner, messages or consumers that were not
+    allowed, or is not deleted.
 
-    Without `force` a consumer on any partition makes Pulsar drop the cursors of the other partitions and answer 412.
-    The same is true of topics.
+    Consumers that were allowed are disconnected (`force`). Without `force`, a consumer on any partition makes Pulsar
+    delete the cursors of the other partitions and answer 412.
     """
     subscription = change.before
     assert isinstance(subscription, SubscriptionResource)
@@ -126,8 +128,9 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
-    """Deletes an empty namespace: Pulsar refuses others without force, and force is never sent. Raises WriteFailedError
-    unless all its ledger entries are of `topologies`, and there is one: a new namespace may have the name by now.
+    """Deletes an empty namespace; Pulsar refuses to delete another one without `force`, which is never sent. Raises
+    WriteFailedError unless the namespace has ownership ledgers and all of them are of `topologies`: a new namespace of
+    other owners may have the same name by now.
     """
     path = namespace_path(name)
 

@@ -1,4 +1,4 @@
-"""Executor of a plan: level by level, side by side within a level, each write confirmed. Decides nothing."""
+"""Executor of a plan: runs its levels one after the other, the changes of a level in parallel, and confirms each write."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _UNSURE: Final = "lease lost before the write could be confirmed: whether it was
 
 
 class Executor:
-    """Executor of one apply. `stop` ends it after the running calls; the report lists changes that did not begin. Calls
-    `listen` from several threads.
+    """Executor of one apply. `stop`: an event after which no further change begins; the report lists these changes.
+    `listen`: called from several threads.
     """
 
     def __init__(  # what an apply needs
@@ -65,14 +65,14 @@ class Executor:
 
     @property
     def ledgers_before(self) -> Mapping[str, str | None]:
-        """`namespace/name` -> the text of each ledger entry that this apply writes, as it was before; None: there was
-        none.
+        """`namespace/name of topology` -> text of each ownership ledger that this apply writes, as it was before; None
+        if there was none.
         """
         return self._ledgers.found
 
     def run(self, party: BarrierParty = ALONE) -> ApplyReport:
-        """Carries out the plan, and blocks until it is over. Failures are in the report, never raised. `party`: the
-        barrier at which deletes wait for other clusters.
+        """Carries out the plan, and blocks until all changes have ended. Failures are in the report, never raised.
+        `party`: the barrier at which deletes wait for other clusters.
         """
         began, before = time.monotonic(), self._admin.traffic.writes
         order = schedule(self._plan.changes)

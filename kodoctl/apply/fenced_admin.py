@@ -1,5 +1,5 @@
-"""Fence around the admin API: checks the lease before each request that writes, because a process that lost its lease
-must not write.
+"""Admin API that fences writes: it checks the lease before each request that writes, because a process that lost its
+lease must not write.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class FencedAdmin:
-    """Admin API that checks the lease immediately before each request that writes: after any waiting, and before every
-    redirect and retry.
+    """Wrapper of an Admin that checks the lease immediately before each request that writes: after any waiting, and
+    before every redirect and retry.
 
     `check` raises LockedError if the lease is lost; it asks the broker at most every few seconds
     (kodoctl.pulsar.control.lease).
@@ -33,7 +33,7 @@ class FencedAdmin:
 
     @property
     def sent_here(self) -> int:
-        """Number of writing requests that this thread has sent so far, with those that it was about to send."""
+        """Number of writing requests that this thread has begun to send so far; redirects and retries count."""
         found: int = getattr(self._sent, "count", 0)
         return found
 
@@ -53,7 +53,9 @@ class FencedAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """See Admin.call. Raises LockedError if the lease is lost, and has then sent nothing; a GET needs no lease."""
+        """Sends a call as `Admin.call` does. Raises LockedError, and sends nothing, if the call writes and the lease is
+        lost.
+        """
 
         def check_fence() -> None:
             condition()

@@ -1,4 +1,4 @@
-"""Applies of one cluster, or of several side by side: each is independent, apart from the barrier between them."""
+"""Applies of one cluster, or of several in parallel: independent of each other, apart from the barrier between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One cluster's plan and session; the context of the only cluster of a command is `ONLY`."""
+    """One cluster's plan and session. `context`: name of its context, or `ONLY` if the command has one cluster."""
 
     context: str
     session: Session
@@ -30,7 +30,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ClusterResult:
-    """Result of one cluster's apply: its report, or the error for which it wrote nothing."""
+    """Result of one cluster's apply: its report, or the error because of which it wrote nothing."""
 
     context: str
     report: ApplyReport | None
@@ -38,7 +38,7 @@ class ClusterResult:
 
     @property
     def complete(self) -> bool:
-        """True if all changes were done and recorded: the report has no notes."""
+        """True if all changes were made and the report has no notes, so everything is recorded."""
         return self.report is not None and self.report.complete and not self.report.notes
 
 
@@ -51,12 +51,12 @@ def run_fleet(
     stop: threading.Event,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[ClusterResult, ...]:
-    """Applies a plan to its clusters, and blocks until all are over. Returns each cluster's result, in the order of the
-    tasks. Errors of the only cluster of a command raise, in the calling thread.
+    """Applies each cluster's plan, and blocks until all have ended. Returns the results in the order of `tasks`. If the
+    command has one cluster, its errors are raised in the calling thread.
 
-    `absent`: clusters that could not be planned. Their creates and updates were not made, so nothing is deleted
-    anywhere. `listen`: returns the listener for a context; `stop`: ends all applies after their running calls; `tell`:
-    receives lines about the progress.
+    `absent`: clusters that could not be planned; because their creates and updates are missing, nothing is deleted in
+    any cluster. `listen`: returns the listener for a context; `stop`: ends all applies after their running calls;
+    `tell`: receives lines about the progress.
     """
     if tasks[0].context == ONLY:
         report = run(tasks[0].session, tasks[0].plan, options, listen=listen(ONLY), stop=stop, tell=tell)

@@ -1,8 +1,9 @@
-"""Journal of an apply, written into Pulsar during the apply: one topic per namespace, that of the namespace's lease.
+"""Journal of an apply, written into the lease topic of each namespace during the apply, so that it can be continued and
+undone.
 
 Each write has one entry before it and one after it. The write is sent when the entry before it is stored. The entry
-after it is in flight while other writes begin; like all entries it is stored before the ledger records anything of the
-write (`settle`). Entries keep their order.
+after it is sent while other writes begin, but stored before the ledger records the write (`settle`). Entries keep their
+order.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Content of the first entry of an apply. `commit`: of the repository of the files; `plan`: the start of the digest
-    of the declared objects; `changes`: the number of changes.
+    """Content of the first entry of an apply. `commit`: commit of the files, None if unknown; `plan`: first digits of
+    the digest of the declared objects; `changes`: number of changes; `document`: JSON of the whole plan.
     """
 
     verb: str
@@ -48,8 +49,8 @@ class Journal:
         self.id = secrets.token_hex(4)
 
     def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
-        """Writes the first entry into the journal of every namespace, with user, verb and the whole plan, so that the
-        apply can be continued and undone. Returns after all are stored. `ledgers`: see `Executor.ledgers_before`.
+        """Writes the first entry into the journal of every namespace, and returns after all are stored. `ledgers`: see
+        `Executor.ledgers_before`.
         """
         entry = {
             "v": history.FORMAT_VERSION,
@@ -64,15 +65,15 @@ class Journal:
         self._everywhere("begin", entry)
 
     def before(self, change: Change, part: str) -> None:
-        """Records that a write is about to be sent; returns after the entry is stored."""
+        """Records that the write of `part` of a change is about to be sent; returns after the entry is stored."""
         self.lease.write(self._place(change), self._before(change, part))
 
     def along(self, change: Change, part: str) -> None:
-        """Records a change for which nothing is sent, because the write of another change includes it. Does not wait."""
+        """Records a change that is made by the write of another change, without waiting until the entry is stored."""
         self.lease.note(self._place(change), self._before(change, part))
 
     def after(self, change: Change, part: str, status: str, detail: str) -> None:
-        """Records the result of a write; `settle` waits until the entry is stored."""
+        """Records the result of a write, without waiting; `settle` waits until the entry is stored."""
         step = {**history.step_json(change, part), "status": status, "detail": detail[:2_000]}
         self.lease.note(self._place(change), {**self._entry("after"), **step})
 
@@ -81,7 +82,9 @@ class Journal:
         self.lease.settle()
 
     def end(self, *, complete: bool) -> None:
-        """Writes the last entry: a journal without it shows that the apply was cut off. Returns after it is stored."""
+        """Writes the last entry, and returns after it is stored. A journal without it shows that the apply was
+        interrupted.
+        """
         self._everywhere("end", {"complete": complete})
 
     def _everywhere(self, kind: str, entry: Json) -> None:

@@ -1,6 +1,6 @@
-"""Ownership ledgers during an apply: intents are written before each level, results after it, the rest at the end.
+"""Writer of ownership ledgers during an apply: intents before each level, results after it, the rest at the end.
 
-All entries of a namespace that change are written in one PUT; an unchanged entry is not written at all.
+All changed ledgers of a namespace are written in one PUT; unchanged ones are not written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[NamespaceName, str]
 
 
 class LedgerWriter:
-    """The ledger entries of one apply, as they are on the cluster and as they will be."""
+    """The ownership ledgers that one apply writes, as they are on the cluster and as they are to become."""
 
     def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
         self._admin = admin
@@ -58,7 +58,7 @@ class LedgerWriter:
         self._entries[key] = replace(entry, owned=owned, namespace_keys=entry.namespace_keys | earlier.namespace_keys)
 
     def initial_properties(self, namespace: NamespaceName, create: Create) -> Mapping[str, str]:
-        """Returns the properties, ledger entries with an intent, for the request that creates a namespace."""
+        """Properties with which a namespace is created: the ledgers, with an intent for each object to be created."""
         self._update_ownership([create], intent=True)
         return {
             f"{LEDGER_PREFIX}{name}": ledgers.encode(entry)
@@ -81,8 +81,8 @@ class LedgerWriter:
         self._write()
 
     def confirm(self, changes: Iterable[Change]) -> None:
-        """Writes, after a level ran, which objects the topology now owns and which it no longer owns. Raises as
-        `record_intents` does.
+        """Writes, after a level ran, which objects the topology now owns and which it no longer owns. Raises the same
+        errors as `record_intents`.
         """
         settled = list(changes)
         deleted = [one.before for one in settled if isinstance(one, Delete)]
@@ -91,8 +91,8 @@ class LedgerWriter:
         self._write()
 
     def close(self, *, complete: bool) -> None:
-        """Writes the last version of the entries. If `complete`, the entries also get the digest and the consumer
-        settings, and entries of earlier names are removed. Raises as `record_intents` does.
+        """Writes the final ledgers. If `complete`, they also get the digest of the topology and the consumer settings,
+        and ledgers of earlier names of the topology are removed. Raises the same errors as `record_intents`.
         """
         if complete:
             for owner in self._plan.owners:

@@ -27,16 +27,16 @@ _FRESH_S: Final = 1.0
 
 
 def create_tenant(admin: Admin, tenant: TenantResource) -> None:
-    """Creates a Pulsar tenant; an existing one stays as it is. Raises WriteFailedError."""
+    """Creates a Pulsar tenant; one that exists stays as it is. Raises WriteFailedError."""
     body = {"allowedClusters": sorted(tenant.clusters), "adminRoles": sorted(tenant.admin_roles)}
     path = f"tenants/{tenant.name}"
     write_confirmed(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
 
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
-    """Creates a namespace in one PUT, with policies and the ledger entries `properties` from the first moment. Pulsar
-    does not validate that request, so the policies are read back. Raises WriteFailedError if somebody else created the
-    namespace, or if the broker shows other values.
+    """Creates a namespace in one PUT that contains its policies and `properties` (the ledgers), so that it never exists
+    without them. Pulsar does not validate that request, so the policies are read back. Raises WriteFailedError if
+    somebody else created the namespace, or if the broker shows other values.
     """
     body: dict[str, Any] = {**new_namespace(namespace.policies, cluster), "properties": dict(properties)}
     path = namespace_path(namespace.name)
@@ -60,7 +60,7 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
 
 
 def read_policies(admin: Admin, namespace: NamespaceName, cluster: str) -> Policies:
-    """Reads the policies that are set on the namespace."""
+    """Reads the policies that are explicitly set on the namespace."""
     return read_namespace_policies(
         must(admin.call("GET", namespace_path(namespace)), f"reading namespace {namespace}"), cluster
     )
@@ -71,9 +71,9 @@ def _different(found: Policies, wanted: Policies) -> list[str]:
 
 
 def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
-    """Writes policies one after the other and reads each back, because many wrong bodies answer 204. Raises
-    WriteFailedError, and writes nothing, if a policy has no longer its planned value; also if the broker does not show
-    a written one.
+    """Writes policies one after the other and reads each back, because Pulsar answers 204 even to many wrong bodies.
+    Raises WriteFailedError if a policy no longer has its planned value (then nothing is written), or if the broker does
+    not show a written value.
     """
     changed = {change.policy: (change.before, change.after) for change in changes}
     now = read_policies(admin, name, cluster)
@@ -97,15 +97,17 @@ def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyCha
 
 
 class GrantGuard:
-    """Check of grants right before one is changed. The grants of a namespace are read anew at most once a second."""
+    """Check, right before a grant is changed, that nobody else changed it since the plan. Grants of a namespace are
+    read at most once a second.
+    """
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._read: dict[NamespaceName, tuple[float, Mapping[Address, frozenset[str]]]] = {}
 
     def check(self, grant: GrantResource, planned: frozenset[str], wanted: frozenset[str]) -> None:
-        """Raises WriteFailedError if a role has neither the actions in the plan (`planned`) nor the actions to
-        be set (`wanted`).
+        """Raises WriteFailedError unless the role's actions are those of the plan (`planned`) or those to be set
+        (`wanted`).
         """
         namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
         at, shown = self._read.get(namespace, (float("-inf"), {}))
@@ -128,19 +130,19 @@ def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozens
 
 
 def actions_text(actions: frozenset[str]) -> str:
-    """Text of the actions of a role."""
+    """Text of a role's actions, for messages."""
     return ", ".join(sorted(actions)) or "nothing"
 
 
 def set_grant(admin: Admin, grant: GrantResource) -> None:
-    """Gives a role exactly these actions in one request, without an earlier revoke. Raises WriteFailedError."""
+    """Gives a role exactly these actions in one request; earlier actions need no revoke. Raises WriteFailedError."""
     path = f"{_target(grant)}/permissions/{path_part(grant.role)}"
     write_confirmed(admin, "POST", path, sorted(grant.actions), done=lambda: read_grant(admin, grant) == grant.actions)
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
-    """Takes all actions of a role away. Raises WriteFailedError if the role has other actions than the plan saw. A role
-    without actions is no error (Pulsar answers 412).
+    """Takes all actions away from a role. Raises WriteFailedError if the role has other actions than the plan saw. A
+    role without actions is no error (Pulsar answers 412).
     """
 
     def look() -> Mapping[str, str] | None:
@@ -159,8 +161,8 @@ def _target(grant: GrantResource) -> str:
 
 
 def read_grant(admin: Admin, grant: GrantResource) -> frozenset[str]:
-    """The actions that a role has on exactly this namespace or topic. A topic's own GET would add those of the
-    namespace, so the namespace is read.
+    """Reads the actions of a role on exactly this namespace or topic. The topic's own request would include those of
+    the namespace, so the namespace is read.
     """
     namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
     return read_grants(admin, namespace).get(grant.address, frozenset())

@@ -1,6 +1,4 @@
-"""Requests that write one policy of a topic or namespace. A DELETE is sent only while the broker shows the planned
-value.
-"""
+"""Writer of one policy of a topic or namespace. A DELETE is sent only if the broker shows the planned value."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ if TYPE_CHECKING:
 def write_policy(
     admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
 ) -> None:
-    """Sends the requests that write one policy of the object at `path`; `now` reads the policy. Raises WriteFailedError
-    if a request fails, or if a request that unsets the value finds neither the planned nor the new value.
+    """Sends the requests that write one policy of the object at `path`. `now`: reads the policy. Raises
+    WriteFailedError if a request fails, or if the live value, before a request that unsets it, is neither the planned
+    nor the new value.
     """
 
     def is_written() -> bool:

@@ -1,4 +1,4 @@
-"""Report of an apply, step by step: outcomes and events as values, for people, for programs and for the exit code."""
+"""Report of an apply as values: outcomes and events, for people, for programs and for the exit code."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ class ChangeOutcome:
 
     @property
     def verb(self) -> str:
-        """The change's verb."""
+        """The change's verb, such as `create`."""
         return action_of(self.change).value
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyEvent:
-    """A change began (`kind` is `started`) or ended (`kind` is its status). `number` of the `total` changes are over."""
+    """Event of an apply: a change began (`kind` is `started`) or ended (`kind` is its status). `number` of the `total`
+    changes have ended.
+    """
 
     kind: str
     change: Change
@@ -56,7 +58,9 @@ Listen = Callable[[ApplyEvent], None]
 
 
 class Listener:
-    """Observer of an apply. If it raises, the apply continues without it, and `notes` has the reason."""
+    """Wrapper of a function that receives the events of an apply. If the function raises, the apply continues without
+    it, and `notes` has the reason.
+    """
 
     def __init__(self, listen: Listen) -> None:
         self._listen: Listen | None = listen
@@ -75,8 +79,9 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """Outcomes of all changes. `notes`: problems outside of the changes, such as a ledger that was not written;
-    `writes`: requests. Running the same command again continues.
+    """Outcomes of all changes of an apply. `notes`: problems that concern no single change, such as a ledger that was
+    not written; `writes`: number of writing requests; `interrupted`: a user stopped the apply. The same command, run
+    again, makes the changes that are left.
     """
 
     outcomes: tuple[ChangeOutcome, ...]
@@ -92,5 +97,5 @@ class ApplyReport:
 
     @property
     def complete(self) -> bool:
-        """True if every planned change was done."""
+        """True if every planned change was made."""
         return all(outcome.status is ChangeStatus.DONE for outcome in self.outcomes)

@@ -1,5 +1,5 @@
-"""One apply from end to end: identity of the cluster, control namespace, lease, check of the plan against the cluster,
-executor, journal.
+"""One apply from start to end: checks the cluster's identity, makes the control namespace, takes the lease, compares
+the plan with the cluster, runs the executor, writes the journal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """Options of an apply. `who`: text about the holder of the lease, for other users; `lock_timeout`: seconds to wait
-    for the lease; `verb` and `commit` are for the journal: the command, and the commit of the files.
+    for the lease; `verb` and `commit`: the command and the commit of the files, for the journal.
     """
 
     who: str
@@ -62,12 +62,13 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     party: BarrierParty = ALONE,
 ) -> ApplyReport:
-    """Carries out a plan, and blocks until it is over. Once writing has begun, failures are in the report.
+    """Carries out a plan, and blocks until the apply has ended. Failures after the first write are in the report.
 
-    Raises RefusedError if the cluster changed since the plan (then nothing was written), LockedError if another apply
-    runs, StoppedError if this one is interrupted while it waits for the other, and ClusterError if the Pulsar tenant or
-    the control namespace cannot be created. `party`: the barrier at which this apply waits for the applies of other
-    clusters.
+    `listen`: receives events, `tell` lines about the progress; `stop`: event that ends the apply after its running
+    calls; `party`: the barrier at which this apply waits for those of other clusters. Raises RefusedError if the
+    cluster changed since the plan (then nothing was written), LockedError if another apply runs, StoppedError if this
+    one is interrupted while it waits for the other, and ClusterError if the Pulsar tenant or the control namespace
+    cannot be created.
     """
     refuse_reduced(plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))

@@ -1,5 +1,5 @@
-"""Writes of one step of an apply: the requests for each kind of change and resource, under the lock of the namespace if
-parallel writes would be lost. Decides nothing.
+"""Writer of the steps of an apply: sends the requests for each kind of change and resource, and holds a lock of the
+namespace if parallel writes would be lost.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 class StepWriter:
-    """Carries out single steps of a plan, from several threads. `ledgers`: makes the ledger entries of namespaces that
-    are created.
+    """Carries out single steps of a plan, from several threads. `ledgers`: provides the ownership ledgers with which a
+    namespace is created.
     """
 
     def __init__(self, admin: Admin, plan: Plan, live: Live, ledgers: LedgerWriter) -> None:
@@ -50,7 +50,9 @@ class StepWriter:
         }
 
     def levels(self, namespace: NamespaceName) -> PolicyLevels:
-        """Policies that apply to topics of a namespace without a value of their own, before and after this plan."""
+        """Policies from which topics of a namespace inherit (of the namespace and the broker), before and after this
+        plan.
+        """
         return levels_of(namespace, self._live, self._namespace_changes)
 
     def write(self, step: Step) -> None:
@@ -74,7 +76,9 @@ class StepWriter:
                 assert_never(change)
 
     def goes_with_topic(self, change: Change) -> bool:
-        """True if nothing is sent for a change: it deletes a subscription or grant of a topic that the plan deletes."""
+        """True if a change needs no request, because it deletes a subscription or grant of a topic that the plan
+        deletes as well.
+        """
         match change:
             case Delete(before=SubscriptionResource(topic=place) | GrantResource(target=place)):
                 return place in self._topics_deleted

@@ -1,4 +1,4 @@
-"""Writes to subscriptions: create, heal, mark.
+"""Writes to subscriptions: create one, create it on partitions that lack it, set its marker.
 
 A broker makes a subscription at the end of its topic and moves it to its start position in a second step. If that step
 fails, because the topic moves or no bookie stores the position, the subscription stays at the end, and does not read
@@ -24,8 +24,9 @@ _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex":
 
 
 def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
-    """Creates a subscription on every partition, at `subscription.start` (earliest or latest message). Raises
-    WriteFailedError if another client created the subscription since the plan, or if its position is unknown.
+    """Creates a subscription with the marker `owner` on every partition, at `subscription.start` (earliest or latest
+    message). Raises WriteFailedError if another client created the subscription since the plan, or if its position is
+    unknown.
     """
     if _put(admin, subscription, owner):
         return
@@ -39,9 +40,8 @@ def create_subscription(admin: Admin, subscription: SubscriptionResource, owner:
 def heal_subscription(
     admin: Admin, subscription: SubscriptionResource, owner: str | None, lacking: Collection[int]
 ) -> None:
-    """Creates the subscription on the partitions in `lacking`, at `subscription.start`. Partitions that have the
-    subscription keep their position. `owner`: the owner in its marker; None: the subscription gets no marker. Raises
-    WriteFailedError.
+    """Creates the subscription on the partitions in `lacking`, at `subscription.start`. Other partitions keep their
+    position. `owner`: owner for its marker, None: no marker. Raises WriteFailedError.
     """
     if not _put(admin, subscription, owner):
         _move_to_start(admin, subscription, lacking)
@@ -112,9 +112,9 @@ def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> Sub
 
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
-    """Sets the marker, or removes it if `owner` is None. The request replaces all properties, so the others (live
-    orders to workers) are sent again. `planned`: the marker that the plan saw; any other foreign one raises
-    WriteFailedError.
+    """Sets the marker of a subscription to `owner`, or removes it (None). The request replaces all properties, so the
+    others (live orders to workers) are sent again. `planned`: the marker that the plan saw. Raises WriteFailedError if
+    another owner than `planned` and `owner` has marked the subscription since.
     """
     path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
     reply = admin.call("GET", path)

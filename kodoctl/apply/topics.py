@@ -1,6 +1,6 @@
-"""Writes to topics and their objects: create, grow, heal, policies, markers, subscriptions, schemas.
+"""Writes to topics and their objects: create, add partitions, create missing partitions, policies, markers, schemas.
 
-Every function carries out one change and raises WriteFailedError with a reason for people. None decides what to do.
+Every function carries out one change, and raises WriteFailedError with a reason for people.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _MOMENT_S: Final = 2.0
 
 
 def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyLevels) -> None:
-    """Creates a topic with its marker in one request (the only atomic create-if-absent), then sets its policies. An
-    empty replica of another cluster's topic is marked instead. Raises WriteFailedError if somebody else created the
-    topic.
+    """Creates a topic with its marker in one request (the only atomic create-if-absent), then sets its policies. If
+    another cluster's topic has been replicated to this name and is empty, it gets the marker instead. Raises
+    WriteFailedError if somebody else created the topic.
     """
     body = {"partitions": topic.partitions, "properties": {OWNER_PROPERTY: owner}}
 
@@ -69,9 +69,9 @@ def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) 
 def update_topic(
     admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
-    """Writes the changed fields of a topic: first the number of partitions, then policies; a removed delayed-delivery
-    value also unloads the topic. Raises WriteFailedError, and writes nothing, if a policy no longer has its planned
-    value: partitions cannot be taken back.
+    """Writes the changed fields of a topic: first the number of partitions, then policies. If a delayed-delivery value
+    is removed, the topic is also unloaded. Raises WriteFailedError if a policy no longer has its planned value; then
+    nothing is written, because added partitions cannot be removed.
     """
     names = {field.name for field in fields}
     policies = {field.policy: (field.before, field.after) for field in fields if isinstance(field, PolicyChange)}
@@ -97,7 +97,7 @@ def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
     """Writes policies of one topic, one after the other, in an order that the broker accepts. `changed`: policy ->
-    (value before, value after).
+    (value before, value after); `levels`: policies from which the topic inherits.
     """
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
     for step in write_order(changed, beneath, by_time=True):
@@ -109,7 +109,7 @@ def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Polic
 
 
 def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:
-    """Reads one policy that is set on the topic itself; None: it is unset."""
+    """Reads one policy that is set on the topic itself; None if it is unset there."""
     codec = BY_NAME[name]
     raw = must(admin.call("GET", f"{topic_path(topic)}/{codec.bulk_name}"), f"reading {name} of {topic}")
     return codec.shape.decode(raw) if is_set(raw) else None
@@ -145,8 +145,8 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
 
 
 def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str | None) -> None:
-    """Sets the marker, or removes it if `owner` is None; other properties stay. `planned`: the marker that the plan
-    saw; any other foreign one raises WriteFailedError.
+    """Sets the marker of a topic to `owner`, or removes it (None); other properties stay. `planned`: the marker that
+    the plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the topic since.
     """
     path = f"{topic_path(topic)}/properties"
 

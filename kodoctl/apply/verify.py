@@ -1,7 +1,8 @@
-"""Verification of the writes of a level: reads policies in bulk, subscriptions by one GET a topic, grants by
-one GET a namespace, and deleted topics by the lists of the namespace.
+"""Verification of the writes of a level: reads policies in bulk, subscriptions by one GET per topic, grants by one GET
+per namespace, and deleted topics by the topic lists of the namespace.
 
-Many wrong bodies answer 204, and parallel writers can undo each other: a change is done when the broker shows it.
+Pulsar answers 204 even to many wrong bodies, and parallel writers can undo each other: so a change counts as made only
+when the broker shows it.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ Problem = tuple[Step, str]
 
 
 class Verifier:
-    """Compares the live cluster with the writes of a level."""
+    """Compares the live cluster with the writes of one level of a plan."""
 
     def __init__(self, admin: Admin, client: BrokerClient, levels: Callable[[NamespaceName], PolicyLevels]) -> None:
         self._admin, self._client, self._levels = admin, client, levels
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
-        """Returns the steps that the broker does not show as done, each with a text of the difference. Polls for late
-        values, and blocks meanwhile. If the cluster cannot be read, all steps are returned.
+        """Returns the steps that the broker does not show as carried out, each with a text about the difference. Polls
+        for values that appear late, and blocks meanwhile. If the cluster cannot be read, all steps are returned.
         """
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:
