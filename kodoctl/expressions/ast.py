@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class ValueKind(StrEnum):
-    """Kind of a value. UNTYPED: a property or a JSON value, to which the compiler gives the kind of the other side."""
+    """Kind of a value. UNTYPED: a property or a JSON value; the compiler compares it in the kind of the other side."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -133,7 +133,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion of a text or an untyped value to another kind; NULL if it cannot be converted."""
+    """Conversion of a text or an untyped value to `kind`; NULL if the value cannot be converted."""
 
     part: Node
     kind: ValueKind

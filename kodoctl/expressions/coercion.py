@@ -1,4 +1,4 @@
-"""Conversion of texts to values of another kind. A text that is no such value becomes None, which is NULL."""
+"""Conversion of texts to values of another kind. A text that cannot be converted becomes None, which is NULL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ LONGEST: Final = 400  # characters of a number: more digits than a double can te
 
 
 def coerce(text: str, kind: ValueKind) -> Value | None:
-    """Converts a text to a number, a moment or a truth, None if it is none; for other kinds returns the text itself."""
+    """Converts a text to a number, a moment or a truth, None if that is impossible. For other kinds returns the text
+    itself.
+    """
     match kind:
         case ValueKind.NUMBER:
             return number(text)
@@ -48,7 +50,9 @@ def finite(value: float) -> float | None:
 
 
 def moment(text: str) -> int | None:
-    """An ISO 8601 date, or date and time, as ms since the epoch; without an offset it is UTC. None for other text."""
+    """Parses an ISO 8601 date, or date and time, to ms since the epoch; without an offset it is UTC. None for any other
+    text.
+    """
     if text.endswith("\n") or not _MOMENT.match(text):
         return None
     try:

@@ -1,5 +1,5 @@
-"""Compiler from sqlglot's tree to our own syntax tree, by an allow-list: any other syntax is an error with its place.
-One run reports all errors.
+"""Compiler from sqlglot's tree to our own syntax tree. Only nodes of an allow-list are accepted; any other is an error
+with its place. One run reports all errors.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _STRAY: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")  # a backslash that 
 
 
 class Compiler:
-    """Compiles one tree of `text`. `now`: value of now(), ms since the epoch; None: the text may not use now()."""
+    """Compiles one tree of `text`. `now`: value of now() in ms since the epoch; None: now() is not allowed."""
 
     def __init__(self, text: str, now: int | None, vocabulary: Vocabulary) -> None:
         self._now, self._vocabulary, self._faults = now, vocabulary, FaultList(text)
 
     def condition(self, tree: exp.Expression) -> Node:
-        """Compiles the whole tree, whose value must be a truth. Raises ConditionError with every finding."""
+        """Compiles the whole tree, whose value must be a truth. Raises ConditionError with every error."""
         found = self._truth(tree, 0)
         self._faults.check()
         return found

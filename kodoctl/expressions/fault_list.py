@@ -15,21 +15,23 @@ POISON: Final = Constant(False, ValueKind.UNTYPED)
 
 
 class FaultList:
-    """Collects the errors of one condition. The methods `add…` return POISON, the node in place of the wrong one."""
+    """Collects the errors of one condition. The methods `add…` return POISON, a node to use in place of the wrong one,
+    so that the compiler can go on.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._faults: list[SyntaxIssue] = []
 
     def add(self, tree: Any, detail: str, code: str = "K550", summary: str = "a condition that cannot be read") -> Node:
-        """Notes an error at the first word of `tree` and returns POISON."""
+        """Records an error at the first word of `tree`. Returns POISON."""
         at, length = _place(tree)
         self._faults.append(SyntaxIssue(at, length, code, summary, detail))
         return POISON
 
     def add_word(self, tree: Any) -> Node:
-        """Notes that the language has no such operator or word, and returns POISON. The place is the operator between
-        two sides if `tree` has two, else the first word of `tree`.
+        """Records that the language has no such operator or word. The error's place is the operator of `tree` if it has
+        two sides, else its first word. Returns POISON.
         """
         if (found := self._operator(tree)) is None:
             return self.add(tree, f"{keyword(tree)} is not allowed in a condition: {_WORDS}")
@@ -53,11 +55,11 @@ class FaultList:
         return (begin + between.index(word), word) if word else None
 
     def add_kind(self, tree: Any, detail: str) -> Node:
-        """Notes that the kinds of values at `tree` do not fit (K553), and returns POISON."""
+        """Records that the kinds of values at `tree` do not fit (K553). Returns POISON."""
         return self.add(tree, detail, "K553", "kinds that do not fit")
 
     def check(self) -> None:
-        """Raises ConditionError with every error noted so far; does nothing if there is none."""
+        """Raises ConditionError with every recorded error, if there is any."""
         if self._faults:
             raise ConditionError(*diagnostics(self._text, self._faults))
 
@@ -67,7 +69,7 @@ def _places(tree: Any) -> list[tuple[int, int]]:
 
 
 def keyword(tree: Any) -> str:
-    """The SQL word for a node of sqlglot, in capitals, made from its `key`; THIS for a node without `key`."""
+    """The SQL word for a node of sqlglot, in capitals, made from its class; THIS for other objects."""
     return str(getattr(tree, "key", "this")).upper()
 
 

@@ -23,7 +23,7 @@ _BAD_KEYS: Final = frozenset("'?*`")  # what a path in Spark cannot say
 
 
 def literal(faults: FaultList, tree: Any) -> Node:
-    """Compiles a quoted text or a number. A number that a double cannot tell from its neighbours is an error."""
+    """Compiles a quoted text or a number. A number that a double cannot represent exactly enough is an error."""
     if tree.is_string:
         return Constant(str(tree.this), ValueKind.TEXT)
     value = number(str(tree.this))
@@ -36,7 +36,9 @@ def literal(faults: FaultList, tree: Any) -> Node:
 
 
 def interval(faults: FaultList, tree: Any) -> Node:
-    """Compiles a duration of one number and one unit to a constant in ms, at most a hundred years."""
+    """Compiles a duration of one number and one unit, such as `INTERVAL '2 hours'`, to a constant in ms, at most a
+    hundred years.
+    """
     amount = number(str(tree.this.this)) if isinstance(tree.this, exp.Literal) else None
     unit = _UNITS.get(str(tree.args.get("unit") or "").upper().removesuffix("S"))
     if amount is None or unit is None:
@@ -48,7 +50,9 @@ def interval(faults: FaultList, tree: Any) -> Node:
 
 
 def reference(faults: FaultList, tree: Any, vocabulary: Vocabulary) -> Node:
-    """Compiles a name: a property, a value of the JSON payload, or a fact of the vocabulary. POISON after an error."""
+    """Compiles a name: a property, a value of the JSON payload, or a fact of the vocabulary. Returns POISON after an
+    error.
+    """
     steps = _steps(faults, tree)
     if steps is None:
         return POISON

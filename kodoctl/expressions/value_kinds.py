@@ -12,8 +12,8 @@ from kodoctl.expressions.fault_list import POISON, FaultList
 
 
 def compared_kind(left: Node, right: Node) -> ValueKind | None:
-    """Kind in which both sides are compared; None if both are untyped. An untyped side and a quoted text take the kind
-    of the other.
+    """Kind in which both sides of a comparison are compared. An untyped side or a quoted text is compared in the kind
+    of the other side. None if both are untyped.
     """
     if left.kind is right.kind:
         return None if left.kind is ValueKind.UNTYPED else left.kind
@@ -24,7 +24,9 @@ def compared_kind(left: Node, right: Node) -> ValueKind | None:
 
 
 def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
-    """(kind of left, kind of right). An untyped side is a moment beside a duration or a moment, else a number."""
+    """(kind of left, kind of right) for arithmetic. An untyped side counts as a moment if the other is a duration or a
+    moment, else as a number.
+    """
     times = (ValueKind.SPAN, ValueKind.MOMENT)
     loose_left = ValueKind.MOMENT if right.kind in times else ValueKind.NUMBER
     loose_right = ValueKind.MOMENT if left.kind in times else ValueKind.NUMBER
@@ -35,8 +37,9 @@ def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
 
 
 def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
-    """Returns `node` as a node of `kind`: itself, a constant parsed from quoted text, or a `Cast` if the node is
-    untyped or a cast was `asked` for. Otherwise notes an error in `faults` and returns POISON.
+    """Converts `node` to `kind`: returns the node itself if it has that kind, a constant parsed from a quoted text, or
+    a `Cast` if the node is untyped or the condition itself has a cast (`asked`). Otherwise records an error in `faults`
+    and returns POISON.
     """
     if node is POISON or node.kind is kind:
         return node

@@ -1,9 +1,9 @@
 """Reviewers of a pull request whose approval counts, because they did not contribute to it. Pure: the caller passes the
 forge's JSON.
 
-Authors, committers and pushes count as contributions: the creator of a commit chooses its author and committer freely,
+Authors, committers and pushers count as contributors: the creator of a commit chooses its author and committer freely,
 and only the forge knows the account that pushed it. A contributor without a known account may be the person who
-approves: each of them requires one more approval.
+approves, so each of them requires one more approval.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class Contributors:
 
 
 def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) -> Contributors:
-    """Finds the people who contributed to a merged pull request. `pushes`: events of its branch, latest first, read
-    only as far as needed. Raises RefusedError if the forge does not list all commits or the push of the head.
+    """Finds the contributors to a merged pull request. `commits`: all of its commits; `pushes`: events of its branch,
+    latest first, read only as far as needed. Raises RefusedError if the forge does not list all commits, or not the
+    push of the head.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     shas = {str(commit["sha"]) for commit in commits}
@@ -62,9 +63,11 @@ def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) ->
 def check_review(
     reviews: Iterable[Json], comment: Json, pull: Json, known: Contributors, permission: Callable[[str], str]
 ) -> None:
-    """Raises RefusedError unless enough people approved the merged head after `comment` last changed: more than there
-    are `known.unnamed`. They may write to the repository and are neither contributors nor bots. `permission` returns
-    the rights of a login; it is called only for approvals without another objection.
+    """Raises RefusedError unless enough people approved the merged head after `comment` was last changed.
+
+    An approval counts if its author may write to the repository, did not contribute (`known`) and is no bot; there must
+    be one more than `known.unnamed`. `permission`: returns the rights of a login, and is called only for approvals that
+    have no other fault.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     why = {login: _objection(login, review, comment, head, known) for login, review in _approvals(reviews).items()}

@@ -44,14 +44,14 @@ class Repository:
 
     @property
     def well_named(self) -> bool:
-        """True if `repository` has the form OWNER/NAME, so that it is safe in a URL."""
+        """True if `repository` has the form OWNER/NAME, so that it can be part of a URL."""
         return _NAME.fullmatch(self.repository) is not None
 
 
 class Forge:
-    """Client of one repository; results are the forge's JSON. Every call sends HTTP requests; a request fails after 30
-    s without data. Requests are tried up to 4 times with pauses, except `post`. Every method raises ClusterError (K546)
-    for a failure. As a context manager it closes its connections.
+    """Client of one repository. Methods return the forge's JSON, send HTTP requests, and raise ClusterError (K546) for
+    a failure. A request fails after 30 s without data, and is tried up to 4 times with pauses, except `post`. The
+    client is a context manager that closes its connections.
     """
 
     def __init__(self, place: Repository, *, pause: Callable[[float], None] = time.sleep) -> None:
@@ -76,8 +76,8 @@ class Forge:
         return list(self._all(f"pulls/{number}/commits"))
 
     def pushes(self, branch: str) -> Iterator[Json]:
-        """Yields pushes to a branch and other events of it with their actors, latest first. This is the forge's own
-        record, while names in commits can be chosen freely.
+        """Yields the forge's record of a branch, latest first: pushes and other events, with the accounts that caused
+        them. Unlike the names in commits, nobody can choose these freely.
         """
         query = {"ref": f"refs/heads/{branch}", "per_page": str(_PAGE)}
         for _ in range(_MAX_PAGES):
@@ -96,7 +96,7 @@ class Forge:
         return "none" if answer.status_code == 404 else str(answer.json()["permission"])
 
     def run(self, number: int) -> Json:
-        """A run of a workflow."""
+        """A run of a workflow, by its number."""
         found: Json = self._call("GET", f"actions/runs/{number}").json()
         return found
 
@@ -107,7 +107,7 @@ class Forge:
         return sorted(there, key=lambda one: str(one.get("created_at")), reverse=True)
 
     def archive(self, artifact: int) -> bytes:
-        """Downloads an artifact's zip file, at most 64 MiB. The file is on another host, which does not get the token."""
+        """Downloads an artifact's zip file, at most 64 MiB. It comes from another host, which does not get the token."""
         answer = self._call("GET", f"actions/artifacts/{artifact}/zip", follow=False)
         for _ in range(_MAX_REDIRECTS):
             if answer.status_code not in (301, 302, 303, 307, 308):
@@ -121,7 +121,9 @@ class Forge:
         raise self._request_error("GET", "an artifact", "redirected in circles")
 
     def post(self, number: int, body: str) -> Json:
-        """Adds a comment to a pull request. A failed request is not repeated, because the comment may exist already."""
+        """Adds a comment to a pull request. A failed request is not repeated, because the forge may have stored the
+        comment.
+        """
         found: Json = self._call("POST", f"issues/{number}/comments", {"body": body}).json()
         return found
 

@@ -1,5 +1,5 @@
-"""Review of a plan: the one comment in a pull request that is updated, and the conditions on it after the merge. Pure:
-the caller passes the forge's JSON.
+"""Review of a plan: the comment in a pull request that shows the plan, and the checks of this comment after the merge.
+Pure: the caller passes the forge's JSON.
 
 A plan is approved if it is the artifact of a run for the merged head, if the workflow of that run is on the protected
 branch (no pull request can change that), and if the present comment shows exactly that plan.
@@ -41,8 +41,8 @@ class CiJob:
 
 @dataclass(frozen=True, slots=True)
 class CommentHeader:
-    """First line of the comment: environment and commit of the plan; `run`: id of the run whose artifact is the plan;
-    `plan`: seal of the plan, None if the commit could not be planned.
+    """Header of the comment, its first line: environment and commit of the plan; `run`: id of the workflow run whose
+    artifact is the plan; `plan`: seal (digest) of the plan, None if the commit could not be planned.
     """
 
     environment: str
@@ -57,13 +57,13 @@ class CommentHeader:
 
 def refusal(detail: str, *more: str) -> RefusedError:
     """Makes the error K545, no approved plan, for the caller to raise. Its text is `detail`, a clause without a full
-    stop, to which "; nothing was written" is added, and then each of `more` as a line of its own.
+    stop, then "; nothing was written", then each of `more` as a line of its own.
     """
     return RefusedError(error("K545", "no approved plan", "\n".join([f"{detail}; nothing was written", *more])))
 
 
 def mark_of(body: str) -> CommentHeader | None:
-    """Parses the first line of a comment's text; None if it is no comment of kodoctl."""
+    """Parses the header of a comment, given the comment's text; None if kodoctl did not write the comment."""
     found = _MARK.match(body)
     if found is None:
         return None
@@ -72,13 +72,13 @@ def mark_of(body: str) -> CommentHeader | None:
 
 
 def artifact_name(environment: str, commit: str) -> str:
-    """Name of the artifact with the plan of a commit; the workflow uploads it under this name."""
+    """Name of the workflow's artifact with the plan of a commit."""
     return f"kodoctl-plan-{environment}-{commit}"
 
 
 def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
-    """Text of the comment in Markdown. `plan` None: it says that the commit could not be planned. The text depends on
-    the arguments alone, so that `approved_plan` can compare the comment with it.
+    """Text of the comment in Markdown: the header `mark` and the plan, or, for `plan` None, that the commit could not
+    be planned. The text depends on the arguments alone, so that `approved_plan` can compare the comment with it.
     """
     commit = mark.commit[:8]
     if plan is None:
@@ -95,8 +95,8 @@ def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
 
 
 def own_comment(comments: Iterable[Json], environment: str, author: str) -> Json | None:
-    """The first comment by `author` that has a header for the environment; None if there is none. Comments of other
-    accounts do not count, because anybody can write such a header.
+    """Finds the first comment by `author` whose header has the environment; None if there is none. Comments of other
+    accounts are ignored, because anybody can write such a header.
     """
     for comment in comments:
         mark = mark_of(str(comment.get("body") or ""))
@@ -106,8 +106,8 @@ def own_comment(comments: Iterable[Json], environment: str, author: str) -> Json
 
 
 def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
-    """The pull request that was merged as `commit`. Raises RefusedError if there is none, there are several, or it was
-    merged into another branch than `branch`.
+    """Finds the pull request that was merged as `commit`. Raises RefusedError if there is none, if there are several,
+    or if it was merged into another branch than `branch`.
     """
     found = [pull for pull in pulls if pull.get("merged_at") and pull.get("merge_commit_sha") == commit]
     if len(found) != 1:
@@ -121,7 +121,7 @@ def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
 
 def approval_mark(comment: Json | None, pull: Json, environment: str) -> CommentHeader:
     """Header of the comment that shows the approved plan. Raises RefusedError if the comment is missing, is for another
-    commit than the merged head, has no plan, or changed after the merge.
+    commit than the merged head, has no plan, or was changed after the merge.
     """
     number, head = pull["number"], str(pull["head"]["sha"])
     mark = mark_of(str(comment["body"])) if comment else None
@@ -139,8 +139,8 @@ def approval_mark(comment: Json | None, pull: Json, environment: str) -> Comment
 
 
 def check_run(run: Json, pull: Json, job: CiJob) -> None:
-    """Raises RefusedError unless `run` planned the pull request's branch with the workflow of `job`, in a version that
-    the pull request could not write.
+    """Raises RefusedError unless `run` planned the branch of the pull request by the workflow of `job`, in a version
+    that the pull request could not change.
 
     A forge that is not up to date takes the workflow from the branch that a pull request is to be merged into, whoever
     wrote it; so runs for other target branches are refused.
@@ -163,8 +163,8 @@ def check_run(run: Json, pull: Json, job: CiJob) -> None:
 
 
 def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: str) -> Plan:
-    """Unpacks the plan from an artifact's zip file. Raises RefusedError if there is no valid plan in it, if the comment
-    does not show exactly this plan, or if the plan itself is refused (K536).
+    """Unpacks the plan from an artifact's zip file, and compares it with the comment. Raises RefusedError if the file
+    has no valid plan, if the comment does not show exactly this plan, or if the plan itself is refused (K536).
     """
     try:
         plan = plan_file.loads(_unpack_plan(archive), "the plan of the pull request")

@@ -1,1 +1,1 @@
-"""Status of lanes: its values, the reader, the JSON document, text and metrics."""
+"""Status of a topology's lanes: its values, the reader, the JSON document, text and metrics."""

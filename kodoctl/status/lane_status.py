@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """One (level, state) of one subscription. `there`: topic and subscription exist. `entries` counts batches,
-    `messages` (None without --exact) the messages in them; `delayed` and `unacknowledged` count messages; `oldest` is
-    the publish time of the oldest unacknowledged message, in ms since the epoch; rates are messages per second.
-    `blocked`: number of consumers to which the broker sends nothing because too much is unacknowledged. `steered`: the
-    live orders to its workers, as the subscription's property has them.
+    """Figures of one lane: one level and state of one subscription.
+
+    `there`: topic and subscription exist. `entries` counts stored entries (batches), `messages` the messages in them,
+    None without --exact; `delayed` and `unacknowledged` count messages. `oldest`: publish time of the oldest
+    unacknowledged message in ms since the epoch, None if unknown; rates: messages per second. `blocked`: number of
+    consumers that the broker sends nothing more, because they have too many unacknowledged messages. `steered`:
+    property of the subscription with the live orders to its workers, None without.
     """
 
     ground: str
@@ -41,13 +43,13 @@ class LaneStatus:
 
     @property
     def is_read(self) -> bool:
-        """True if workers read such a lane; only people and recalls read dead letters."""
+        """True if workers read this lane; False for dead letters, which only people and recalls read."""
         return self.state != "dead"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherReaders:
-    """Subscriptions on a family's topics that no file declares, with the sum of their backlogs in entries."""
+    """Subscriptions on a topic family that no file declares. `entries`: sum of their backlogs in entries."""
 
     ground: str
     names: tuple[str, ...]
@@ -56,8 +58,8 @@ class OtherReaders:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Replication lag of another cluster in the topics of a family: entries that it does not have yet. `connected`:
-    replication of every partition runs.
+    """Replication of a topic family to another cluster. `entries`: number that the cluster does not have yet;
+    `connected`: replication runs for every partition.
     """
 
     ground: str
@@ -68,7 +70,7 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatus:
-    """All lanes of one topology, other subscriptions on its topics, and their replication."""
+    """Status of one topology: its lanes, undeclared subscriptions on its topics, and their replication."""
 
     name: str
     namespace: str
@@ -78,7 +80,7 @@ class TopologyStatus:
 
     @property
     def missing(self) -> int:
-        """Number of lanes without their topic or subscription."""
+        """Number of lanes whose topic or subscription does not exist."""
         return sum(not lane.there for lane in self.lanes)
 
     def is_unread(self, lane: LaneStatus) -> bool:
@@ -99,7 +101,7 @@ class UnreadTopic:
 
 @dataclass(frozen=True, slots=True)
 class StatusReading:
-    """Lanes of topologies at the time `at` (ms since the epoch), and the topics that could not be read."""
+    """Status of one or more topologies at the time `at` (ms since the epoch). `unread`: topics that could not be read."""
 
     at: int
     topologies: tuple[TopologyStatus, ...]

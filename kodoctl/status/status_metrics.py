@@ -24,7 +24,9 @@ _KEPT: Final = 3  # intervals after which a reading says nothing of the present
 
 @dataclass(frozen=True, slots=True)
 class StatusMetric:
-    """One metric. `read` returns its value for a lane at a time in ms since the epoch, None if it is unknown."""
+    """One metric of a lane. `read` gets the lane and the time in ms since the epoch, and returns the value, None if it
+    is unknown.
+    """
 
     name: str
     help: str
@@ -75,8 +77,8 @@ STATUS_METRICS: Final = (*LANE_METRICS, FAILURES, LAST_READ)
 
 
 class StatusCollector(Collector):
-    """Collector of the last reading, for a registry. Scrapes read nothing from the cluster. `every`: seconds between
-    two readings; `now`: returns ms since the epoch. One thread may call `update` while others collect.
+    """Prometheus collector of the last reading. A scrape reads nothing from the cluster. `every`: seconds between two
+    readings; `now`: returns ms since the epoch. One thread may call `update` while others collect.
     """
 
     def __init__(self, every: float, now: Callable[[], int]) -> None:
@@ -85,7 +87,7 @@ class StatusCollector(Collector):
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
-        """Replaces the last reading, and counts its unread topics as failures."""
+        """Replaces the last reading, and adds its unread topics to the counter of failures."""
         failures = Counter(self._state[1])
         for topology in reading.topologies:
             failures.update({(topology.namespace, lane.ground): 0 for lane in topology.lanes})
@@ -94,8 +96,8 @@ class StatusCollector(Collector):
         self._state = (reading, dict(failures))
 
     def health(self) -> tuple[bool, object]:
-        """(True, document) for /healthz if a reading ended in the last three intervals; else False, and the process
-        should be restarted. The document has `ok` and `problems`.
+        """Answer for /healthz: (True, document) if a reading ended in the last three intervals; else False, and the
+        process should be restarted. The document has `ok` and `problems`.
         """
         reading = self._state[0]
         silent = self._now() - (reading.at if reading else self._start)
@@ -103,8 +105,8 @@ class StatusCollector(Collector):
         return not problems, {"ok": not problems, "problems": problems}
 
     def readiness(self) -> tuple[bool, object]:
-        """(True, document) for /readyz if the last reading is fresh and could read topics; else False. The document has
-        `ok` and `problems`, with the topics that a fresh reading could not read.
+        """Answer for /readyz: (True, document) if the last reading is fresh and could read topics; else False. The
+        document has `ok` and `problems`, which include the topics that a fresh reading could not read.
         """
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
@@ -117,12 +119,12 @@ class StatusCollector(Collector):
         return reading if reading is not None and self._now() - reading.at <= self._kept else None
 
     def describe(self) -> Iterator[Metric]:
-        """Names of the metrics for the registry, without any figures."""
+        """Yields the metrics without any samples, for their registration."""
         return (_family(metric) for metric in STATUS_METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the metrics of the last reading for the registry; no samples of lanes if the reading is older than
-        three intervals. Ages are computed at this moment.
+        """Yields the metrics of the last reading for a scrape. If the reading is older than three intervals, lanes have
+        no samples. Ages are computed at the time of the scrape.
         """
         (reading, failures), now, fresh = self._state, self._now(), self._fresh()
         for metric in LANE_METRICS:

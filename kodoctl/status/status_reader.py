@@ -1,4 +1,4 @@
-"""Status reader of a topology: counts of its messages, one row per lane. Needs only the right to consume."""
+"""Reader of a topology's status: message counts of each lane. It needs only the right to consume."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 
 def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> TopologyStatus:
-    """Reads the lanes of a topology, other subscriptions and replication: one GET for each topic, and some for each
-    partition with a backlog, to find the marks of producers. `exact` also counts messages by reading the backlog.
+    """Reads the lanes of a topology, undeclared subscriptions and replication. `exact`: also counts messages, by
+    reading each backlog.
+
+    Sends one GET for each topic, and some for each partition with a backlog, to leave out the marks of producers.
     Blocks; raises KodoctlError if a topic cannot be read.
     """
     names = [topic.name for topic in expansion.topics]
@@ -46,9 +48,9 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> T
 def read_lanes(
     admin: Admin, expansion: Expansion, over: Callable[[], bool]
 ) -> tuple[TopologyStatus, list[UnreadTopic]]:
-    """Reads the lanes of a topology, without exact counts, other subscriptions and replication. A topic that cannot be
-    read, or whose turn comes after `over` returns True, has no lanes and is returned with the reason. Never raises
-    because of the cluster.
+    """Reads the lanes of a topology, undeclared subscriptions and replication, without exact counts, and returns
+    (status, topics that could not be read with the reason). `over`: returns True when time is up; topics that are not
+    read by then count as unread. Never raises because of the cluster.
     """
 
     def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:

@@ -1,4 +1,4 @@
-"""Status as text and as JSON: levels and states and their waiting messages, from one reading."""
+"""Status of lanes as JSON and as text: a table of levels and states with their waiting messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "c
 
 
 def status_json(reading: StatusReading) -> dict[str, Any]:
-    """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, with `missing` of each topology and
-    `unread` of each lane.
+    """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, and in addition `missing` of each topology
+    and `unread` of each lane (no consumers, although other lanes have some).
     """
     topologies = [
         {
@@ -35,7 +35,9 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
 
 
 def status_lines(reading: StatusReading) -> Iterator[Line]:
-    """Lines with a table for each subscription; the backlog counts entries (batches) unless messages were counted."""
+    """Yields the text of a status: a table for each subscription, then notes. Backlogs count entries (batches) unless
+    the reading has exact numbers of messages.
+    """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
         yield Line(f"{one_line(topology.name)} in {topology.namespace}", "bold")
@@ -102,8 +104,8 @@ def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Itera
 
 
 def backlog_text(lanes: Sequence[LaneStatus]) -> str:
-    """Pace of the ready lanes of a subscription in words, by the broker's rates of the last minute; empty: few messages
-    wait, or messages go as fast as they come.
+    """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
+    broker's rates of the last minute. "" if few messages wait, or as many leave as come.
     """
     ready = [lane for lane in lanes if lane.state == "ready"]
     waiting = sum(lane.entries if lane.messages is None else lane.messages for lane in ready)
