@@ -1,4 +1,6 @@
-"""Engine of a development broker: the port between an instance and the program that runs the broker."""
+"""Engine of a development broker: interface between an instance and the program that runs its broker (Java, Docker, a
+cluster).
+"""
 
 from __future__ import annotations
 
@@ -25,25 +27,25 @@ class BrokerEngine(Protocol):
     """Runs the broker of an instance. Every method raises KodoctlError for problems that a user can repair."""
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Finds or downloads everything that a start needs, and returns the function that starts the broker."""
+        """Finds or downloads everything that a start needs, and returns a function that starts the broker."""
         ...
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """One text for each broker, which no other broker has: its folder for unpacked archives. It shows which broker
-        answers on a port.
+        """One text for each broker of the instance, which no other broker has: the path of its folder for unpacked
+        archives. By this text kodoctl recognises which broker answers on a port.
         """
         ...
 
     def alive(self, instance: Instance) -> bool:
-        """True if the broker or any of its nodes runs, ready or not."""
+        """True if the broker, or any node of a cluster, runs, ready or not."""
         ...
 
     def intact(self, instance: Instance) -> bool:
-        """True if all processes of the instance run; for a single process or container, the same as `alive`."""
+        """True if all processes of the instance run; for a single process or container the same as `alive`."""
         return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Starts nodes of a cluster that do not run, and resumes paused ones."""
+        """Starts the nodes of a cluster that do not run, and resumes paused ones."""
         ...
 
     def died(self, instance: Instance) -> bool:
@@ -51,21 +53,23 @@ class BrokerEngine(Protocol):
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Ends the broker, by force after `patience` seconds; returns after it has ended. Does nothing if it does not
+        """Ends the broker, by force after `patience` seconds; returns when it has ended. Does nothing if it does not
         run.
         """
         ...
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last `count` lines of its log."""
+        """The last `count` lines of the broker's log."""
         ...
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Yields new lines of its log as they are written; blocks between them."""
+        """Yields new lines of the broker's log as they are written; blocks between them."""
         ...
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names existing data of an instance that has no record; None if there is no such data."""
+        """Text that names data on this machine of an instance that has no record (its record may have been deleted by
+        hand); None if there is no such data.
+        """
         ...
 
     def wipe(self, instance: Instance) -> None:

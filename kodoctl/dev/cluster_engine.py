@@ -1,7 +1,7 @@
-"""The engine that runs a cluster with the machine's own Java: one process for ZooKeeper, each bookie and each broker.
+"""Engine that runs a cluster with the machine's own Java: one process for ZooKeeper, each bookie and each broker.
 
-Nodes start in this order, those of one kind at once, and end in the reverse one: a broker or bookie that ends waits for
-its metadata if ZooKeeper is gone.
+Nodes start in this order, those of one kind at the same time, and end in the reverse order: without ZooKeeper a broker
+or bookie could not end, because it waits for its metadata.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ class ClusterEngine:
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Downloads jars if they are missing. Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607
-        (disk full). The returned start raises K608 and K609 if a node does not come up, and has then ended all nodes;
-        it returns None.
+        """Downloads jars if they are missing, and returns a function that starts the cluster.
+
+        Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full). The returned function raises
+        K608 and K609 if a node does not start, after it has ended all nodes; it returns None.
         """
         folder = self.homes.folder(instance.name)
         if problem := too_little_room(folder.path, shutil.disk_usage(folder.path).free, _ROOM, "data and logs"):
@@ -105,7 +106,7 @@ class ClusterEngine:
         return not self.alive(instance) and any(state in unordered for _, state in self.states(instance))
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Resumes paused nodes, and starts nodes that do not run. Raises as a start does."""
+        """Resumes paused nodes, and starts nodes that do not run. Raises the same errors as a start."""
         for node in self.nodes(instance):
             if nodes.state(self.folder(instance, node)) is NodeState.PAUSED:
                 self.resume_node(instance, node, tell)
@@ -122,13 +123,16 @@ class ClusterEngine:
         self._stop_nodes(instance, [node], patience)
 
     def start_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
-        """Starts one node; returns when ZooKeeper or a bookie listens, for a broker at once. Raises KodoctlError."""
+        """Starts one node. Returns when ZooKeeper or a bookie listens on its port; for a broker returns at once. Raises
+        KodoctlError.
+        """
         tools = self._tools(instance, tell)
         self._start(instance, tools, [node], tell)
 
     def resume_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
-        """Continues a paused node. A bookie whose ZooKeeper session ended during the pause ends itself a second later,
-        as on a real cluster, where a supervisor starts it again: this method does so. Raises like the start.
+        """Continues a paused node. A bookie whose ZooKeeper session ended during the pause ends by itself a second
+        later; in production a supervisor would start it again, and here this method does. Raises the same errors as a
+        start.
         """
         tell(ProgressStep(f"Resuming {node.name}"))
         paused = nodes.resume(self.folder(instance, node)) or 0.0
@@ -154,7 +158,7 @@ class ClusterEngine:
         return self.homes.folder(instance.name).node(node.name)
 
     def states(self, instance: Instance) -> list[tuple[ClusterNode, NodeState]]:
-        """State of each node."""
+        """(node, its state) for each node."""
         return [(node, nodes.state(self.folder(instance, node))) for node in self.nodes(instance)]
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
@@ -181,8 +185,8 @@ class ClusterEngine:
         return logs.follow(self.folder(instance, node).logs / node.log)
 
     def leftover(self, instance: Instance) -> str | None:
-        """The data of an instance whose record is gone, as text; None if there is none. Someone may have
-        removed the record by hand.
+        """Text that names the data of an instance whose record is missing (it may have been deleted by hand); None if
+        there is no such data.
         """
         data = self._data(instance)
         return f"the folder {data}" if data.exists() else None

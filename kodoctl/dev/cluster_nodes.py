@@ -1,4 +1,4 @@
-"""Nodes of a cluster: their names, their processes, and their records with the last deliberate end."""
+"""Nodes of a cluster: their names, their processes, and their records of the last deliberate end."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class NodeKind(StrEnum):
 
 
 class NodeState(StrEnum):
-    """State of a node. STOPPED, KILLED and DIED: it does not run, because of `dev stop`, of `dev kill`, or for another
-    reason.
+    """State of a node. STOPPED, KILLED and DIED: it does not run, because of `dev stop`, because of `dev kill`, or for
+    another reason.
     """
 
     RUNNING = "running"
@@ -45,7 +45,9 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """One node. `number` counts from 1; `port` is the one on which the node must listen (of a broker the admin port)."""
+    """One node of a cluster. `number` counts from 1; `port`: port on which the node listens when it is ready (of a
+    broker the admin port).
+    """
 
     kind: NodeKind
     number: int
@@ -53,17 +55,17 @@ class ClusterNode:
 
     @property
     def name(self) -> str:
-        """The name in commands: `zookeeper`, `bookie-2`, `broker-1`."""
+        """Name of the node in commands: `zookeeper`, `bookie-2`, `broker-1`."""
         return self.kind.value if self.kind is NodeKind.ZOOKEEPER else f"{self.kind.value}-{self.number}"
 
     @property
     def log(self) -> str:
-        """Name of its log file."""
+        """Name of the node's log file."""
         return f"{self.kind.value}.log"
 
 
 def of(ports: ClusterPorts) -> tuple[ClusterNode, ...]:
-    """Nodes of a cluster, in the order of a start."""
+    """Nodes of a cluster with these ports, in the order of a start."""
     return (
         ClusterNode(NodeKind.ZOOKEEPER, 1, ports.zookeeper),
         *(ClusterNode(NodeKind.BOOKIE, number, port) for number, port in enumerate(ports.bookies, 1)),
@@ -72,7 +74,7 @@ def of(ports: ClusterPorts) -> tuple[ClusterNode, ...]:
 
 
 def find_node(ports: ClusterPorts, name: str) -> ClusterNode:
-    """The node with this name. Raises UsageError (K625) if there is none."""
+    """The node with this name. Raises UsageError (K625) if the cluster has none."""
     found = next((node for node in of(ports) if node.name == name), None)
     if found is None:
         raise not_found("K625", "unknown node", f"{name!r}: nodes are {', '.join(node.name for node in of(ports))}")
@@ -80,7 +82,7 @@ def find_node(ports: ClusterPorts, name: str) -> ClusterNode:
 
 
 def state(folder: Folder) -> NodeState:
-    """State of the node whose folder this is; STOPPED if it never ran."""
+    """State of the node with this folder; STOPPED if the node never ran."""
     known, ended = _read_record(folder)
     if known is not None and process.alive(known):
         return NodeState.PAUSED if process.is_paused(known) else NodeState.RUNNING
@@ -90,7 +92,7 @@ def state(folder: Folder) -> NodeState:
 
 
 def process_of(folder: Folder) -> Process | None:
-    """The recorded process of the node, dead or alive; None if it was not started or was stopped."""
+    """Recorded process of a node, which may have ended; None if the node was not started, or was stopped."""
     return _read_record(folder)[0]
 
 
@@ -101,12 +103,12 @@ def listens(folder: Folder, port: int) -> bool:
 
 
 def write_process(folder: Folder, started: Process | None) -> None:
-    """Records a process that was just started."""
+    """Records the process that was just started for a node; None: no process."""
     _write(folder, started, None)
 
 
 def stop(folder: Folder, *, patience: float) -> bool:
-    """Ends a node in order, by force after `patience` seconds. Returns False if it still runs."""
+    """Ends a node in order, and by force after `patience` seconds. Returns False if it still runs."""
     known = process_of(folder)
     if known is None or state(folder) in (NodeState.STOPPED, NodeState.KILLED):
         return True

@@ -1,4 +1,4 @@
-"""The context that an instance has in the user's configuration. A context for another cluster is never changed."""
+"""Context of an instance in the user's configuration file. A context for another cluster is never changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN_ROLE = "applier"  # noqa: S105
 
 
 def is_foreign(context: Context | None) -> bool:
-    """True if a context is for another cluster: an address of it is not on 127.0.0.1. False for None."""
+    """True if the context is for another cluster, because one of its addresses is not on 127.0.0.1. False for None."""
     return context is not None and not all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
 
 

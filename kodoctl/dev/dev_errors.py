@@ -1,4 +1,4 @@
-"""Errors of a development broker, worded so that the user can correct the cause: codes K601 to K626."""
+"""Errors of a development broker (K601 to K626), with advice."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _MEGABYTE = 1_000_000
 
 
 def failure(code: str, summary: str, detail: str, where: Path | None = None) -> KodoctlError:
-    """An error of `kodoctl dev`. `where`: a file with more details."""
+    """Makes an error of `kodoctl dev`. `where`: file with more details."""
     return KodoctlError(error(code, summary, detail, Where(str(where)) if where else None))
 
 
 def not_found(code: str, summary: str, detail: str) -> UsageError:
-    """An error about an instance or a node that the command line names and this machine does not have."""
+    """Makes the error for an instance or a node that the command line names and that does not exist on this machine."""
     return UsageError(error(code, summary, detail))
 
 
 def disk_full(where: Path, detail: str = "") -> KodoctlError:
-    """An error (K607): the disk of `where` has no space left."""
+    """Makes the error (K607) that the disk of `where` has no space left."""
     return failure("K607", "disk full", f"{detail}\n{MAKE_ROOM}" if detail else MAKE_ROOM, where)
 
 
 def too_little_room(where: Path, free: int, needed: int, purpose: str) -> KodoctlError | None:
-    """An error (K607) if `free` bytes are fewer than `needed`; None if they are enough."""
+    """Makes the error (K607) that `free` bytes are fewer than `needed`; returns None if they are enough."""
     if free >= needed:
         return None
     have, want = free // _MEGABYTE, needed // _MEGABYTE
@@ -39,8 +39,8 @@ def too_little_room(where: Path, free: int, needed: int, purpose: str) -> Kodoct
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Context that raises KodoctlError instead of an OSError; the error names its path, or `folder` if the system names
-    no path.
+    """Context that raises KodoctlError in place of an OSError. The error names the path of the OSError, or `folder` if
+    it has none.
     """
     try:
         yield
@@ -49,7 +49,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def of_os(problem: OSError, folder: Path) -> KodoctlError:
-    """The error for a refusal of the file system: K607 if the disk is full, else K610."""
+    """Makes the error for a refusal of the file system: K607 if the disk is full, else K610."""
     where = Path(problem.filename) if isinstance(problem.filename, str) else folder
     if problem.errno in _FULL:
         return disk_full(where)

@@ -1,4 +1,4 @@
-"""The engine that runs Pulsar's image in Docker. Pure functions build the commands for `docker`."""
+"""Engine that runs Pulsar's image in Docker. Pure functions build the commands for `docker`."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - inside the container; outside, po
 
 
 def container(name: str) -> str:
-    """Name of an instance's container, and of the Docker volume with its data."""
+    """Name of the instance's container, which is also the name of the Docker volume with its data."""
     return f"kodoctl-dev-{name}"
 
 
 def image(version: str) -> str:
-    """Name of the published image of a release."""
+    """Name of the published image of a Pulsar release."""
     return f"apachepulsar/pulsar:{version}"
 
 
 def run_command(instance: Instance, conf_folder: Path) -> list[str]:
-    """Arguments of `docker` that start an instance: ports on 127.0.0.1 only, with the same numbers inside and outside.
-
-    Clients connect to the advertised address 127.0.0.1, so an address must mean the same on both sides.
+    """Arguments of `docker` that start an instance. Ports are open on 127.0.0.1 only, and have the same numbers inside
+    and outside of the container, because clients connect to the address that the broker advertises.
     """
     name = container(instance.name)
     published = [
@@ -74,7 +73,7 @@ def _token_places(instance: Instance) -> TokenPlaces | None:
 
 
 def answers(environ: Mapping[str, str]) -> bool:
-    """True if there is a `docker` and its daemon answers within 10 s. Blocks meanwhile."""
+    """True if the program `docker` exists and its daemon answers within 10 s. Blocks meanwhile."""
     program = find_program("docker", environ)
     if program is None:
         return False
@@ -107,8 +106,8 @@ class DockerEngine(BrokerEngine):
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Downloads the image if it is missing. Raises KodoctlError (K618) if no daemon answers or the image cannot be
-        fetched. The returned start returns None.
+        """Downloads the image if it is missing, and returns a function that starts the container and returns None.
+        Raises KodoctlError (K618) if no daemon answers or the image cannot be downloaded.
         """
         self._require_daemon()
         wanted = image(instance.version)
@@ -143,14 +142,14 @@ class DockerEngine(BrokerEngine):
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
-        """True if Docker says that the container of the instance runs."""
+        """True if the container of the instance runs."""
         return self._running(instance) == "true"
 
     def revive(self, instance: Instance, tell: Tell) -> None:
         """Does nothing: a single container has no other parts."""
 
     def died(self, instance: Instance) -> bool:
-        """True if the container exists and does not run: a stop on purpose removes it."""
+        """True if the container exists and does not run. A deliberate stop removes the container."""
         return self._running(instance) == "false"
 
     def _running(self, instance: Instance) -> str:
@@ -170,9 +169,7 @@ class DockerEngine(BrokerEngine):
             self._do(["rm", "--force", container(instance.name)], _WORK_SECONDS)
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last lines of `docker logs`, without control characters. Empty if Docker has no logs of the
-        container.
-        """
+        """The last lines of `docker logs`, without control characters; [] if Docker has no logs of the container."""
         if count <= 0:
             return []
         answer = self._try(["logs", "--tail", str(count), container(instance.name)])
@@ -200,8 +197,8 @@ class DockerEngine(BrokerEngine):
                 reader.terminate()
 
     def leftover(self, instance: Instance) -> str | None:
-        """Text that names the Docker volume of this name; None if there is none. Volumes do not depend on
-        KODOCTL_DEV_HOME: an instance of another home may have it.
+        """Text that names the Docker volume of this name; None if there is none. The volume may be of an instance in
+        another KODOCTL_DEV_HOME, because Docker has one set of volumes.
         """
         name = container(instance.name)
         return f"the Docker volume {name}" if self._try(["volume", "inspect", name]).returncode == 0 else None

@@ -23,7 +23,7 @@ STOP_WITHIN: Final = 40.0
 
 
 class NodeAction(StrEnum):
-    """Commands on a node."""
+    """Actions of a fault drill on a node."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -33,7 +33,9 @@ class NodeAction(StrEnum):
 
 
 def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, ClusterNode]:
-    """Engine, instance and node with these names. Raises UsageError: K615 (instance not found), K625 (unknown node)."""
+    """The engine, the instance and the node with these names. Raises UsageError: K615 (no such instance), K625 (no such
+    node).
+    """
     instance = service.find_instance(homes, name)
     engine = service.engine_of(instance, homes, environ)
     if not isinstance(engine, ClusterEngine) or instance.cluster is None:
@@ -54,10 +56,10 @@ def carry_out(
     *,
     limit: float = readiness.DEADLINE,
 ) -> NodeState:
-    """Carries out `action` on a node and returns the node's state afterwards. Waits for a running command on the
-    instance, and a start until the node is ready (at most `limit` seconds).
+    """Carries out `action` on a node, and returns the node's state afterwards. Waits until no other command works on
+    the instance; after a start also until the node is ready, at most `limit` seconds.
 
-    Raises KodoctlError: K615, K625, K626 (the node's state does not allow it), those of a start.
+    Raises KodoctlError: K615, K625, K626 (the node's state does not permit the action), and those of a start.
     """
     engine, instance, found = find(homes, environ, name, node)
     folder = engine.folder(instance, found)

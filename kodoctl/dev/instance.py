@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
 class Auth(StrEnum):
-    """Access to the broker: for everybody on this machine, or with a token only."""
+    """Access to the broker: for everybody on this machine, or for holders of a token."""
 
     NONE = "none"
     TOKEN = "token"  # noqa: S105
@@ -62,7 +62,7 @@ class Homes:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Paths inside the folder of one instance or node; nothing is read or created."""
+    """Paths in the folder of one instance or node. Its methods neither read nor create files."""
 
     path: Path
 
@@ -83,14 +83,12 @@ class Folder:
 
     @property
     def logs(self) -> Path:
-        """The folder of logs: `broker.log` (the broker's own log) and `console.log` (output of Java outside of
-        that log).
-        """
+        """Folder of logs: `broker.log` (the broker's own log) and `console.log` (other output of Java)."""
         return self.path / "logs"
 
     @property
     def scratch(self) -> Path:
-        """The folder of the broker's temporary files, emptied at each start."""
+        """Folder of the broker's temporary files, emptied at each start."""
         return self.path / "tmp"
 
     @property
@@ -104,14 +102,14 @@ class Folder:
         return self.path / "tokens"
 
     def node(self, name: str) -> Folder:
-        """The folder of a cluster's node, with the same paths as an instance's."""
+        """Folder of one node of a cluster. It has the same paths as an instance's folder."""
         return Folder(self.path / "nodes" / name)
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Settings of one instance. `ready_once` False: it was never ready, so it has no data of a user. `cluster`: ports
-    of a cluster's nodes, where `ports` are those of the first broker and bookie; None: a standalone.
+    """Settings of one instance. `ready_once` False: it was never ready, so it has no data of the user. `cluster`: ports
+    of all nodes of a cluster (`ports` are then those of the first broker and bookie); None: a standalone broker.
     """
 
     name: str
@@ -157,8 +155,8 @@ class Instance:
 
 
 def read_instance(folder: Folder) -> Instance | None:
-    """The recorded instance of a folder; None if there is no record. Raises KodoctlError (K621) if the record is
-    damaged.
+    """Reads the record of the instance in a folder; None if there is no record. Raises KodoctlError (K621) if the
+    record is damaged.
     """
     try:
         content = json.loads(folder.record.read_text(encoding="utf-8"))
@@ -196,7 +194,7 @@ def _parse_cluster(content: Any) -> ClusterPorts | None:
 
 
 def write(folder: Folder, instance: Instance) -> Instance:
-    """Writes the record of an instance in one step, and returns the instance."""
+    """Writes the record of an instance atomically, and returns the instance."""
     make_private(folder.path)
     text = json.dumps({"format_version": FORMAT_VERSION, **asdict(instance)}, indent=2)
     write_private(folder.record, text + "\n")
@@ -204,21 +202,21 @@ def write(folder: Folder, instance: Instance) -> Instance:
 
 
 def forget(folder: Folder) -> None:
-    """Deletes the record of an instance that never ran, and its folder if nothing else is in it."""
+    """Deletes the record of an instance that never ran, and its folder if that is empty then."""
     folder.record.unlink(missing_ok=True)
     with suppress(OSError):
         folder.path.rmdir()
 
 
 def forget_process(folder: Folder, instance: Instance) -> Instance:
-    """Writes to the record that the instance was stopped on purpose; returns the instance without its process."""
+    """Records that the instance was stopped on purpose, and returns the instance without its process."""
     return write(folder, replace(instance, process=None))
 
 
 def all_instances(homes: Homes) -> list[Instance]:
-    """Returns every recorded instance, running or stopped, sorted by name; [] if there is no data folder.
+    """Every recorded instance, running or stopped, sorted by name; [] if there is no data folder.
 
-    Raises KodoctlError (K621) if one of the records is damaged or of another version of kodoctl.
+    Raises KodoctlError (K621) if a record is damaged or was written by another version of kodoctl.
     """
     if not homes.data.is_dir():
         return []
@@ -228,8 +226,8 @@ def all_instances(homes: Homes) -> list[Instance]:
 
 @contextmanager
 def lock(homes: Homes, name: str, tell: Tell) -> Iterator[None]:
-    """Context for the only command that works on `name`: blocks until another one ends, and calls `tell` if it has to
-    wait. The system frees the lock if its holder dies.
+    """Context in which no other command works on the instance `name`. Blocks until another command ends, and calls
+    `tell` if it has to wait. The system frees the lock if its holder dies.
     """
     folder = homes.data / ".locks"
     make_private(folder)
@@ -239,8 +237,8 @@ def lock(homes: Homes, name: str, tell: Tell) -> Iterator[None]:
 
 
 def take_lock(file: TextIO, waiting: str, tell: Tell) -> None:
-    """Locks an open file; while another process has the lock, blocks after `tell` got the text `waiting`. Closing the
-    file unlocks it.
+    """Locks an open file, until the file is closed. Blocks while another process has the lock, and then first passes
+    the text `waiting` to `tell`.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""The broker's jars: the user's own Maven, with the user's own settings, downloads them once for all instances.
+"""The broker's jars: downloaded once for all instances by the user's own Maven with the user's own settings.
 
-A folder of jars is complete or does not exist: Maven fills a temporary folder, which is then renamed in one step.
+A folder of jars is complete or does not exist: Maven fills a temporary folder, which is then renamed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _LOOK_EVERY: Final = 0.2
 
 
 def ensure(home: Path, version: str, environ: Mapping[str, str], tell: Tell) -> list[Path]:
-    """The jars of a release in class path order; downloads them if they are missing. Blocks while another process
-    downloads the same release.
+    """Jars of a release, in the order of the class path. Downloads them if they are missing. Blocks while another
+    process downloads the same release.
 
-    Raises KodoctlError: K603 no Maven, K606 Maven failed, K607 disk full.
+    Raises KodoctlError: K603 (no Maven), K606 (Maven failed), K607 (disk full).
     """
     folder = home / f"pulsar-{version}"
     if (jars := complete(folder)) is not None:
@@ -52,9 +52,10 @@ def ensure(home: Path, version: str, environ: Mapping[str, str], tell: Tell) -> 
 
 
 def complete(folder: Path) -> list[Path] | None:
-    """The jars of the folder if each has the size with which it was downloaded; None if any is missing.
+    """Jars in the folder, if each has the size with which it was downloaded; None if one is missing or has another
+    size.
 
-    Cleaners of caches delete files by age, and so some of the jars: this check finds it before a broker does.
+    Programs that clean caches delete files by age, and so perhaps some of the jars; a broker would fail later.
     """
     try:
         sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
@@ -88,8 +89,8 @@ def _fetch(folder: Path, version: str, environ: Mapping[str, str], tell: Tell) -
 
 
 def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], tell: Tell) -> None:
-    """Runs Maven, which copies the jars to `work/lib`, and blocks until it ends. Its output goes to a log beside
-    `work`, never to the terminal. Raises KodoctlError: K606, K607.
+    """Runs Maven, which copies the jars to `work/lib`, and blocks until it ends. Its output goes to a log file next to
+    `work`, not to the terminal. Raises KodoctlError: K606, K607.
     """
     (work / "pom.xml").write_text(packaged_text("pom.xml"), encoding="utf-8")
     log = work.parent / f"pulsar-{version}-maven.log"

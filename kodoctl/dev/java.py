@@ -1,4 +1,4 @@
-"""Java of this machine: its program, the check of its version, and the options with which a broker starts."""
+"""Java on this machine: its program, the check of its version, and the options with which a broker starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _METADATA: Final = "org.apache.pulsar.metadata.bookkeeper"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory limits of a JVM, in MB: heap at the start and at most, and direct memory."""
+    """Memory limits of a JVM in MB: heap at the start, maximum heap, direct memory."""
 
     initial: int
     heap: int
@@ -54,8 +54,8 @@ class Java:
 
 
 def find(environ: Mapping[str, str], needed: int) -> Java:
-    """The Java of JAVA_HOME, else of PATH; runs `java -version`. Raises KodoctlError: K601 there is none, K602 it is
-    older than `needed`.
+    """Finds Java by JAVA_HOME, else in PATH, and runs `java -version`. Raises KodoctlError: K601 (no Java), K602 (older
+    than `needed`).
     """
     program = _locate(environ, needed)
     try:
@@ -110,11 +110,11 @@ def parse_version(text: str) -> int | None:
 
 
 def options(feature: int, scratch: Path, memory: Memory = STANDALONE, log: str = "") -> list[str]:
-    """Options of the JVM without class path and program. `scratch`: folder of its temporary files; `log`: file of its
-    log, "" for that of a standalone.
+    """Options of the JVM, without class path and program. `scratch`: folder of its temporary files; `log`: path of its
+    log file, "" for that of a standalone.
 
-    Other paths are relative to the folder of the instance or node, in which it runs. Only the first compiler (C1) is
-    used: ready in 8 s instead of 11 s on 2 cores, the same work for two thirds of the processor time.
+    Relative paths start at the folder of the instance or node, in which the JVM runs. Only the first compiler (C1) is
+    used: ready in 8 s instead of 11 s on 2 cores, and two thirds of the processor time for the same work.
     """
     opened = [part for package in _OPENED for part in ("--add-opens", f"{package}=ALL-UNNAMED")]
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if feature >= 23 else []  # older ones refuse to start with it
@@ -142,13 +142,13 @@ def options(feature: int, scratch: Path, memory: Memory = STANDALONE, log: str =
 
 
 def class_path(jars: Sequence[Path]) -> str:
-    """The value of `-cp`: the folder `conf`, in which Java looks for jndi.properties, and the jars."""
+    """Value of the option `-cp`: the folder `conf`, in which Java looks for jndi.properties, and the jars."""
     return ":".join(("conf", *map(str, jars)))
 
 
 def arguments(feature: int, jars: Sequence[Path], *, scratch: Path, bookie_port: int) -> list[str]:
-    """All arguments of `java` for a standalone, for an argument file: the class path alone is longer than some systems
-    allow.
+    """All arguments of `java` for a standalone broker. They go into an argument file, because the class path alone is
+    longer than some systems allow on a command line.
     """
     return [
         *options(feature, scratch),
@@ -168,6 +168,8 @@ def arguments(feature: int, jars: Sequence[Path], *, scratch: Path, bookie_port:
 
 
 def argument_file(parts: Sequence[str]) -> str:
-    """Text with one argument a line, quoted as `java @file` reads them: folders may have spaces in their names."""
+    """Text of an argument file for `java @file`: one argument per line, quoted because folders may have spaces in their
+    names.
+    """
     quoted = [part.replace("\\", "\\\\").replace('"', '\\"') for part in parts]
     return "".join(f'"{part}"\n' for part in quoted)

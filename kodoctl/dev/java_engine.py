@@ -1,4 +1,4 @@
-"""The engine that runs a standalone Pulsar with the machine's own Java, in one detached process."""
+"""Engine that runs a standalone Pulsar with the machine's own Java, in one detached process."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _ROOM: Final = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class JavaEngine(BrokerEngine):
-    """Engine of standalones: runs the `java` found in `environ`, with downloaded jars."""
+    """Engine of standalone brokers: runs the `java` found in `environ`, with downloaded jars."""
 
     homes: Homes
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Downloads jars if they are missing. Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607
-        (disk full). The returned start returns the process, None if it ended at once.
+        """Downloads jars if they are missing, and returns a function that starts the broker and returns its process,
+        None if that ended at once. Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full).
         """
         folder = self.homes.folder(instance.name)
         found = java.find(self.environ, versions.java_needed(instance.version))
@@ -53,7 +53,7 @@ class JavaEngine(BrokerEngine):
         return launch
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """The mark of the broker: the path of the instance's scratch folder."""
+        """Path of the instance's scratch folder, by which its broker is recognised."""
         return (str(self.homes.folder(instance.name).scratch),)
 
     def alive(self, instance: Instance) -> bool:
@@ -64,7 +64,7 @@ class JavaEngine(BrokerEngine):
         """Does nothing: a single process has no other parts."""
 
     def died(self, instance: Instance) -> bool:
-        """True if the record has a process that does not run: a stop on purpose removes the process from the record."""
+        """True if the recorded process does not run. A deliberate stop removes the process from the record."""
         return instance.process is not None and not self.alive(instance)
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
@@ -86,8 +86,8 @@ class JavaEngine(BrokerEngine):
         return logs.follow(log_file(self.homes.folder(instance.name)))
 
     def leftover(self, instance: Instance) -> str | None:
-        """The data of an instance whose record is gone, as text; None if there is none. Someone may have
-        removed the record by hand.
+        """Text that names the data of an instance whose record is missing (it may have been deleted by hand); None if
+        there is no such data.
         """
         data = self.homes.folder(instance.name).data
         return f"the folder {data}" if data.exists() else None
@@ -105,8 +105,8 @@ def log_file(folder: Folder) -> Path:
 
 
 def token_places(folder: Folder, node: Folder) -> TokenPlaces:
-    """Locations of key and token: the key as a path relative to the folder `node`, where the broker runs, because it
-    reads no absolute path with spaces; the token as a URL.
+    """Locations of key and token for the broker's configuration: the key as a path relative to the folder `node`, in
+    which the broker runs, because the broker accepts no absolute path with spaces; the token as a URL.
     """
     return TokenPlaces(os.path.relpath(folder.key, node.path), token_file(folder, ADMIN).as_uri())
 

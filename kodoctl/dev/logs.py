@@ -1,4 +1,4 @@
-"""A broker's log: its last lines, its new lines, and the few lines that explain why it died."""
+"""Reader of a broker's log: its last lines, its new lines, and the few lines that explain a failure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def tail(file: Path, count: int) -> list[str]:
 
 
 def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator[str]:
-    """Yields lines that are written from now on, also after a new file replaces the file, until `ended` returns True.
+    """Yields lines that are written from now on, also if another file replaces the file, until `ended` returns True.
     Looks 5 times a second, and blocks meanwhile.
     """
     source, rest = _open_log(file), ""
@@ -102,8 +102,8 @@ def _is_replaced(file: Path, source: TextIO) -> bool:
 
 
 def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:
-    """Returns at most `limit` lines that explain a failure: errors and causes, each once, then the last lines
-    of the log. Stack frames are left out.
+    """Lines that explain a failure, `limit` at most: errors and causes, each once, then the last lines of the log.
+    Stack frames are left out.
     """
     readable = [line for line in lines if line.strip() and not _FRAME.match(line) and not _HARMLESS.search(line)]
     errors = _once(line for line in readable if _MATTERS.search(line))
@@ -118,17 +118,19 @@ def _once(lines: Iterable[str]) -> list[str]:
 
 
 def gave_up(lines: Sequence[str]) -> bool:
-    """True if the lines contain the broker's message that it failed to start: its process may still run."""
+    """True if the broker logged that it failed to start. Its process may still run."""
     return any(_GAVE_UP in line for line in lines)
 
 
 def port_taken(lines: Sequence[str]) -> bool:
-    """True if the lines say that a port was in use."""
+    """True if the broker logged that a port is in use by another program."""
     return any(re.search(_PORT_TAKEN, line.lower()) for line in lines)
 
 
 def hint(lines: Sequence[str], name: str) -> str | None:
-    """Advice on the cause of a failure, for the instance `name`; None if the cause is unknown."""
+    """Advice on the cause of a failure that these lines of the log show, for the instance `name`; None if the cause is
+    unknown.
+    """
     text = "\n".join(line for line in lines if _MATTERS.search(line)).lower() or "\n".join(lines).lower()
     found = next((advice for pattern, advice in _HINTS if re.search(pattern.lower(), text)), None)
     return found.format(reset=dev_command("reset", name)) if found else None

@@ -1,7 +1,6 @@
-"""Output of Maven: parses the progress of a download and the reason of a failure. Pure.
+"""Parser of Maven's output: the progress of a download and the reason of a failure. Pure.
 
-Maven's lines name hosts, some of them private: a line is printed only after it was parsed, and without
-addresses.
+Maven's lines name hosts, some of them private. So a line is printed only after addresses were removed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ _LINE_LENGTH: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class MavenFailure:
-    """A reason for which Maven fails; `pattern` recognises Maven's own text, `what_to_do` is the advice."""
+    """A known reason for which Maven fails. `pattern`: recognises it in Maven's output; `why`: text of the reason;
+    `what_to_do`: advice.
+    """
 
     pattern: re.Pattern[str]
     why: str
@@ -85,14 +86,14 @@ _OTHER: Final = _cause("", "Maven failed", "read the full log, put it right, the
 
 
 def downloaded_megabytes(line: str) -> float:
-    """Megabytes of the download that one line reports; 0 for any other line."""
+    """Megabytes of the file that this line of Maven reports as downloaded; 0 for any other line."""
     found = _DOWNLOADED.search(_COLOUR.sub("", line))
     return float(found[1]) * _MEGABYTES[found[2]] if found else 0.0
 
 
 def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
-    """Finds the reason for which Maven failed, and the line of its output about it, without addresses ("" if
-    there is none).
+    """Finds the reason for which Maven failed. Returns (reason, the line of the output that shows it), the line without
+    addresses; "" if there is no such line.
     """
     plain = [_COLOUR.sub("", line).strip() for line in lines]
     errors = [line for line in plain if re.search(r"ERROR|Exception|JAVA_HOME|[Nn]o space", line)] or plain[-5:]
@@ -105,7 +106,7 @@ def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
 
 
 def without_addresses(line: str, context: Sequence[str]) -> str:
-    """The line without URLs, repositories, hosts (any that a URL of `context` names) and numeric addresses."""
+    """The line without URLs, names of repositories, hosts (all that a URL in `context` names) and numeric addresses."""
     hosts = {host for text in (*context, line) for host in _ADDRESS.findall(text)}
     short = _REPOSITORY.sub("", _ADDRESS.sub("…", _REPOSITORY.sub("", line)))
     for host in sorted(hosts, key=len, reverse=True):

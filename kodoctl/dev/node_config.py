@@ -1,6 +1,4 @@
-"""Configuration of a broker, a bookie and ZooKeeper: settings from packaged files, and the values of one instance or
-node.
-"""
+"""Configuration files of a broker, a bookie and ZooKeeper: packaged templates, and the values of one instance or node."""
 
 from __future__ import annotations
 
@@ -23,9 +21,8 @@ _CONFIRMED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TokenPlaces:
-    """Locations of the key that signs tokens (a path) and of the broker's own token (a `file:` URL).
-
-    Never the secrets themselves: the broker's log repeats its configuration, word for word.
+    """Locations of the key that signs tokens (a path) and of the broker's own token (a `file:` URL). The secrets
+    themselves are not in the configuration, because the broker logs its configuration.
     """
 
     key: str
@@ -33,16 +30,17 @@ class TokenPlaces:
 
 
 def packaged_text(name: str) -> str:
-    """Text of a file that comes with this package."""
+    """Text of a file that is part of this package."""
     return (resources.files("kodoctl.dev") / "files" / name).read_text(encoding="utf-8")
 
 
 def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | None = None) -> str:
-    """Text of `standalone.conf`. `bind` is the address on which the broker listens; clients always get 127.0.0.1.
+    """Text of `standalone.conf`. `mark`: path of the folder for unpacked archives, by which this broker is recognised
+    on its port; `bind`: address on which the broker listens (clients always use 127.0.0.1); `tokens`: None without
+    authentication.
 
-    The storage has no authentication and listens on the address of the broker; by default it would listen on every
-    interface. In a container (another `bind`) that is the container's own address. `mark` is the path of the folder for
-    unpacked archives, and distinguishes this broker from any other that answers on its port.
+    The storage has no authentication, and listens on the broker's address; its default is every interface. In a
+    container (another `bind`) this is the container's own address.
     """
     return _text(
         _packaged_settings("broker.conf", "bookie.conf", "standalone.conf"),
@@ -54,8 +52,8 @@ def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | N
 
 
 def broker(cluster: str, ports: ClusterPorts, number: int, mark: str, tokens: TokenPlaces | None = None) -> str:
-    """Text of the configuration of a cluster's broker; `number` counts from 1, `mark` as in `render`. Messages have
-    three copies, two of them confirmed, or as many as there are bookies.
+    """Text of the configuration of one broker of a cluster. `number`: from 1; `mark`, `tokens`: as in `render`. Each
+    message has three copies, of which two must confirm, or as many as there are bookies.
     """
     bookies = len(ports.bookies)
     admin, binary = ports.brokers[number - 1]
@@ -76,8 +74,8 @@ def broker(cluster: str, ports: ClusterPorts, number: int, mark: str, tokens: To
 
 
 def bookie(ports: ClusterPorts, number: int) -> str:
-    """Text of the configuration of a cluster's bookie; `number` counts from 1. Its identity is its port. Folders are
-    relative to the node's own, in which it runs.
+    """Text of the configuration of one bookie of a cluster. `number`: from 1. Its identity is its port. Folders are
+    relative to the folder in which the node runs.
     """
     return _text(
         _packaged_settings("bookie.conf", "cluster-bookie.conf"),
@@ -102,7 +100,7 @@ def zookeeper(ports: ClusterPorts) -> str:
 
 
 def metadata_url(ports: ClusterPorts) -> str:
-    """URL of the metadata store of a cluster."""
+    """URL of the cluster's metadata store (ZooKeeper)."""
     return f"zk:{HOST}:{ports.zookeeper}"
 
 

@@ -24,8 +24,8 @@ takes half a minute.
 
 
 def write(folder: Folder, files: Mapping[str, str], log: str) -> None:
-    """Writes the configuration (`files`: name in the folder `conf` -> text), empties the scratch folder, and renames
-    the earlier `log` to `LOG.before`, so that logs begin with this start.
+    """Prepares the folder of a node for a start: writes the configuration (`files`: name in the folder `conf` -> text),
+    empties the scratch folder, and renames the earlier `log` to `LOG.before`, so that the log begins with this start.
     """
     shutil.rmtree(folder.scratch, ignore_errors=True)
     for place in (folder.conf, folder.logs, folder.data, folder.scratch):

@@ -1,7 +1,7 @@
-"""Three ports of an instance: admin (HTTP), broker (binary) and bookie (the storage's identity).
+"""Choice of an instance's ports: admin (HTTP), broker (binary) and bookie (also the storage's identity).
 
-All of them are below 32768: the system gives ports above it to outgoing connections, so that a broker on a busy machine
-may find its port in use.
+All ports are below 32768, because the system uses higher ones for outgoing connections, and a broker could find its
+port in use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Ports:
         return {"admin": self.admin, "broker": self.broker, "bookie": self.bookie}[role]
 
     def all(self) -> tuple[int, int, int]:
-        """Every port of the standalone broker: admin, binary protocol, bookie."""
+        """All three ports: admin, broker, bookie."""
         return self.admin, self.broker, self.bookie
 
 
@@ -61,7 +61,7 @@ class ClusterPorts:
 
 @dataclass(frozen=True, slots=True)
 class AskedPorts:
-    """Ports named on the command line; None: kodoctl chooses."""
+    """Ports that the command line names; None: kodoctl chooses."""
 
     admin: int | None = None
     broker: int | None = None
@@ -86,7 +86,8 @@ def is_free(port: int) -> bool:
 
 
 def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) -> Ports:
-    """Ports of a new instance: each is the port in `asked`, else the preferred one, else the next free one above it.
+    """Chooses the ports of a new instance: each is the port in `asked`, else the preferred one, else the next free one
+    above it. `claims`: port -> name of another instance that uses it.
 
     Raises UsageError (K605) for ports that are out of range or equal, KodoctlError (K604) if a port in `asked` is
     taken.
@@ -108,11 +109,11 @@ def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) ->
 
 def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, free: IsFree) -> ClusterPorts:
     """Chooses the ports of a new cluster: an admin and a binary port for each broker, one for each bookie, and one for
-    ZooKeeper. At least one broker and one bookie have ports.
+    ZooKeeper. There is at least one broker and one bookie.
 
-    The first broker and the first bookie have those of `first`, which are not checked. Each other port is the next free
-    one above that of the node before it (ZooKeeper: of the last bookie) and not in `claims`. Raises KodoctlError (K604)
-    if no port up to 32767 is left.
+    The first broker and the first bookie have the ports in `first`, which are not checked. Each other port is the next
+    free one above that of the node before it (for ZooKeeper: of the last bookie) that is not in `claims`. Raises
+    KodoctlError (K604) if no port up to 32767 is left.
     """
     used = {*first.all(), *claims}
 
@@ -130,8 +131,8 @@ def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, fre
 
 
 def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Claims, free: IsFree) -> None:
-    """Checks that a cluster with data can have its ports again: its nodes know each other by their ports, so
-    that none may change. Raises KodoctlError: K613 if `asked` changes a port, K604 if a port is taken.
+    """Checks that a cluster with data can start on the same ports as before. Its nodes know each other by their ports,
+    so none may change. Raises KodoctlError: K613 if `asked` changes a port, K604 if a port is taken.
     """
     first = {"admin": known.brokers[0][0], "broker": known.brokers[0][1], "bookie": known.bookies[0]}
     moved = [role for role in _ROLES if asked.of(role) not in (None, first[role])]
@@ -145,9 +146,8 @@ def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Cla
 
 
 def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
-    """Checks that nodes of a cluster can start on their ports. `wanted`: name of the node -> port. While a node does
-    not run, any program may take its port, also an instance of another data folder. Raises KodoctlError (K604) if one
-    is taken.
+    """Checks that nodes of a cluster can start on their ports, which other programs may take while the nodes do not
+    run. `wanted`: name of the node -> port. Raises KodoctlError (K604) if one is taken.
     """
     for node, port in wanted.items():
         if not free(port):
@@ -158,11 +158,12 @@ def check_nodes(name: str, wanted: Mapping[str, int], free: IsFree) -> None:
 
 
 def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
-    """Returns the ports of an instance with data: those of `known`, except that an admin or broker port in `asked`
-    replaces the known one. The bookie port may not change. `claims` only names the holder of a taken port, for errors.
+    """Ports for the next start of an instance with data: those in `known`, except that an admin or broker port in
+    `asked` replaces the known one. The bookie port may not change. `claims`: only names the instance that has a port,
+    for errors.
 
     Raises UsageError (K605) if a port in `asked` is out of range or two of the three ports are equal, and KodoctlError:
-    K604 if any of the three ports is taken, also a known one; K613 if `asked` names another bookie port.
+    K604 if one of the three ports is taken, K613 if `asked` names another bookie port.
     """
     _check(asked)
     if asked.bookie not in (None, known.bookie):

@@ -1,7 +1,7 @@
-"""A process that outlives kodoctl, identified by its pid and start time.
+"""A process that continues after kodoctl ends, identified by its pid and start time.
 
-A pid alone is no identity, because numbers are used again. Pid and start time together are one, within one boot
-of the machine.
+A pid alone is no identity, because the system uses numbers again. Pid and start time together are one, until the
+machine is started again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of this machine; `started` identifies its start, as an opaque text."""
+    """One process of this machine. `started`: start time as a text that is only compared."""
 
     pid: int
     started: str
 
 
 def identify(pid: int) -> Process | None:
-    """The process with this number now; None if there is none, or only a zombie."""
+    """The process that has this pid now; None if there is none, or only a zombie."""
     try:
         found = psutil.Process(pid)
         return None if found.status() == psutil.STATUS_ZOMBIE else Process(pid, _start_id(found))
@@ -41,12 +41,12 @@ def identify(pid: int) -> Process | None:
 
 
 def alive(process: Process) -> bool:
-    """True if this very process still runs."""
+    """True if this process, and not a later one with the same pid, runs."""
     return identify(process.pid) == process
 
 
 def is_paused(process: Process) -> bool:
-    """True if this very process is stopped by SIGSTOP."""
+    """True if this process, and not a later one with the same pid, is stopped by SIGSTOP."""
     try:
         return alive(process) and bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     except psutil.Error:
@@ -54,7 +54,7 @@ def is_paused(process: Process) -> bool:
 
 
 def listens(process: Process, port: int) -> bool:
-    """True if this very process, and no other one, listens on the port."""
+    """True if this process, and no other one, listens on the port."""
     try:
         sockets = psutil.Process(process.pid).net_connections(kind="tcp") if alive(process) else []
     except psutil.Error:
@@ -63,8 +63,8 @@ def listens(process: Process, port: int) -> bool:
 
 
 def send(process: Process, number: signal.Signals) -> bool:
-    """Sends a signal to `process`, and never to another process with the same number. Returns False if `process` no
-    longer runs.
+    """Sends a signal to `process`, and never to a later process with the same pid. Returns False if `process` no longer
+    runs.
     """
     if not alive(process):
         return False
@@ -75,8 +75,8 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def start_detached(command: Sequence[str], *, folder: Path, output: Path, environ: Mapping[str, str]) -> Process | None:
-    """Starts a process in a session of its own, which runs on after kodoctl ends, with its output appended to `output`.
-    None: it ended before it could be identified.
+    """Starts a process in a session of its own, so that it continues after kodoctl ends. Its output is appended to
+    `output`. Returns None if it ended before it could be identified.
     """
     with output.open("ab") as sink:
         child = subprocess.Popen(  # noqa: S603 - a fixed program with our own arguments
@@ -96,9 +96,9 @@ def start_detached(command: Sequence[str], *, folder: Path, output: Path, enviro
 
 
 def stop(process: Process, *, patience: float) -> bool:
-    """Asks a process to end (SIGTERM), and ends it by force (SIGKILL) after `patience` seconds. Returns False if it
-    still runs 10 s later. Never ends another process with the same number. A paused process is continued first, because
-    it would not get the request.
+    """Asks a process to end (SIGTERM), and after `patience` seconds kills it (SIGKILL). Returns False if it still runs
+    10 s later. A paused process is continued first, because it would not react to SIGTERM. A later process with the
+    same pid is not touched.
     """
     send(process, signal.SIGCONT)
     for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):

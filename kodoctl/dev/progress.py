@@ -1,4 +1,4 @@
-"""Progress events of a long step, as values: the owner of the callback displays them."""
+"""Progress events of a long step, passed to a callback that displays them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProgressStep:
-    """A step begins; `text` is one sentence about it."""
+    """A step has begun. `text`: one sentence about it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Megabytes and files downloaded so far; `total`: about how many megabytes it will be (0: unknown)."""
+    """Progress of a download: megabytes and files so far. `total`: about how many megabytes there will be, 0 if
+    unknown.
+    """
 
     done: float
     files: int
@@ -24,7 +26,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class WaitProgress:
-    """Seconds waited for the broker so far, and the seconds after which kodoctl gives up."""
+    """Progress of the wait for a broker: seconds so far, and the seconds after which kodoctl gives up."""
 
     seconds: float
     limit: float

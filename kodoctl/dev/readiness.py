@@ -1,4 +1,4 @@
-"""Readiness of a broker, asked of the broker itself: it answers HTTP long before it can serve clients."""
+"""Readiness of a broker, by requests to the broker itself: it answers HTTP long before it can serve clients."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NO_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})) 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessTarget:
-    """A broker to check, with a token that may do everything (None without authentication). `mark` distinguishes this
-    broker from others (see `BrokerEngine.marks`).
+    """A broker whose readiness is checked. `token`: a token of a super-user, None without authentication; `mark`:
+    identity of the broker (see `BrokerEngine.marks`).
     """
 
     admin_url: str
@@ -37,11 +37,12 @@ class ReadinessTarget:
 
 
 def not_ready(targets: Sequence[ReadinessTarget], patience: float = _PATIENCE) -> str | None:
-    """Returns None if clients can work through each of these brokers, otherwise a text of the missing condition. Each
-    of the three requests to a broker takes at most `patience` seconds.
+    """Checks whether clients can work with each of these brokers. Returns None if so, else a text about the condition
+    that is not met. Each of the three requests to a broker takes at most `patience` seconds.
 
-    The first check is whether the right broker answers: another one may have taken the port first. The health check
-    produces and reads a message; the namespace `public/default` is made last of all.
+    First, whether the right broker answers, because another one may have taken the port; then the broker's health
+    check, which produces and reads a message; last, whether the namespace `public/default` exists, because Pulsar
+    creates it last.
     """
     for target in targets:
         if problem := _missing(target, patience):
@@ -78,10 +79,10 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str | None:
-    """Calls `ask` again and again until it returns None, then returns None. Returns the last missing condition after
+    """Calls `ask` with pauses until it returns None (ready), then returns None. Returns the last text of `ask` after
     `limit` seconds, or when `alive` returns False. Blocks meanwhile.
 
-    `ask` gets the seconds that it may take.
+    `ask` is passed the seconds that it may take.
     """
     start = clock()
     while True:

@@ -1,5 +1,5 @@
-"""Resolver of the instance that `up` starts, from the request and the existing instances. Pure: probes are
-passed in.
+"""Resolver of the instance that `dev up` starts: combines the flags with the existing instance. Pure: the caller passes
+functions that examine the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class UpFlags:
-    """The command line of `up`. None: the value of the existing instance, else the default."""
+    """Flags of `dev up`. None: the value of the existing instance is used, else the default."""
 
     name: str = DEFAULT_NAME
     version: str | None = None
@@ -34,7 +34,9 @@ class UpFlags:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """Facts about this machine that the decision needs."""
+    """Facts about this machine that the choice of ports and engine needs. `claims`: ports of other instances;
+    `is_free`: tests a port; `best_engine`: chooses the engine.
+    """
 
     claims: Claims
     is_free: IsFree
@@ -42,11 +44,11 @@ class MachineFacts:
 
 
 def settle(asked: UpFlags, known: Instance | None, around: MachineFacts) -> Instance:
-    """The instance to start: `known` again if it holds data, else a new one.
+    """Settings of the instance to start: those of `known` again if it has data, else new ones.
 
     Version, engine and bookie port belong to the data and stay; admin port, broker port and authentication may change.
-    Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data does not allow it), K624 (cluster on
-    Docker).
+    Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data does not permit a change), K624 (cluster
+    on Docker).
     """
     if known is None or not known.ready_once:
         return _new(asked, around)
@@ -80,8 +82,8 @@ def _new(asked: UpFlags, around: MachineFacts) -> Instance:
 
 
 def check_running(asked: UpFlags, running: Instance) -> None:
-    """Raises KodoctlError (K614) if the running instance differs from the flags of `up`, UsageError (K611) for an
-    unknown version.
+    """Raises KodoctlError (K614) if the flags of `dev up` differ from the settings of the running instance, UsageError
+    (K611) for an unknown version.
     """
     if asked.version is not None:
         versions.exact(asked.version)

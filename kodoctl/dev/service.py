@@ -1,7 +1,7 @@
 """Service of `kodoctl dev`: starts, stops, shows and removes instances, for the command line and for tests.
 
-Functions get folders, environment and a function for progress as arguments. Only one command at a time changes an
-instance; another one waits.
+Folders, environment and a function that shows progress are arguments. Only one command at a time changes an instance;
+another one waits.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LOOK_BACK: Final = 300
 
 
 class InstanceState(StrEnum):
-    """State of an instance. DIED: it ended without `dev down`; UNKNOWN: its engine cannot tell, such as Docker without
-    a daemon.
+    """State of an instance. DIED: it ended without `dev down`; UNKNOWN: its state cannot be determined, such as for
+    Docker without a daemon.
     """
 
     RUNNING = "running"
@@ -46,8 +46,8 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """An instance and its state. `problem`: the missing condition of an instance that is not ready, or the reason of an
-    unknown state; `nodes`: the nodes of a cluster, else ().
+    """An instance and its state. `problem`: the condition that is not met if the instance is not ready, or the reason
+    of an unknown state; `nodes`: the nodes of a cluster, else ().
     """
 
     instance: Instance
@@ -66,14 +66,14 @@ class NodeStatus:
 
 
 def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> BrokerEngine:
-    """The engine that runs that instance."""
+    """Engine that runs this instance."""
     if instance.cluster is not None:
         return ClusterEngine(homes, environ)
     return JavaEngine(homes, environ) if instance.engine is EngineName.JAVA else docker.DockerEngine(homes, environ)
 
 
 def find_instance(homes: Homes, name: str) -> Instance:
-    """The recorded instance `name`. Raises UsageError (K615) if there is none."""
+    """Reads the recorded instance `name`. Raises UsageError (K615) if there is none."""
     with disk_errors(homes.data):
         found = record.read_instance(homes.folder(name))
         others = [other.name for other in record.all_instances(homes)] if found is None else []
@@ -84,7 +84,7 @@ def find_instance(homes: Homes, name: str) -> Instance:
 
 
 def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
-    """The brokers of an instance, all of which must be ready."""
+    """The brokers of an instance, whose readiness is to be checked."""
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)
@@ -92,8 +92,8 @@ def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[rea
 
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
-    """Checks one instance, or all of them, sorted by name (`name` None). Raises UsageError (K615) if there is no
-    instance `name`. Waits up to 3 s for each reply of a broker.
+    """Status of the instance `name`, or of all instances sorted by name (None). Waits up to 3 s for each reply of a
+    broker. Raises UsageError (K615) if there is no such instance.
     """
     with disk_errors(homes.data):
         return [
@@ -136,8 +136,8 @@ def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
 
 
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
-    """Stops a broker and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K620 (it cannot be
-    stopped).
+    """Stops the broker of an instance and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K620 (it
+    does not end).
     """
     instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
@@ -155,8 +155,8 @@ def _stop(homes: Homes, environ: Mapping[str, str], instance: Instance) -> bool:
 
 
 def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> Instance:
-    """Stops a broker, removes it with all its data, and returns the removed instance. Jars stay. Raises like
-    `down`.
+    """Stops the broker of an instance, removes the instance with all its data, and returns the removed instance.
+    Downloaded jars stay. Raises the same errors as `down`.
     """
     instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
@@ -173,8 +173,8 @@ def remove(homes: Homes, environ: Mapping[str, str], instance: Instance) -> None
 
 
 def claims(homes: Homes, besides: str) -> dict[int, str]:
-    """Port -> name, for all ports that instances other than `besides` use or used. Instances with a damaged record are
-    left out.
+    """Ports that belong to other instances than `besides`, running or not: port -> name of the instance. Instances with
+    a damaged record are left out.
     """
     found: dict[int, str] = {}
     for path in homes.data.iterdir():

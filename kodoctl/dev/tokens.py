@@ -1,5 +1,5 @@
-"""Tokens of an instance with authentication: signed with a key of its own (HS256), the role in `sub`, without an
-expiry.
+"""Tokens of an instance with authentication: JWT signed by the instance's own key (HS256), with the role in `sub` and
+without an expiry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROLE_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class TokenRole:
-    """A role that `up` makes a token for, and its permissions."""
+    """A role for which `dev up` makes a token. `may`: text about its permissions."""
 
     name: str
     may: str
@@ -46,8 +46,8 @@ ROLES: Final = (
 
 
 def ensure_key(folder: Folder) -> bytes:
-    """The instance's signing key; creates its file at first use, readable for the owner only. Raises KodoctlError
-    (K621) if the file is damaged.
+    """Reads the instance's signing key. If there is none yet, creates it in a file that only the owner may read. Raises
+    KodoctlError (K621) if the file is damaged.
     """
     make_private(folder.path)
     with suppress(FileExistsError):
@@ -63,7 +63,7 @@ def ensure_key(folder: Folder) -> bytes:
 
 
 def mint(key: bytes, role: str) -> Secret:
-    """A token for any role, without an expiry. Raises UsageError (K622) for an empty, long or unprintable role."""
+    """Makes a token for any role, without an expiry. Raises UsageError (K622) for an empty, long or unprintable role."""
     if not role.strip() or not role.isprintable() or len(role) > _ROLE_LENGTH:
         raise UsageError(
             error("K622", "not a role", f"{role!r}: one line of up to {_ROLE_LENGTH} printable characters")
@@ -72,7 +72,7 @@ def mint(key: bytes, role: str) -> Secret:
 
 
 def token(folder: Folder, instance: Instance, role: str) -> Secret:
-    """A token for a role of an instance. Raises KodoctlError (K616) if the instance has no authentication."""
+    """Makes a token for a role of an instance. Raises KodoctlError (K616) if the instance has no authentication."""
     if instance.auth is not Auth.TOKEN:
         start = dev_command("up --auth token", instance.name)
         detail = f"anybody may connect to `{instance.name}`; to change that: {dev_command('down', instance.name)}, then {start}"
@@ -81,12 +81,12 @@ def token(folder: Folder, instance: Instance, role: str) -> Secret:
 
 
 def token_file(folder: Folder, role: str) -> Path:
-    """File with the token of a role, which `up` writes for `ROLES` and ADMIN."""
+    """Path of the file with the token of a role, which `dev up` writes for `ROLES` and ADMIN."""
     return folder.tokens / role
 
 
 def write_tokens(folder: Folder) -> None:
-    """Writes the key if it is missing, and a private file with a token for each of `ROLES` and for ADMIN."""
+    """Writes a private file with a token for each of `ROLES` and for ADMIN; creates the signing key if it is missing."""
     key = ensure_key(folder)
     make_private(folder.tokens)
     for name in (ADMIN, *(role.name for role in ROLES)):

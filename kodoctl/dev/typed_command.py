@@ -1,4 +1,4 @@
-"""Commands in the form in which messages show them."""
+"""Commands as messages show them, for users to type."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ DEFAULT_NAME: Final = "dev"
 
 
 def dev_command(command: str, name: str) -> str:
-    """Text of `kodoctl dev COMMAND` for an instance, between backticks; without `--name` for the default instance."""
+    """`kodoctl dev COMMAND` for the instance `name`, in backticks; `--name` is omitted for the default instance."""
     option = "" if name == DEFAULT_NAME else f" --name {name}"
     return f"`kodoctl dev {command}{option}`"

@@ -1,4 +1,4 @@
-"""`up`: starts a broker and waits until it is ready, or raises the reason."""
+"""`dev up`: starts an instance and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ _SHORT_PATIENCE: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """An instance that is ready. `already`: it ran before; `seconds`: from its start to ready, 0 if it ran."""
+    """Result of `dev up`: the instance, which is ready. `already`: it ran before; `seconds`: from its start until it
+    was ready, 0 if it ran before.
+    """
 
     instance: Instance
     folder: Folder
@@ -65,11 +67,11 @@ class _DiedError(KodoctlError):
 def up(
     homes: Homes, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
-    """Starts an instance and waits until it is ready, at most `limit` seconds. If the instance runs, missing or paused
-    nodes of a cluster are started, and it must have the settings in `asked`.
+    """Starts an instance and waits until it is ready, at most `limit` seconds. If the instance runs already, missing or
+    paused nodes of its cluster are started; its settings must be those in `asked`.
 
-    Raises KodoctlError with the remedy, K601 to K624. An instance that this call started has ended then; one that ran
-    before still runs. Data is kept.
+    Raises KodoctlError with the remedy, K601 to K624. An instance that this call started has then been stopped again;
+    one that ran before still runs. Data is kept.
     """
     job = _Job(homes, environ, asked, tell, limit)
     with disk_errors(homes.data), record.lock(homes, asked.name, tell):

@@ -1,4 +1,4 @@
-"""Resolver of Pulsar versions: a line such as 4.2 means its release whose start from Maven jars is tested."""
+"""Resolver of Pulsar versions: a release line such as 4.2 means the one release of that line that is tested here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _EXACT: Final = re.compile(r"[4-9]\.\d{1,3}\.\d{1,3}")
 
 
 def exact(asked: str) -> str:
-    """The release to start for `4.2`, `4.0` or an exact version. Raises UsageError (K611) for anything else."""
+    """Release to start, given a release line (`4.2`, `4.0`) or an exact version. Raises UsageError (K611) for anything
+    else.
+    """
     if asked in RELEASES:
         return RELEASES[asked].version
     if _EXACT.fullmatch(asked):
@@ -36,7 +38,7 @@ def exact(asked: str) -> str:
 
 
 def fits(asked: str, version: str) -> bool:
-    """True if `version`, of existing data, is the version `asked` or a release of the line `asked`."""
+    """True if `version`, of existing data, is the version `asked`, or is a release of the release line `asked`."""
     return asked == version or (asked in RELEASES and version.startswith(f"{asked}."))
 
 
@@ -46,5 +48,5 @@ def download_size(version: str) -> int:
 
 
 def java_needed(version: str) -> int:
-    """Lowest feature version of Java for a release."""
+    """Lowest feature version of Java that a Pulsar release needs, such as 17."""
     return 17 if version.startswith("4.") else 21
