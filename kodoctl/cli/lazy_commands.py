@@ -1,7 +1,7 @@
-"""Commands that are listed by name and summary; the module of a command is imported only when the command runs.
+"""Lazy commands: listed by name and summary; a command's module is imported only when the command runs.
 
-Help, usage errors and shell completion of a group need only the names and summaries in its table. The modules of
-commands import many libraries, so building all of them took longer than most commands.
+Help, usage errors and shell completion of a group need only names and summaries. The modules of commands import many
+libraries, so that importing all of them takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kodoctl.cli.common.extension_points import load
 
 
 class LazyCommand(TyperCommand):
-    """Name and summary of a command, for lists. `target` is the command's function, as MODULE:NAME; `summary` is the
-    first sentence of its docstring.
+    """Entry of a command in lists. `target`: the command's function, as MODULE:NAME; `summary`: the first sentence of
+    its docstring.
     """
 
     def __init__(self, name: str, target: str, summary: str) -> None:
@@ -27,15 +27,16 @@ class LazyCommand(TyperCommand):
         self.target = target
 
     def load(self) -> Any:  # typer exports no type of commands
-        """Imports the module of the command, and returns the command with its options."""
+        """Imports the command's module, and returns the command with its options."""
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(self.name, cls=_Command)(load(self.target))
         return typer.main.get_command(app)
 
 
 class LazyGroup(TyperGroup):
-    """A group of lazy commands and of further groups. `table`: the commands of the root group, which typer makes
-    without arguments. `sections`: names of commands by the heading above them in the help; none: one list.
+    """Group of lazy commands and of further groups. `table`: commands of the root group, a class attribute because
+    typer makes that group without arguments. `sections`: names of commands by the heading above them in the help;
+    empty: one list.
     """
 
     table: ClassVar[Sequence[Any]] = ()
@@ -45,8 +46,8 @@ class LazyGroup(TyperGroup):
         super().__init__(commands=commands or {command.name: command for command in self.table}, **attributes)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The group's own options. Flags that are not given have None in typer, which imports pydantic to convert it;
-        here they have False, which needs no conversion.
+        """The group's own options. Their default is False and not None, because typer would import pydantic to convert
+        None.
         """
         options = super().get_params(ctx)
         for option in options:
@@ -55,7 +56,7 @@ class LazyGroup(TyperGroup):
         return options
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the commands and their summaries for the help, under the headings of `sections`."""
+        """Writes the commands and their summaries into the help, under the headings of `sections`."""
         if not self.sections:
             super().format_commands(ctx, formatter)
             return
@@ -68,8 +69,8 @@ class LazyGroup(TyperGroup):
                 )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Returns name and command that the arguments name, and the rest of the arguments. Imports the command, to run
-        it or to complete its options. The name of another tool for a command (`validate`) fails with the name of ours.
+        """Finds the command that the arguments name, imports it, and returns its name, the command, and the other
+        arguments. If the name is that of a command of another tool (such as `validate`), the error names ours.
         """
         ours = _OTHER_NAMES.get(args[0], "")
         if ours in self.commands and args[0] not in self.commands and not ctx.resilient_parsing:
@@ -78,7 +79,7 @@ class LazyGroup(TyperGroup):
         return name, _load_command(command), rest
 
     def load_all(self) -> Mapping[str, Any]:
-        """Imports all commands and returns them by name, for pages and tests."""
+        """Imports all commands and returns them by name, for reference pages and tests."""
         return {name: _load_command(command) for name, command in self.commands.items()}
 
 
@@ -159,5 +160,5 @@ def _load_command(command: Any) -> Any:
 
 
 def group(name: str, text: str, commands: Sequence[LazyCommand | LazyGroup]) -> LazyGroup:
-    """A group below the root; without a command it prints its help, `text`."""
+    """Makes a group below the root. Without a command it prints its help, `text`."""
     return LazyGroup(name=name, help=text, commands=commands, no_args_is_help=True, rich_markup_mode=None)

@@ -1,4 +1,4 @@
-"""`kodoctl`: one typer application over the table of its commands."""
+"""Entry point of `kodoctl`: one typer application over the table of its commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 
 
 class Commands(LazyGroup):
-    """Every command: its name, its function, and the first sentence of its help."""
+    """The root group: every command with its name, its function, and the first sentence of its help."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Topology files": ("init", "lint", "fmt", "schema", "expand", "graph"),

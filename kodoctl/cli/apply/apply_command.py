@@ -1,4 +1,4 @@
-"""apply: carries out a plan file exactly, or plans, shows, asks, and carries that out."""
+"""apply: carries out a plan file exactly; or makes a plan, shows it, asks, and carries it out."""
 
 from __future__ import annotations
 

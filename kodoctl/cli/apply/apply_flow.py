@@ -1,5 +1,5 @@
-"""Common steps of commands that apply: show the plan, ask for confirmation, compare it with the files, carry it out,
-report.
+"""Steps that all applying commands share: show the plan, ask for confirmation, compare the plan with the files, carry
+it out, report.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _BEGUN: Final[ContextVar[bool]] = ContextVar("begun", default=False)
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Options of a command that applies: its approval, `lock_timeout` (seconds to wait for another apply), and the form
-    of its output.
+    """Options that all applying commands share: approval, waiting time for the lease, and output.
+
+    `auto_approve`: do not ask; `names`: protected contexts confirmed by --confirm, None: none; `lock_timeout`: seconds
+    to wait for another apply.
     """
 
     auto_approve: bool = False
@@ -63,15 +65,15 @@ def approval_of(
     output: plan_options.StreamFormat = Format.TEXT,
     verbose: plan_options.Verbose = False,
 ) -> Approval:
-    """Returns the options that all applying commands share. Raises UsageError for a wrong --lock-timeout."""
+    """Collects the options that all applying commands share. Raises UsageError for an invalid --lock-timeout."""
     wait = parse_duration("--lock-timeout", lock_timeout).seconds
     return Approval(auto_approve, confirm_name, wait, output is Format.JSON, verbose)
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
-    """Asks the user for the answer `yes`, unless `approval` approves already. A protected context requires its name
-    instead, typed or by --confirm, even with --auto-approve. Raises UsageError if an answer is needed and no terminal
-    can give one, and RefusedError for any other answer.
+    """Asks the user to type `yes`, unless `approval` already approves. A protected context has to be confirmed by its
+    name, typed or with --confirm, even with --auto-approve. Raises UsageError if there is no terminal to ask at,
+    RefusedError for any other answer.
     """
     context = connection.context
     if context is not None and context.protected:
@@ -92,7 +94,7 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
 
 def ask(question: str) -> str:
     """Asks a question at the terminal, and returns the typed answer; "" if the user typed nothing. An interrupt ends
-    the command as in `before_writes`.
+    the command, as in `before_writes`.
     """
     with before_writes():
         return str(typer.prompt(question, default="", show_default=False, err=True))
@@ -100,8 +102,8 @@ def ask(question: str) -> str:
 
 @contextmanager
 def before_writes() -> Iterator[None]:
-    """Context for a command's work outside of `writes`: an interrupt ends the command, and prints that nothing was
-    applied if `writes` has not begun.
+    """Context for everything that a command does before it writes: an interrupt ends the command and prints that
+    nothing was applied, unless `writes` has begun.
     """
     try:
         yield
@@ -111,8 +113,8 @@ def before_writes() -> Iterator[None]:
 
 
 def applying(function: C) -> C:
-    """Decorator: a `command` that applies a plan. An interrupt before its first write prints that nothing was applied.
-    So the command must do all of its writes inside `writes`.
+    """Decorator of a `command` that applies a plan: an interrupt before the first write prints that nothing was
+    applied. The command has to do all of its writes inside `writes`.
     """
 
     @functools.wraps(function)
@@ -126,8 +128,8 @@ def applying(function: C) -> C:
 
 @contextmanager
 def writes() -> Iterator[None]:
-    """Context of the writes of an `applying` command: after an interrupt inside it, or later, the command does not say
-    that nothing was applied.
+    """Context for the writes of an `applying` command: from its beginning on, an interrupt no longer prints that
+    nothing was applied.
     """
     _BEGUN.set(True)
     try:
@@ -146,10 +148,10 @@ def carry_out(
     waiting: Collection[str] | None = None,
     verb: str = "apply",
 ) -> None:
-    """Carries out the plans of a fleet, blocks meanwhile, and prints the report. Ends the command with another exit
-    code than 0 unless everything was done.
+    """Carries out the plans of a fleet, blocks meanwhile, and prints the report. Ends the command with a nonzero exit
+    code unless every change was made.
 
-    `waiting`: the contexts with something to do, None for all. `verb`: for the journal.
+    `waiting`: contexts whose plans have changes, None: all. `verb`: name of the command, for the journal.
     """
     from kodoctl.apply.fleet_run import Task
 
@@ -226,8 +228,8 @@ def _quiet(_: str) -> None:
 
 
 def check_files(plan: Plan) -> None:
-    """Raises RefusedError if the meaning of the plan's files changed since the plan was made. If one of the files is
-    missing, none is compared, and a note is printed.
+    """Raises RefusedError if the files declare something else now than when the plan was made. If one of the files is
+    missing, nothing is compared, and a note is printed.
     """
     if not plan.paths or plan.destroying:
         return
@@ -244,15 +246,15 @@ def check_files(plan: Plan) -> None:
 
 
 def of_one(session: Session, plan: Plan) -> tuple[dict[str, Session], FleetPlan]:
-    """The sessions and the fleet of a command for one cluster, with the context `ONLY`."""
+    """Sessions by context, and the fleet, of a command for one cluster, whose context is `ONLY`."""
     from kodoctl.plan.fleet import ONLY, alone
 
     return {ONLY: session}, alone(plan)
 
 
 def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
-    """Prints the plan unless the output is JSON. Raises RefusedError if the plan is refused, with its findings only for
-    JSON.
+    """Prints the plan, unless the output is JSON. Raises RefusedError if the plan is refused, with its findings only if
+    the output is JSON (text shows them in the plan).
     """
     if not approval.json_output:
         show_plan(fleet, shown_targets(sessions))
@@ -262,7 +264,9 @@ def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: A
 
 
 def confirm_all(sessions: Collection[Session], approval: Approval, *, question: str) -> None:
-    """Asks for the name of each protected context, and once for all other clusters together, as `confirm` does."""
+    """Asks for the name of each protected context, and asks one question for all other clusters together, as `confirm`
+    does.
+    """
     contexts = [session.connection.context for session in sessions]
     protected = [one for one, context in zip(sessions, contexts, strict=True) if context and context.protected]
     for session in protected:

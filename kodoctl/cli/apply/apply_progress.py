@@ -25,10 +25,10 @@ _DOING: Final = {
 
 
 class ApplyProgress:
-    """Context with the progress of an apply: prints a line for each finished change, or with `stream_json` a JSON line
-    for each event. On a terminal a table below the lines shows the running changes until the context ends.
+    """Context that shows the progress of an apply. It prints a line for each finished change, or with `stream_json` a
+    JSON line for each event. On a terminal, a table below the lines shows the running changes until the context ends.
 
-    Events may come from any thread. Several clusters are shown side by side (`of`).
+    Events may come from any thread. Several clusters are shown together (`of`).
     """
 
     def __init__(self, *, stream_json: bool = False) -> None:
@@ -57,7 +57,7 @@ class ApplyProgress:
                 self._live.stop()
 
     def of(self, cluster: str) -> Listen:
-        """The listener for the apply of one cluster; `cluster` is its context, "" for the only one."""
+        """Returns the listener for the apply of one cluster. `cluster`: its context, "" for the only cluster."""
         return lambda event: self._hear(event, cluster)
 
     def _hear(self, event: ApplyEvent, cluster: str) -> None:
@@ -118,7 +118,7 @@ def _verb(event: ApplyEvent) -> str:
 
 
 def event_lines(event: ApplyEvent) -> list[str]:
-    """Lines of one event, such as `[12/40] created topic.…`. For a change that was not made, they contain its state
+    """Lines that show one event, such as `[12/40] created topic.…`. For a change that was not made they have its status
     and, in further lines, the reason.
     """
     from kodoctl.render.plan_words import DONE
@@ -132,7 +132,7 @@ def event_lines(event: ApplyEvent) -> list[str]:
 
 
 def event_json(event: ApplyEvent) -> dict[str, Any]:
-    """One event of the stream that `apply --format json` prints."""
+    """JSON of one event, which `apply --format json` prints as one line."""
     return {
         "type": "change",
         "status": event.kind,

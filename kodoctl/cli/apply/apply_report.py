@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
-    """The report of an apply as JSON: the last line that `apply --format json` prints."""
+    """JSON of the report of an apply, which `apply --format json` prints as its last line."""
     from kodoctl.apply.report import ChangeStatus
 
     return {
@@ -38,7 +38,9 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
 
 
 def show_result(result: ClusterResult, *, json_output: bool) -> None:
-    """Prints the result of one cluster's apply, with its context if there are several."""
+    """Prints the report of one cluster's apply, or the error because of which it wrote nothing. With several clusters,
+    the context is printed too.
+    """
     if result.problem is not None:
         show_problem(result.context, "not applied", result.problem.diagnostics, json_output=json_output)
         return
@@ -53,7 +55,7 @@ def show_result(result: ClusterResult, *, json_output: bool) -> None:
 
 
 def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, json_output: bool) -> None:
-    """Prints why one of several clusters has no apply. `status`: a text such as "not applied"."""
+    """Prints why the plan of one of several clusters is not applied. `status`: a text such as "not applied"."""
     if json_output:
         from kodoctl.plan.serialization import diagnostic_to_json
 
@@ -65,8 +67,8 @@ def show_problem(context: str, status: str, problems: Sequence[Diagnostic], *, j
 
 
 def show_report(report: ApplyReport) -> None:
-    """Prints the report of an apply: failed, skipped and not started changes with their reasons, then notes, then
-    counts.
+    """Prints the report of an apply: changes that failed, were skipped or did not start, with their reasons; then
+    notes; then counts.
     """
     from kodoctl.apply.report import ChangeStatus
     from kodoctl.text.escaping import one_line

@@ -1,4 +1,4 @@
-"""Target of a command: its connection flags, the cluster or clusters that they name, the files, and who runs it."""
+"""Target of a command: its connection flags, the cluster or clusters that they name, the topology files, and the user."""
 
 from __future__ import annotations
 
@@ -73,14 +73,16 @@ class TargetClusters:
 
     @property
     def by_context(self) -> dict[str, TargetOptions]:
-        """Context -> the flags for its cluster; the key of the only cluster is `kodoctl.plan.fleet.ONLY`."""
+        """The connection flags of each cluster, by context. If the command has one cluster, the key is
+        `kodoctl.plan.fleet.ONLY`.
+        """
         from kodoctl.plan.fleet import ONLY
 
         return {str(target.context) if self.several else ONLY: target for target in self.targets}
 
     def only(self, what: str = "this") -> TargetOptions:
-        """Returns the options of the single cluster. Raises UsageError if several are named. `what`: text that names,
-        in the error, the flag or command that allows only one.
+        """Returns the options of the single cluster. Raises UsageError if there are several. `what`: the flag or
+        command that allows only one, for the error.
         """
         if self.several:
             raise UsageError(error("K548", "one cluster at a time", f"{what} takes one --context"))
@@ -108,19 +110,21 @@ reaches = gathers("reach", {**CONNECTION, "context": _SEVERAL}, _reach)
 
 
 def shown_target(connection: Connection) -> str:
-    """Returns the text `context dev, http://…` for the head of a plan; without a context only the address."""
+    """Text about the cluster for the head of a plan: `context dev, http://…`, or only the address if there is no
+    context.
+    """
     name = f"context {connection.context.name}, " if connection.context else ""
     return f"{name}{connection.admin_url}"
 
 
 def who() -> str:
-    """Returns user, host and process id of this process as a text: the holder of a lease, as other users see it."""
+    """User, host and process id of this process, as text: other users see it as the holder of a lease."""
     return f"{user_name()}@{socket.gethostname()} pid {os.getpid()}"
 
 
 def commit_of(paths: Iterable[str]) -> str | None:
-    """Returns the commit that is checked out in the repository of the first existing path. None if no path exists, or
-    without git or a repository.
+    """Commit that is checked out in the repository of the first existing path. None if no path exists, or there is no
+    git or no repository.
     """
     from kodoctl.cli.common.git import head_of
 
@@ -128,8 +132,8 @@ def commit_of(paths: Iterable[str]) -> str | None:
 
 
 def environment_of(connection: Connection, asked: str | None) -> str | None:
-    """Returns the name of the environment: the value `asked` of `--env`, or the `env` of the context; None if neither
-    is given. Raises UsageError if the two differ.
+    """Name of the environment: `asked`, which is the value of `--env`, or the `env` of the context; None if neither is
+    set. Raises UsageError if they differ.
     """
     bound = connection.context.env if connection.context else None
     if bound and asked and asked != bound:
@@ -142,8 +146,8 @@ def load_desired(
     paths: list[str] | None, environment: str | None, warn: Callable[[Sequence[Diagnostic]], None] = report
 ) -> Desired:
     """Reads, lints and expands the topology files, and returns the declared objects. Raises InvalidFileError with all
-    findings if one of them is an error; else passes the warnings to `warn`. Findings that a comment allows are left
-    out.
+    findings if one of them is an error; else passes the warnings to `warn`. Findings that a comment in the file allows
+    are ignored.
     """
     from kodoctl.cli.common.git import source_of_topology
     from kodoctl.plan.inventory import desired_inventory
@@ -162,14 +166,14 @@ def load_desired(
 
 
 def traffic_text(session: Session, seconds: float, how: str) -> str:
-    """Returns the line that `-v` prints after planning: number of requests, duration in seconds, and `how` topic
-    policies were read.
+    """Line that `-v` prints after planning. `seconds`: duration; `how`: text about the way in which topic policies were
+    read.
     """
     return f"Planning: {_requests(session)}, {seconds:.2f} s; topic policies read {how}"
 
 
 def tell_total(session: Session) -> None:
-    """Prints the last line of `-v`: number of requests and duration of the whole command, writes included."""
+    """Prints the last line of `-v`: number of requests and duration of the whole command."""
     tell(f"In all: {_requests(session)}, {session.seconds:.2f} s")
 
 
@@ -178,8 +182,8 @@ def _requests(session: Session) -> str:
 
 
 def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
-    """Raises UsageError with all given namespaces that the cluster does not have: such a name on the command line is a
-    mistake, and must not give an empty answer. A namespace that this role may not see counts as existing.
+    """Raises UsageError if the cluster lacks some of the namespaces, and names all of these: a misspelt name must not
+    give an empty result. A namespace that this role may not see counts as existing.
     """
     from kodoctl.pulsar.admin.admin import namespace_path
 
@@ -190,7 +194,7 @@ def check_namespaces(session: Session, spaces: Iterable[NamespaceName]) -> None:
 
 
 def parse_namespace(text: str) -> NamespaceName:
-    """Returns the namespace of a text TENANT/NAMESPACE. Raises UsageError for any other text."""
+    """Parses TENANT/NAMESPACE. Raises UsageError for any other text."""
     from kodoctl.topology.names import InvalidNameError, NamespaceName
 
     try:

@@ -1,4 +1,4 @@
-"""Console of both command lines: output, its streams, and the exit codes of commands."""
+"""Console that both command lines share: output, its streams, and the exit codes of commands."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Streams:
 
 
 class OutputLostError(Exception):
-    """The output of a command is lost, and printing is all that the command does."""
+    """The reader of a command's output has left, and printing is all that the command does, so that it should end."""
 
 
 _streams = _Streams()
@@ -74,7 +74,7 @@ _streams = _Streams()
 
 @contextlib.contextmanager
 def printing(stream: IO[Any]) -> Iterator[None]:
-    """Context for code that prints to `stream`: an OSError there counts as a lost stream."""
+    """Context for code that prints to `stream`: an OSError in it means that the stream is lost."""
     try:
         yield
     except OSError as problem:
@@ -94,8 +94,8 @@ def tell(text: str) -> None:
 
 
 def tell_wait(what: str, seconds: float, limit: float) -> None:
-    """Prints a line about a long wait for the cluster (kodoctl.pulsar.connection.wait_monitor); `seconds` so far,
-    `limit` at most.
+    """Prints a line about a long wait for the cluster (kodoctl.pulsar.connection.wait_monitor). `what`: the awaited
+    thing; `seconds`: waited so far; `limit`: seconds at most.
     """
     if seconds < limit:
         tell(f"Waiting for the cluster, {seconds:.0f} s of at most {limit:.0f} s: {one_line(what, 300)}")
@@ -113,12 +113,12 @@ def one_line(value: object, limit: int) -> str:
 
 
 def is_terminal() -> bool:
-    """True if a person can reply: standard input and error are a terminal, and CI is not set."""
+    """True if a person can answer questions: standard input and error are a terminal, and CI is not set."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
 
 
 def columns() -> int:
-    """Width of the screen in columns: COLUMNS, the terminal's, or 80 without a terminal."""
+    """Width of the screen in columns: the variable COLUMNS, else the terminal's width, else 80."""
     return shutil.get_terminal_size().columns
 
 
@@ -143,25 +143,25 @@ def finish(code: int) -> NoReturn:
 
 
 def command(function: C) -> C:
-    """Decorator of a command: prints a KodoctlError as findings and ends with its exit code; any other exception is a
+    """Decorator of a command: prints a KodoctlError as findings, and ends with its exit code. Any other exception is a
     defect, with exit code 1. No error that a user can cause prints a traceback.
 
-    If its output is lost, the command continues to its end and then fails; `reading` and `judging` are for commands
-    that change nothing.
+    If the reader of the output leaves, the command continues to its end and then fails. Use `reading` or `judging` for
+    commands that change nothing.
     """
     return _command(function)
 
 
 def reading(function: C) -> C:
-    """Decorator: a `command` that changes nothing, and ends with exit code 0 as soon as the reader of its output
-    leaves, as filters do.
+    """Decorator of a `command` that changes nothing: ends with exit code 0 as soon as the reader of its output leaves,
+    as filters do.
     """
     return _command(function, only_reads=True)
 
 
 def judging(function: C) -> C:
-    """Decorator: a `command` that changes nothing and whose exit code is its result: the code is the same if the reader
-    of the output leaves early.
+    """Decorator of a `command` that changes nothing and whose exit code is its result: the exit code is the same if the
+    reader of the output leaves early.
     """
     return _command(function, reader_may_leave=True)
 
@@ -222,8 +222,8 @@ def _told_lost(problem: OSError) -> int:
 
 
 def defect(problem: Exception) -> Diagnostic:
-    """A finding (K599) for an unexpected exception. The traceback is written to a temporary file, not to the screen,
-    for the developers.
+    """Makes a finding (K599) of an unexpected exception. The traceback is written to a temporary file for the
+    developers, not to the screen.
     """
     import tempfile
     import traceback
@@ -241,8 +241,8 @@ def defect(problem: Exception) -> Diagnostic:
 
 
 def prepare_streams() -> None:
-    """Replaces closed standard streams by ones whose writes fail with an error, so that no file or socket gets
-    their numbers. Characters that the encoding of the screen lacks are escaped.
+    """Prepares the standard streams: one that is closed is replaced by one whose writes fail with an error, so that no
+    file or socket gets its number; characters that the screen's encoding lacks are escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -252,7 +252,9 @@ def prepare_streams() -> None:
 
 
 def run_application(app: typer.Typer) -> NoReturn:
-    """Runs a whole command line and ends the process with its exit code; usage errors have 64, as CI scripts expect."""
+    """Runs a whole command line and ends the process with its exit code. Usage errors end with 64, as CI scripts
+    expect.
+    """
     prepare_streams()
     try:
         code = app(standalone_mode=False)
@@ -271,8 +273,8 @@ def run_application(app: typer.Typer) -> NoReturn:
 
 
 def end_process(code: int, *, at_once: bool = False) -> NoReturn:
-    """Ends the process with an exit code. If a call into the client library was abandoned (or `at_once`), the normal
-    end of the interpreter is skipped, because that call would turn it into SIGABRT; registered exit functions are still
+    """Ends the process with an exit code. If a call into the client library was abandoned, or with `at_once`, the
+    normal end of the interpreter is skipped, because it would abort by SIGABRT; registered exit functions are still
     called, and streams flushed.
     """
     callers = [sys.modules.get(name) for name in _CALLERS]  # loaded by whoever made such a call
@@ -302,8 +304,8 @@ def write_file(file: str, data: bytes) -> None:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Replaces a file in one step: readers see the old bytes or the new ones. A symbolic link itself is replaced.
-    Raises UsageError (K020) with the system's reason.
+    """Replaces a file atomically: readers see the old bytes or the new ones. If the path is a symbolic link, the link
+    itself is replaced. Raises UsageError (K020) with the system's reason.
     """
     try:
         write_whole(file, data)

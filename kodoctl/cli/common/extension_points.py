@@ -1,7 +1,7 @@
-"""Extension points: functions and classes of the consumer and the pipeline that the control plane uses, found by name
-when they are needed.
+"""Extension points: names of functions and classes of the consumer and the pipeline, which the control plane imports
+when it needs them.
 
-Both packages import the control plane, which imports neither: so its commands start without them.
+Both packages import the control plane, so the control plane must not import them when it starts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ LOST_MESSAGES: Final = "kodo_pipeline.recall.landed_messages:lost_messages"
 
 
 def load(target: str) -> Any:
-    """Imports the module of `target`, MODULE:NAME, and returns its class or function."""
+    """Imports and returns the class or function named by `target`, written MODULE:NAME."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)

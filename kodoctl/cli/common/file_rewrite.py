@@ -1,4 +1,4 @@
-"""Topology files rewritten in place: in one step, with their earlier mode, or not at all."""
+"""Rewriting of topology files in place: atomically, with the same mode."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kodoctl.topology.loaded_topology import SourceFile
 
 @dataclass(frozen=True)
 class RewriteRefusal:
-    """A file that stays unchanged, with the findings that are the reason."""
+    """Result for a file that must stay as it is. `findings`: the reasons."""
 
     findings: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True)
 class Formatted:
-    """A file that can be formatted: its text `before` and `after`."""
+    """Result for a file that can be formatted: its text `before` and `after`, and warnings."""
 
     path: Path
     name: str
@@ -41,8 +41,8 @@ class Formatted:
 
 
 def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
-    """Returns the text of a file before and after formatting, if it loads without findings in every environment; else a
-    refusal with the findings. Writes nothing.
+    """Formats the text of a file, if the file loads without errors in every environment; else returns a refusal with
+    the findings. Writes nothing.
     """
     sets = [load_set([file], environment) for environment in (None, *file.environments)]
     findings = {finding: None for loaded in sets for finding in loaded.findings}
@@ -57,8 +57,8 @@ def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replaces a file's text in one step and keeps its mode: readers see either the old text or the new one. Raises
-    UsageError if the file cannot be written; the file is then unchanged.
+    """Replaces a file's text atomically and keeps its mode. Raises UsageError if the file cannot be written; it is then
+    unchanged.
     """
     target = path.resolve()  # a link stays a link
     try:

@@ -1,4 +1,4 @@
-"""Git history of a file: the only module that runs git for commands on the file.
+"""Git history of a file: the only module that runs git.
 
 Git always starts in a folder with a `.git`, which no commit can contain, never takes a folder of files for a
 repository, and fetches nothing. Reason: git runs among the files of a pull request and trusts much of what it finds
@@ -34,7 +34,7 @@ _ENVIRONMENT: Final = {
 
 
 class Revision:
-    """Files as they were at one commit, named by `ref`, of the repository that contains `folder`.
+    """Files at one commit (`ref`) of the repository that contains `folder`.
 
     Raises UsageError (exit 64) if there is no git, no repository or no such commit.
     """
@@ -52,18 +52,15 @@ class Revision:
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
-        """Returns the content of a file at this commit, even if its folder no longer exists; None if the commit has no
-        such file. Raises UsageError if this clone lacks the content, because that does not mean that the file is
-        absent.
+        """Content of a file at this commit, even if its folder no longer exists; None if the commit has no such file.
+        Raises UsageError if this clone lacks the content (a partial clone), because the file may exist then.
         """
         place = path.parent.resolve() / path.name
         blob = dict(self._list_blobs(place)).get(self._inside(place))
         return None if blob is None else self._run_git("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
-        """Returns the paths of all topology files below a folder at this commit, sorted. Raises UsageError as `read`
-        does.
-        """
+        """Paths of all topology files in and below a folder at this commit, sorted. Raises UsageError as `read` does."""
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
         names = [name for name, _ in self._list_blobs(folder.resolve()) if name.startswith(start)]
@@ -122,8 +119,8 @@ def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, str], PayloadFile]:
-    """Returns the payload schemas that the files named at the revision `ref`: (name of the file, ground topic) ->
-    schema. A file or schema that did not exist at `ref` is left out. Raises UsageError as `Revision` does.
+    """Payload schemas that these topology files declared at the revision `ref`: (name of the file, ground topic) ->
+    schema. Files and schemas that did not exist at `ref` are left out. Raises UsageError as `Revision` does.
     """
     revision = cache(lambda folder: Revision(ref, folder))
     found: dict[tuple[str, str], PayloadFile] = {}
@@ -139,8 +136,8 @@ def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, s
 
 
 def source_of_topology(file: Path) -> Source:
-    """Returns the source of a topology file: `host/owner/name` of the origin of its repository, and the path of the
-    file in the repository. An empty source without git or without a repository.
+    """Origin of a topology file: the git remote as `host/owner/name`, and the path of the file in the repository. Empty
+    without git or without a repository.
     """
     top = _top(file.parent)
     if top is None:
@@ -157,9 +154,7 @@ def source_of_topology(file: Path) -> Source:
 
 
 def head_of(path: Path) -> str | None:
-    """Returns the commit that is checked out in the repository of a file or folder; None without git, repository or
-    commit.
-    """
+    """Commit that is checked out in the repository of a file or folder; None without git, repository or commit."""
     top = _top(path if path.is_dir() else path.parent)
     if top is None:
         return None
@@ -171,8 +166,8 @@ def head_of(path: Path) -> str | None:
 
 
 def repository(url: str) -> str:
-    """Returns the address of a git remote without scheme, user and `.git`, in lower case, so that clones over HTTPS and
-    SSH give the same text.
+    """Address of a git remote without scheme, user and `.git`, in lower case, so that clones over HTTPS and SSH give
+    the same text.
     """
     rest = (
         url.partition("://")[2] if "://" in url else url.replace(":", "/", 1) if "@" in url.partition(":")[0] else url

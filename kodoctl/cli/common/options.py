@@ -46,7 +46,9 @@ class Format(StrEnum):
 
 
 def parse_duration(option: str, text: str) -> Duration:
-    """The duration of an option such as `--wait`, written as `10m`. Raises UsageError (K005)."""
+    """Parses the value of an option such as `--wait`, written as `10m`. `option`: its name, for the error. Raises
+    UsageError (K005).
+    """
     from kodoctl.topology.units import Duration, UnitError
 
     try:
@@ -56,7 +58,9 @@ def parse_duration(option: str, text: str) -> Duration:
 
 
 def parse_rate(option: str, text: str) -> float:
-    """Messages per second of the rate in an option, written as `100/s`; more than 0. Raises UsageError (K005)."""
+    """Parses the value of an option, written as `100/s`, to messages per second, more than 0. `option`: its name, for
+    the error. Raises UsageError (K005).
+    """
     from kodoctl.topology.units import Rate, UnitError
 
     try:
@@ -69,8 +73,8 @@ def parse_rate(option: str, text: str) -> float:
 
 
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:
-    """Returns a decorator of commands. The decorated command has these `options` at its end instead of `parameter`;
-    their values are passed to `gather`, and the command receives the result as `parameter`.
+    """Makes a decorator of commands that replaces their parameter `parameter` by several `options` at the end of the
+    command line. The values are passed to `gather`, and its result is passed to the command as `parameter`.
     """
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in options.items()]
@@ -78,8 +82,8 @@ def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., An
 
 
 def bundles(parameter: str, gather: Callable[..., Any]) -> Callable[[C], C]:
-    """Returns a decorator of commands. The decorated command has the parameters of `gather` in place of `parameter`,
-    and receives the result of `gather` as `parameter`. `gather`: a function or a dataclass, annotated as commands are.
+    """Makes a decorator of commands that replaces their parameter `parameter` by the parameters of `gather`, a function
+    or a dataclass annotated as commands are. The result of `gather` is passed to the command as `parameter`.
     """
     return _replaces(parameter, list(inspect.signature(gather, eval_str=True).parameters.values()), gather)
 

@@ -1,4 +1,4 @@
-"""Reading and writing of plan files, independent of the kind of plan."""
+"""Reader and writer of plan files of every kind: of applies and of recalls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kodoctl.host.private_files import write_private
 
 
 def read_plan_text(file: str, written_by: str) -> str:
-    """Returns the text of a plan file. `written_by`: the command that writes such files, named in the error if the file
-    does not exist. Raises UsageError if the file cannot be read.
+    """Reads the text of a plan file. `written_by`: command that writes such files, named in the error if the file does
+    not exist. Raises UsageError if the file cannot be read.
     """
     try:
         return Path(file).read_text(encoding="utf-8")
@@ -27,8 +27,8 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 
 def write_plan_text(text: str, out: str) -> None:
-    """Writes a plan file, completely or not at all. Only its owner may read the file, because plans of recalls contain
-    payloads. Raises UsageError if the file cannot be written.
+    """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
+    UsageError if the file cannot be written.
     """
     try:
         write_private(Path(out), text)
@@ -37,9 +37,9 @@ def write_plan_text(text: str, out: str) -> None:
 
 
 def scratch_file(out: str | None) -> Path:
-    """Returns the path of a temporary file, which the caller may create: in the folder of `out` (None: in the system's
-    folder for temporary files). The file is removed when the process ends, unless `keep_scratch` renames it. Raises
-    UsageError if there is no folder for temporary files.
+    """Path of a temporary file that the caller may create: in the folder of `out`, or in the system's folder for
+    temporary files if `out` is None. The file is removed when the process ends, unless `keep_scratch` renames it.
+    Raises UsageError if there is no folder for temporary files.
     """
     if out is not None:
         path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
@@ -55,7 +55,7 @@ def scratch_file(out: str | None) -> Path:
 
 
 def keep_scratch(scratch: Path, out: str) -> Path:
-    """Renames the temporary file to `out`, and returns the new path. Raises UsageError if this fails."""
+    """Renames the temporary file to `out`, and returns the new path. Raises UsageError if that fails."""
     try:
         return scratch.replace(out)
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""Options of the commands that plan: typer parameters, and the allowances from options and files."""
+"""Options of the commands that plan: typer parameters, and the allowances that they and the files give."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def allowances_of(
     take_over: bool,
     share: float | None = None,
 ) -> Allowances:
-    """Returns the allowances of a plan. `adopt`, `destroy`: addresses from the flags, None: none; the lists
-    `allow_destroy` and `forget` of the files are joined with them. `share`: part of the owned objects that may be
-    deleted or weakened at once, 0 to 1, None: the default, 0.2.
+    """Allowances of a plan: changes that are allowed although they are dangerous. `adopt`, `destroy`: addresses from
+    flags, None: none; the lists `allow_destroy` and `forget` of the files are added. `share`: part of the owned objects
+    that may be deleted or weakened at once, 0 to 1, None: the default, 0.2.
     """
     from kodoctl.plan.diff import Allowances
 

@@ -1,4 +1,4 @@
-"""Protected contexts: a command that writes to one asks for its name, or takes it from `--confirm`."""
+"""Protected contexts: a command that writes to such a cluster requires the context's name, typed or with `--confirm`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ Confirm = Annotated[
 
 
 def confirm_context(context: Context, names: list[str] | None, ask: Callable[[str], str]) -> None:
-    """Confirms a write to a protected context by its name: one of `names` (of `--confirm`; None: not given), else the
-    answer that `ask` gets at the terminal. Raises UsageError without a terminal, and RefusedError for another name.
+    """Checks that the user confirmed a write to a protected context by its name: in `names` (values of `--confirm`,
+    None: not given), else as the answer of `ask` at the terminal. Raises UsageError without a terminal, RefusedError
+    for another name.
     """
     given = names or []
     typed = context.name if context.name in given else next(iter(given), None)

@@ -1,4 +1,6 @@
-"""Lines on a terminal: colour, and screens that are redrawn; plain lines everywhere else. Also Ctrl-C of long commands."""
+"""Output on a terminal: coloured lines, and screens that are redrawn; plain lines elsewhere. Also Ctrl-C of long
+commands.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def show_lines(lines: Iterable[Line]) -> None:
-    """Prints lines folded to the width of the screen (80 columns in a pipe): styled on a terminal, plain in a pipe or
-    with NO_COLOR.
+    """Prints lines folded to the width of the screen (80 columns in a pipe). They are styled on a terminal, and plain
+    in a pipe or with NO_COLOR.
     """
     from kodoctl.text.wrap import fold
 
@@ -43,8 +45,8 @@ Screen = Callable[[str, "Iterable[Line]"], None]
 
 @contextmanager
 def live_screen(*, plain: bool) -> Iterator[Screen]:
-    """Context with a function that shows a heading and lines, to be called again and again. On a terminal each call
-    redraws the screen, which is restored at the end. Otherwise, or if `plain`, each call prints a block.
+    """Context with a function that shows a heading and lines, for repeated calls. On a terminal each call redraws the
+    screen, which is restored at the end; otherwise, or with `plain`, each call prints a block.
     """
     if plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
 
@@ -75,8 +77,8 @@ def live_screen(*, plain: bool) -> Iterator[Screen]:
 
 
 def say_folded(text: str, hang: int | None = None) -> None:
-    """Prints a text on standard output, folded to the width of the screen. `hang`: indent of further lines; None: see
-    `fold`.
+    """Prints a text on standard output, folded to the width of the screen. `hang`: column at which further lines begin;
+    None: below the first character.
     """
     from kodoctl.text.wrap import fold
 
@@ -86,9 +88,11 @@ def say_folded(text: str, hang: int | None = None) -> None:
 
 @contextmanager
 def interruptible(first: str, second: str) -> Iterator[threading.Event]:
-    """Context with an event that Ctrl-C sets; a second Ctrl-C ends the process at once.
+    """Context with an event that Ctrl-C sets, so that the command can finish its running work. A second Ctrl-C ends the
+    process at once.
 
-    `first`: text about the work that is still done after the first Ctrl-C; `second`: text after the second.
+    `first`: text that is printed after the first Ctrl-C, about the work still to be done; `second`: text after the
+    second.
     """
     stop = threading.Event()
 

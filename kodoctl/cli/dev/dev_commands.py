@@ -43,8 +43,8 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 
 
 def homes() -> Homes:
-    """Returns the folders of instances (KODOCTL_DEV_HOME, else below XDG_DATA_HOME) and of downloaded jars (below
-    XDG_CACHE_HOME). Raises UsageError (K020) if one depends on the home folder and the user has none.
+    """Folders of instances (KODOCTL_DEV_HOME, else below XDG_DATA_HOME) and of downloaded jars (below XDG_CACHE_HOME).
+    Raises UsageError (K020) if one depends on the home folder and the user has none.
     """
     named = os.environ.get(HOME_VARIABLE)
     data = Path(named).absolute() if named else data_folder() / "dev"

@@ -20,7 +20,9 @@ _EVERY_SECONDS = 10.0
 
 @contextmanager
 def show_progress() -> Iterator[Tell]:
-    """Context with a function that prints progress events: on a terminal in one line that changes, else as lines."""
+    """Context with a function that prints progress events: on a terminal in one line that changes, else from time to
+    time as a line.
+    """
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("") as status:

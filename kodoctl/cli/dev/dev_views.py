@@ -1,4 +1,4 @@
-"""Instances of `kodoctl dev` as text, from the JSON form of `kodoctl dev … --format json`."""
+"""Text about instances of `kodoctl dev`, made of their JSON (`kodoctl dev … --format json`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _TITLES = ("NAME", "STATE", "PULSAR", "AUTH", "ADMIN", "BROKER")
 
 
 def startup_text(document: Mapping[str, Any]) -> str:
-    """Returns the text after `dev up`: addresses, context, data folder and tokens of the instance, and the command that
-    stops it.
+    """Text that `dev up` prints at its end: addresses, context, data folder and tokens of the instance, and the command
+    that stops it.
     """
     name = document["name"]
     head = "runs already" if document["already"] else f"is ready after {document['seconds']:.0f} s"
@@ -33,9 +33,7 @@ def startup_text(document: Mapping[str, Any]) -> str:
 
 
 def instance_table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a table of instances, followed by the nodes of clusters and the problems of instances that cannot be
-    used.
-    """
+    """Table of instances, followed by the nodes of clusters and the problems of instances that cannot be used."""
     rows = [
         (
             one["name"],

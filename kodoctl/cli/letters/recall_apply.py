@@ -49,11 +49,12 @@ _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """A plan that was compared with the topology file and the cluster, and confirmed; usable while its session is open.
+    """A recall plan that may be carried out: compared with the topology file and the cluster, and confirmed. Usable
+    while its session is open.
 
-    `ledger`: location of the recall ledger; `per_second`: messages per second; `largest`: greatest size of a message in
-    bytes that the file allows, by the topic of its lane; `horizon`: ms that a message may wait at most; `ordered`: the
-    lane keeps the order of keys.
+    `edit`: patch for payloads, None: none; `ledger`: location of the recall ledger; `per_second`: messages per second;
+    `largest`: by full topic, the greatest size of a message in bytes that the file allows; `horizon`: longest wait of a
+    message in ms; `ordered`: the lane keeps the order of keys.
     """
 
     session: Session
@@ -67,8 +68,9 @@ class ApprovedPlan:
     ordered: bool
 
     def send(self, parallel: ParallelSends | None = None) -> SendReport:
-        """Sends or discards the messages of the plan, each once. `parallel`: makes the sender that carries the plan
-        out, whose resources its ExitStack closes; None: this process sends. Raises KodoctlError.
+        """Sends or discards the messages of the plan, each once, and returns the report. `parallel`: makes a sender
+        that uses several processes, and registers what must be closed in an ExitStack; None: this process sends. Raises
+        KodoctlError.
         """
         from kodoctl.recall.cluster import RecallCluster
         from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -111,8 +113,8 @@ def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT
 
 
 def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, parallel: ParallelSends | None = None) -> None:
-    """Carries out a plan of dead or lost messages and prints its report; ends the command with the exit code of the
-    report. `parallel`: see `ApprovedPlan.send`.
+    """Carries out a plan of dead or lost messages, prints its report, and ends the command with the report's exit code.
+    `parallel`: as in `ApprovedPlan.send`.
     """
     with approved_plan(target, asked, output) as approved:
         if approved is None:
@@ -127,9 +129,9 @@ def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, paralle
 def approved_plan(
     target: TargetOptions, asked: ApplyFlags, output: Format, *, waiting: bool = False
 ) -> Iterator[ApprovedPlan | None]:
-    """Context with a plan that may be carried out: read, compared with the topology file and the cluster, shown (as
-    text), and confirmed; None: there is nothing to do. `waiting`: plans of waiting messages are accepted, else all
-    others. Raises KodoctlError.
+    """Context with a plan that may be carried out: it has been read, compared with the topology file and the cluster,
+    shown (as text), and confirmed. None if no message is left to send. `waiting`: True accepts only plans of waiting
+    messages, False only others. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan import recall_plan_file
@@ -155,7 +157,9 @@ def approved_plan(
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
-    """Prints the report of a plan that was carried out, and exits with its code if that is not 0."""
+    """Prints the report of a recall plan, and ends the command with the report's exit code if it is not 0. `seconds`:
+    duration.
+    """
     shown = _report_json(report, plan, seconds)
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))

@@ -102,8 +102,8 @@ def prepare_plan(
     fill: Fill | None = None,
     run: str | None = None,
 ) -> RecallPlan:
-    """Makes a plan for the command's flags; reads the dead letters and prints warnings for those that cannot be read.
-    `fill`: see `kodoctl.recall.recall_planner`; `run`: the id of the run; None: a new id.
+    """Makes a recall plan for the command's flags. Reads the dead letters of `family`, and prints warnings for those
+    that cannot be read. `fill`: see `kodoctl.recall.recall_planner`; `run`: id of the run, None: a new one.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse
@@ -128,16 +128,16 @@ def prepare_plan(
 
 
 def run_id(now: int) -> str:
-    """A new random id of a run, which begins with the time `now` (ms since the epoch) in UTC."""
+    """Makes an id of a run: the time `now` (ms since the epoch) in UTC, and random characters."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
 
 
 @contextmanager
 def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Context with a function that returns which letters are done, as the workers' deduplication store says.
+    """Context with a function that says whether a letter is done already, by the workers' deduplication store.
 
-    None: no store is named, `again` is set, or the workers' store is their own memory, which nobody else can read.
-    Raises KodoctlError.
+    The context has None if no store is named, if `again` is set, or if the store is the workers' own memory, which no
+    other process can read. Raises KodoctlError.
     """
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -153,7 +153,7 @@ def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> 
 
 
 def level_named(text: str | None) -> Level | None:
-    """The level of `--to`; None without one. Raises UsageError (K555) for an unknown level."""
+    """Parses the level of `--to`; None if the option was not given. Raises UsageError (K555) for an unknown level."""
     from kodoctl.topology.names import Level
 
     try:
@@ -164,7 +164,9 @@ def level_named(text: str | None) -> Level | None:
 
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
-    """The patch in the file of `--edit`, with the schema that payloads of the topic have. Raises UsageError (K568)."""
+    """Reads the patch in the file of `--edit`, together with the schema that the topic's payloads have. Raises
+    UsageError (K568).
+    """
     from kodoctl.recall.message.payload_patch import Edit, NotEditableError, read_patch
     from kodoctl.recall.message.stored_message import NotJsonError
 
@@ -177,7 +179,9 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
 
 
 def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
-    """Writes the plan to the file `out` (None: to none), and prints it; `apply` is the command that carries it out."""
+    """Writes the plan to the file `out` (None: nowhere), and prints it. `apply`: command that carries it out, for the
+    text.
+    """
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.letter_table import SUFFIX
     from kodoctl.render.recall import recall_plan_lines

@@ -1,4 +1,4 @@
-"""Common options of the commands on dead letters: arguments, and the subscription that they name."""
+"""Options that the commands on dead letters share, and the subscription that they name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 
 @dataclass(frozen=True, slots=True)
 class RecallFlags:
-    """Arguments and options of the commands that choose dead letters."""
+    """Options of the commands that choose dead letters."""
 
     topology: File
     topic: Topic
@@ -84,8 +84,8 @@ class RecallFlags:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFlags(RecallFlags):
-    """RecallFlags with defaults: without a condition all letters are chosen, and with --lost, without a topic or
-    subscription, those of all.
+    """RecallFlags in which condition, topic and subscription are optional: without a condition all letters are chosen;
+    with --lost, without a topic or subscription those of all.
     """
 
     topic: Annotated[
@@ -115,7 +115,7 @@ Wait = Annotated[str, typer.Option("--wait", help="How long workers may take to 
 
 @dataclass(frozen=True, slots=True)
 class ApplyFlags:
-    """Arguments and options of the commands that carry out a recall plan."""
+    """Options of the commands that carry out a recall plan."""
 
     plan: PlanFile
     rate: RateOption = "200/s"
@@ -128,7 +128,7 @@ class ApplyFlags:
 
 @dataclass(frozen=True, slots=True)
 class WaitingApplyFlags(ApplyFlags):
-    """Arguments and options of the command that carries out a plan of waiting messages."""
+    """Options of the command that carries out a plan of waiting messages."""
 
     plan: WaitingPlanFile
     max_age: MaxAge = "1d"
@@ -136,8 +136,8 @@ class WaitingApplyFlags(ApplyFlags):
 
 
 def ledger_named(given: str | None, landing: str = "") -> str:
-    """Location of the recall ledger: the value `given` of --ledger; else `recall` beside the landing, independent of
-    the working folder; LEDGER without a landing, or with the default one.
+    """Location of the recall ledger: `given`, which is the value of --ledger; else the folder `recall` next to the
+    landing; else LEDGER, if there is no landing or it is the default one.
     """
     if given is not None:
         return given
@@ -152,7 +152,7 @@ def ledger_named(given: str | None, landing: str = "") -> str:
 
 
 def signing_keys() -> Secret | None:
-    """The keys in KODO_CONSUMER_SIGNING_KEYS, the variable of workers and producers; None if it is not set. Raises
+    """Keys in KODO_CONSUMER_SIGNING_KEYS, the variable that workers and producers use; None if it is not set. Raises
     UsageError (K502).
     """
     from kodoctl.protocol.signing import Signer
@@ -171,8 +171,8 @@ def signing_keys() -> Secret | None:
 def family_in(
     session: Session, path: str, env: str | None, topic: str, subscription: str
 ) -> tuple[LoadedTopology, RecallSource]:
-    """The loaded topology of the file, or of the one file in the folder that has the topic, and its subscription.
-    Raises UsageError, InvalidFileError.
+    """Loads the file `path`, or from a folder the one file that declares the topic. Returns the loaded topology and the
+    subscription's dead letters as source of a recall. Raises UsageError, InvalidFileError.
     """
     from kodoctl.recall.plan.destinations import family_of
 
@@ -181,8 +181,8 @@ def family_in(
 
 
 def file_with(session: Session, path: str, env: str | None, topic: str | None) -> LoadedTopology:
-    """The loaded topology of the file, or of the one file in the folder that has the topic. If none has it, the first
-    file; `topic` None: the folder must have one file. Raises UsageError (K569), InvalidFileError.
+    """Loads the file `path`, or from a folder the one file that declares the topic (if none does, the first file).
+    `topic` None: the folder must have one file. Raises UsageError (K569), InvalidFileError.
     """
     desired = command_target.load_desired([path], command_target.environment_of(session.connection, env))
     topologies = [expansion.topology for expansion in desired.expansions]
@@ -197,8 +197,8 @@ def file_with(session: Session, path: str, env: str | None, topic: str | None) -
 
 
 def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
-    """The declared JSON Schema of a topic's payloads; None: they have none. Raises InvalidFileError if it cannot be
-    used.
+    """JSON Schema that the file declares for a topic's payloads; None if there is none. Raises InvalidFileError if the
+    schema cannot be used.
     """
     from kodoctl.topology.payload_definition import why_unusable
 

@@ -44,24 +44,26 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
 
 
 class SendPace(NamedTuple):
-    """Pace of an attempt. `wait`: ms that workers may take to leave the lane; `per_second`: messages sent per second."""
+    """Speed and patience of an attempt. `wait`: ms that workers may take to leave the paused lane; `per_second`:
+    messages sent per second.
+    """
 
     wait: int
     per_second: float
 
     @classmethod
     def of(cls, wait: str, rate: str) -> SendPace:
-        """The pace in the options --wait and --rate. Raises UsageError (K005)."""
+        """Parses the options --wait and --rate. Raises UsageError (K005)."""
         return cls(int(parse_duration("--wait", wait)), parse_rate("--rate", rate))
 
     def sending(self, plan: RecallPlan) -> int:
-        """Milliseconds that the messages of a plan take at this pace."""
+        """Milliseconds that it takes to send the messages of a plan at this speed."""
         return ceil(plan.size / self.per_second * 1000)
 
 
 class PausedSend(NamedTuple):
-    """Result of a plan that was carried out in `seconds`. `stays_paused`: the pause could not be ended; the error was
-    printed.
+    """Result of carrying out a plan of waiting messages. `seconds`: duration; `stays_paused`: the pause of the lane
+    could not be ended, and the error was printed.
     """
 
     report: SendReport
@@ -70,10 +72,12 @@ class PausedSend(NamedTuple):
 
 
 def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
-    """Carries out a plan of waiting messages: pauses its lane, sends or discards them, and ends the pause unless the
-    report says that another attempt must follow. An error at the end of the pause is printed, because the report of the
-    sent messages must not be lost. Raises KodoctlError; the lane stays paused if a message may have been sent, and the
-    same command continues.
+    """Carries out a plan of waiting messages: pauses their lane, sends or discards them, and ends the pause unless the
+    report says that another attempt is needed.
+
+    An error at the end of the pause is printed and not raised, because the report of the sent messages must not be
+    lost. Raises KodoctlError; if a message may have been sent then, the lane stays paused, and the same command, run
+    again, continues.
     """
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -103,8 +107,8 @@ def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
 
 
 def may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
-    """False if the ledger shows that no attempt at the plan began to send or discard; True otherwise, also if the
-    ledger cannot be read.
+    """False if the recall ledger shows that no attempt at the plan began to send or discard; True otherwise, also if
+    the ledger cannot be read.
     """
     from kodoctl.recall.ledger.recall_ledger import has_begun
 

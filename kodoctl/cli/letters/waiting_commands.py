@@ -66,7 +66,7 @@ Out = Annotated[
 
 
 class WaitingAction(StrEnum):
-    """Action of a plan on waiting messages."""
+    """Action of a plan on waiting messages (option --action)."""
 
     RELEASE = "release"
     MOVE = "move"

@@ -1,6 +1,4 @@
-"""Plans of waiting messages: the messages of one lane that are chosen now, for the commands that show or carry out the
-plan.
-"""
+"""Planner of waiting messages of one lane, for the commands that show a plan or carry it out."""
 
 from __future__ import annotations
 
@@ -28,9 +26,9 @@ def plan_lane(
     because: str,
     ledger: str,
 ) -> RecallPlan:
-    """Makes a plan for at most `limit` messages of a lane that meet `where`; `lane` contains the target. `because`:
-    reason, for the ledger; `ledger`: its location. Prints a warning for messages that cannot be read. Raises
-    KodoctlError.
+    """Makes a plan for at most `limit` messages of a waiting lane that meet the condition `where`. `lane` also has the
+    target of a move. `because`: reason, for the ledger; `ledger`: location of the recall ledger. Prints a warning for
+    messages that cannot be read. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse

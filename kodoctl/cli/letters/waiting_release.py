@@ -1,8 +1,8 @@
 """waiting release: plans and releases the waiting messages of some lanes in one run, each message exactly once.
 
-The plan is stored before the lane is paused, and deleted after all of it is done, so that the same command continues
-after a kill; no other plan takes the messages of a paused lane. Plans are in the user's state folder, never in the
-working folder, and a plan is carried out only if it matches this run's options.
+Each plan is stored before its lane is paused, and deleted when all of its messages are done, so that the same command
+continues after a kill; no other plan takes the messages of a paused lane. Plans are in the user's state folder, never
+in the working folder, and a stored plan is carried out only if it matches this run's options.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def release(
 
 
 def plans_folder() -> Path:
-    """Folder of the user's plans that are not finished; it may not exist yet."""
+    """Folder of stored plans of releases that have not finished; it may not exist yet."""
     return state_folder() / "releases"
 
 

@@ -21,9 +21,9 @@ _At = Callable[[Path], Revision]
 
 
 def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Baseline:
-    """Returns the objects that the files under `paths` declared at the git revision `ref`. A file that cannot be read
-    as it was then counts as absent, and a warning reports it. Raises UsageError without git, without a repository, or
-    if there is no such commit.
+    """Objects that the files under `paths` declared at the git revision `ref`. A file that could not be read at that
+    revision counts as absent, and is named in a warning. Raises UsageError if there is no git, no repository or no such
+    commit.
     """
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import desired_inventory

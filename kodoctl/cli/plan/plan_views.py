@@ -61,7 +61,7 @@ def show(
 
 
 def show_plan(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Prints a view of a plan, rendered from its JSON form; `targets`: context -> text about its cluster or file."""
+    """Prints a plan in one of its formats. `targets`: context -> text about its cluster or file."""
     from kodoctl.plan import fleet as fleets
     from kodoctl.plan import plan_file
 
@@ -96,8 +96,8 @@ def _show(
 
 
 def read_plan(file: str) -> Plan:
-    """The plan in a file of one cluster. Raises UsageError for a file of several clusters, otherwise as `read_plans`
-    does.
+    """Reads the plan in a plan file of one cluster. Raises UsageError for a file of several clusters, otherwise as
+    `read_plans`.
     """
     found = read_plans(file)
     if found.only is not None:
@@ -107,8 +107,8 @@ def read_plan(file: str) -> Plan:
 
 
 def read_plans(file: str) -> FleetPlan:
-    """The plans in a plan file. Raises UsageError if the file cannot be read, otherwise as `kodoctl.plan.fleet.loads`
-    does.
+    """Reads the plans in a plan file. Raises UsageError if the file cannot be read, otherwise as
+    `kodoctl.plan.fleet.loads`.
     """
     from kodoctl.plan import fleet
 
@@ -116,7 +116,7 @@ def read_plans(file: str) -> FleetPlan:
 
 
 def write_plan(plan: FleetPlan, out: str) -> None:
-    """Writes a plan file, completely or not at all. Raises UsageError if the file cannot be written."""
+    """Writes a plan file atomically. Raises UsageError if the file cannot be written."""
     from kodoctl.plan import fleet
 
     write_plan_text(fleet.dumps(plan), out)

@@ -1,4 +1,4 @@
-"""Planning for a command line: reads files and flags and makes a plan for one cluster, or for several side by side."""
+"""Planning for a command: reads files and flags, and makes a plan for one cluster, or for several in parallel."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags:
-    """Flags of a command that plans: allowances, `against` (the git revision to compare with), and `targets` and
-    `excludes`, which select a part of the objects.
+    """Flags of a command that plans. `adopt`, `destroy`, `share`, `take_over`: allowances; `against`: git revision to
+    compare with; `targets`, `excludes`: patterns that select a part of the objects. None: the flag was not given.
     """
 
     adopt: list[str] | None = None
@@ -52,7 +52,9 @@ class _LoadedFiles:
 
 @dataclass(frozen=True, slots=True)
 class FleetRun:
-    """The plans of the clusters, and by context the plan and the live inventory of those that could be read."""
+    """The plans of all clusters. `prepared`: by context, the plan and the live inventory of each cluster that could be
+    read.
+    """
 
     fleet: FleetPlan
     prepared: Mapping[str, PlannedRun]
@@ -60,8 +62,8 @@ class FleetRun:
 
 @contextmanager
 def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session]]:
-    """Context with the sessions by context; it closes them at its end. Raises UsageError (K548) if two contexts have a
-    common address.
+    """Context with a session for each target, by context; all are closed at its end. Raises UsageError (K548) if two
+    contexts have an address in common.
     """
     with ExitStack() as stack:
         sessions = {name: stack.enter_context(target.session()) for name, target in targets.items()}
@@ -83,9 +85,9 @@ def plan_all(
     verbose: bool,
     may_reduce: bool = False,
 ) -> FleetRun:
-    """Plans all clusters side by side. A cluster of several that cannot be read becomes a member without a plan; errors
-    of the only cluster, of files and of flags raise. `verbose`: prints requests and time; `may_reduce`: a role that may
-    not read all gets a reduced plan.
+    """Plans all clusters in parallel. If the command has several clusters, one that cannot be read becomes a member
+    without a plan; the errors of a single cluster, of files and of flags are raised. `verbose`: prints requests and
+    time; `may_reduce`: a role that may not read everything gets a reduced plan.
     """
     from kodoctl.plan.fleet import ONLY, FleetPlan, Member, same_cluster
 
@@ -158,5 +160,5 @@ def _prepare(
 
 
 def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
-    """Context -> text with context and address of its cluster, for the heads of plans."""
+    """Text with context and address of each cluster, by context, for the heads of plans."""
     return {name: command_target.shown_target(session.connection) for name, session in sessions.items()}

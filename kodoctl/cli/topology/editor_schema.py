@@ -1,4 +1,6 @@
-"""The JSON Schema with which editors complete a topology file: the line of the file that names it, and the schema file."""
+"""JSON Schema for editors, which complete and check topology files by it: the schema file, and the line of a topology
+file that names it.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,15 @@ _LARGEST: Final = 8 << 20  # bytes: what is larger is no schema of ours
 
 @dataclass(frozen=True, slots=True)
 class EditorSchema:
-    """The reference to the JSON Schema for editors. `line`: first line of a topology file, which names the schema; "":
-    no reference. `missing`: path where the schema must be written for the reference to work; None: nothing is missing.
+    """Reference from a topology file to the JSON Schema for editors. `line`: first line of the topology file, which
+    names the schema; "" for no reference. `missing`: path where the schema file has to be written; None if it exists.
     """
 
     line: str = ""
     missing: Path | None = None
 
     def write(self) -> None:
-        """Writes the schema to `missing`, if that is not None. Does nothing if the file exists by now or cannot be
+        """Writes the schema to `missing`, if that is not None. Does nothing if the file exists meanwhile or cannot be
         written; users can then run `kodoctl schema`.
         """
         from kodoctl.topology.json_schema.file_schema import schema_text
@@ -39,9 +41,9 @@ class EditorSchema:
 
 
 def editor_schema(file: Path) -> EditorSchema:
-    """Returns the reference from a topology file to the nearest JSON Schema of ours: in its folder, or in a folder
-    above it in the repository. If there is none, the schema must be written beside the file; if another file has that
-    name there, the reference is empty.
+    """Reference from a topology file to the nearest schema file of ours, in its folder or above in the repository. If
+    there is none, the schema is to be written into the folder of the topology file; if another file has that name
+    there, there is no reference.
     """
     folder = file.absolute().parent
     for place in _places(folder):

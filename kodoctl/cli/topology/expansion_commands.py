@@ -49,8 +49,8 @@ _SUFFIXES = {".mmd": GraphFormat.MERMAID, ".dot": GraphFormat.DOT, ".svg": Graph
 
 
 def load_expansions(paths: list[str] | None, environment: str | None) -> tuple[Sequence[Expansion], str | None]:
-    """Returns the files expanded in one environment (None: the base), without lint rules, and the name of that
-    environment. Raises InvalidFileError if a file cannot be loaded.
+    """Expands the files in one environment (None: the base), without lint rules. Returns the expansions and the name of
+    the environment. Raises InvalidFileError if a file cannot be loaded.
     """
     from kodoctl.topology.expand import expand as run
     from kodoctl.topology.load import BASE, choose_environment, environments_of, load_set, read_files

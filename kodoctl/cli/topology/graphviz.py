@@ -14,7 +14,7 @@ _PNG_DPI: Final = 160
 
 
 def draw(text: str, kind: str) -> bytes:
-    """Returns the picture of a DOT graph. `kind`: `svg` or `png`.
+    """Draws a DOT graph as a picture. `kind`: `svg` or `png`.
 
     Raises UsageError if the program `dot` is not installed, fails, or takes longer than TIMEOUT seconds.
     """
