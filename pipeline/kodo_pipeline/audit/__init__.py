@@ -1,1 +1,1 @@
-"""The audit: proof of no loss from landed messages and audit records."""
+"""The audit: proves from landed messages and audit records that no message was lost, or names those that were."""

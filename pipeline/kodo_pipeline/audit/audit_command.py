@@ -1,6 +1,6 @@
 # adapter: a command line
-"""Command `pipeline audit`: reports whether a message was lost or handled twice. It judges landed tables, and reads
-statistics but no messages from the cluster.
+"""Command `pipeline audit`: reports whether a message was lost or handled twice. It reads landed tables, and from the
+cluster only statistics, no messages.
 """
 
 from __future__ import annotations

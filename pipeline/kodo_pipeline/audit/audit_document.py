@@ -6,8 +6,8 @@ from typing import NotRequired, TypedDict
 
 
 class AuditReason(TypedDict):
-    """One reason of the verdict: `kind` is for programs, `text` for people. `proves`: the verdict that this reason
-    alone would give.
+    """One reason of the verdict. `kind`: a word for programs; `text`: a sentence for people; `proves`: the verdict that
+    this reason alone would give.
     """
 
     kind: str
@@ -18,8 +18,8 @@ class AuditReason(TypedDict):
 class AuditedMessages(TypedDict):
     """Counts of one subscription. `topic`: ground topic by its name in the file; `audit`: the declared mode (`wait`,
     `best_effort`, `none`); `messages`: number of messages by status, without statuses that no message has;
-    `missing_records`: audit records that workers numbered and that did not land; `sent_again`: lost messages that
-    `pipeline recall plan --lost` sent again.
+    `missing_records`: number of audit records that workers wrote (by their record numbers) and that did not land;
+    `sent_again`: number of lost messages that `pipeline recall plan --lost` sent again.
     """
 
     topic: str
@@ -31,9 +31,9 @@ class AuditedMessages(TypedDict):
 
 
 class AuditCoverage(TypedDict):
-    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: entries that ingests planned
-    to read, and read. `from_creation`: no message was deleted before the first reading; always true for topics that no
-    producer writes to. `problems`: texts for people.
+    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: numbers of entries that
+    ingests planned to read, and that they read. `from_creation`: no message was deleted before the first ingest read
+    the partition; always true for topics that no producer writes to. `problems`: texts for people.
     """
 
     topic: str
@@ -45,9 +45,9 @@ class AuditCoverage(TypedDict):
 
 
 class AuditFinding(TypedDict):
-    """A place with a message that is lost, unproved, unknown or overdue (`fate`) for a subscription. `topic`: ground
-    topic; `msg_topic`, `id`: full name of the topic and `ledger:entry:partition:batch index`. `cause`: empty if there
-    is none.
+    """One stored message that is lost, unproved, unknown or overdue for a subscription. `fate`: its status; `cause`: ""
+    if there is none; `topic`: ground topic; `msg_topic`, `id`: full name of the topic and `ledger:entry:partition:batch
+    index` at which it was stored.
     """
 
     fate: str
@@ -59,10 +59,10 @@ class AuditFinding(TypedDict):
 
 
 class AuditBasis(TypedDict):
-    """Rows that the audit judged. `all_rows`: true if these are all landed rows, for the reason `why`; otherwise only
-    rows that are new or that earlier audits left open, and `why` is empty. `settled_before`: number of messages that
-    earlier audits settled; `reopened`: how many of them were judged again. `unsaved`: the reason why the next audit
-    cannot build on this one; empty if there is none.
+    """Rows that the audit judged. `all_rows`: true if all landed rows were judged, for the reason `why`; false if only
+    rows that are new or that earlier audits left open (`why` is then ""). `settled_before`: number of messages that
+    earlier audits settled; `reopened`: number of these that were judged again. `unsaved`: the reason why the next audit
+    cannot continue from this one, "" if it can.
     """
 
     all_rows: bool
@@ -74,7 +74,7 @@ class AuditBasis(TypedDict):
 
 class LostLaneRow(TypedDict):
     """Number of messages that one lane of a subscription lost. `topic`: ground topic; `lane`: such as `L1/ready`, or
-    `dead`.
+    `dead` for dead letters.
     """
 
     topic: str

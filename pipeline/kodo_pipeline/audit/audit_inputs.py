@@ -1,6 +1,6 @@
 # adapter: reads the landing
-"""Readers of the inputs of an audit: the landed tables, with cursors up to the last finished run; the entries of the
-recall ledger; and the ledgers of the cluster's partitions. They raise KodoctlError if files of the landing are missing.
+"""Readers of an audit's inputs: the landed tables, with cursors up to the last finished run; the entries of the recall
+ledger; and the ledgers of the cluster's partitions. They raise KodoctlError if files of the landing are missing.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
-    """Inputs of an audit as of one commit of the landing. `tables`: all landed rows; `ground`: subscriptions,
-    partitions and lanes to judge; `letters`: entries of the recall ledger at `ledger` (empty: no recall ledger was
-    read); `keys`: keys with which producers sign, None: none; `bookings`: facts that no table has. `delays`: function
-    that asks the broker in which lanes of the given topics only messages wait that their senders delayed (see
-    `delayed_lanes`).
+    """Inputs of an audit as of one commit of the landing (`snapshot`).
+
+    `tables`: all landed rows; `ground`: subscriptions, partitions and lanes to judge; `letters`: entries of the recall
+    ledger; `ledger`: address of the recall ledger, "" if none was read; `keys`: keys with which producers sign, None if
+    they do not; `bookings`: facts that no landed row has; `delays`: given full names of topics, asks the broker as
+    `delayed_lanes` does.
     """
 
     snapshot: LandingSnapshot
@@ -70,8 +71,8 @@ class AuditInputs:
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """Returns `found`, after adding a note to it if dead letters were acknowledged and no recall ledger exists at
-    `ledger`. `ledger` empty: no recall ledger was read, so no note.
+    """Adds a note to the audit `found` if dead letters were acknowledged and there is no recall ledger at `ledger`.
+    `ledger` "": no recall ledger was read, and no note is added.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = (
@@ -85,8 +86,8 @@ def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
 def load_inputs(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AuditInputs:
-    """Reads all inputs of an audit from the landing, the recall ledger at `ledger` and the cluster. Raises KodoctlError
-    (K589) if the landing was read from another cluster.
+    """Reads all inputs of an audit: from the landing, the recall ledger at `ledger`, and the cluster. `keys`: keys with
+    which producers sign, None if they do not. Raises KodoctlError (K589) if the landing was read from another cluster.
     """
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     letters = tuple(_letters(expansion, ledger))
@@ -96,10 +97,11 @@ def load_inputs(
 
 
 def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str, int, str]]:
-    """Returns (topic, partition, subscription) for each subscription of `topics` whose unacknowledged messages are all
-    delayed by their sender (`deliverAt`), according to the broker's statistics. No client can read `deliverAt` from a
-    message, so a subscription with both delayed and other messages is left out: its delayed messages cannot be
-    identified.
+    """Finds subscriptions whose unacknowledged messages are all delayed by their senders (`deliverAt`), by the broker's
+    statistics. Returns (topic, partition, subscription) of each.
+
+    No client can read `deliverAt` of a message. So a subscription with both delayed and other messages is left out,
+    because its delayed messages cannot be identified.
     """
     found = set()
     for topic in topics:
@@ -112,8 +114,8 @@ def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str,
 
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
-    """Returns the recalls whose messages landed and of which the recall ledger at `ledger` has no entry, because they
-    used another ledger. None if there is no such recall.
+    """Finds recalls whose messages landed but which have no entry in the recall ledger at `ledger`, because they used
+    another ledger. None if there are none.
     """
     landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
     known = DeltaLedger(ledger).recall_ids() if landed else frozenset()
@@ -132,8 +134,9 @@ def landed_inputs(
     stored_from: Mapping[Key, int],
     keys: Secret | None,
 ) -> AuditInputs:
-    """Reads the inputs that the landing has, as of its newest commit; `ledger` and `delays` get their defaults.
-    `stored_from`: see kodo_pipeline.audit.last_audit.landed_scope. Raises KodoctlError (K573) if files are missing.
+    """Reads the inputs that the landing has, as of its newest commit; the result has the default values of `ledger` and
+    `delays`. `stored_from`: see kodo_pipeline.audit.last_audit.landed_scope. Raises KodoctlError (K573) if files are
+    missing.
     """
     snapshot = landing.snapshot(*TABLES, *REMOVALS, WRITE_OFFS)
     _check_whole(landing, snapshot)
@@ -152,7 +155,7 @@ def landed_inputs(
 
 
 def booked_write_offs(landing: Landing, snapshot: LandingSnapshot) -> WriteOffs:
-    """Returns the write-offs that the table `write_offs` of a landing has at a snapshot."""
+    """Reads the write-offs in the table `write_offs` of a landing, as of a snapshot."""
     return WriteOffs.of(small_rows(landing.table(WRITE_OFFS), snapshot.files[WRITE_OFFS.name]).to_pylist())
 
 

@@ -1,6 +1,8 @@
-"""State that an audit leaves in a landing, and the check whether the next audit may begin with it. Pure.
+"""State that an audit stores in a landing, so that the next audit can continue from it, and the check whether it can.
+Pure.
 
-The rows of the state are tables (kodo_pipeline.landing.state_tables); this module has the facts in the audit's commit.
+The rows of the state are in tables (kodo_pipeline.landing.state_tables). This module has the facts in the audit's
+commit.
 """
 
 from __future__ import annotations
@@ -32,13 +34,15 @@ _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever prod
 
 @dataclass(frozen=True, slots=True)
 class SettledTotals:
-    """Counts over all rows that earlier audits judged. `fates`: settled messages by (number of the subscription, rank
-    of the status in RANKS); `contradictions`: record numbers with two different records, by number of the subscription;
-    `newest`: publish time of the newest message, ms since the epoch; `unnumbered`: first hops without a producer's
-    number; `meant`: first hops that are addressed to one subscription, by (topic, subscription). `since`: messages
-    published before this time (ms) are not counted, because their rows had been removed when the counts began; None:
-    all are counted. `removal`: run of the last removal at that time, empty if there was none; rows that a later removal
-    took out are counted.
+    """Counts over all rows that earlier audits judged.
+
+    `fates`: number of settled messages by (number of the subscription, rank of the status in RANKS); `contradictions`:
+    number of record numbers that have two different records, by number of the subscription; `newest`: publish time of
+    the newest message, ms since the epoch; `unnumbered`: number of first hops without a producer's sequence number;
+    `meant`: number of first hops that are addressed to one subscription, by (topic, subscription). `since`: messages
+    published before this time (ms) are not counted, because their rows had been removed when the counts began, None:
+    all are counted. `removal`: run of the last removal before the counts began, "" if there was none; rows that later
+    removals took out are counted.
     """
 
     fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -51,8 +55,8 @@ class SettledTotals:
 
     @classmethod
     def of_removed(cls, record: RemovalRecord | None) -> Self:
-        """Returns the totals that an audit of all rows starts with: the counts of settled messages whose rows were
-        removed. All are zero if `record` is None, that is, if no rows were removed.
+        """Totals with which an audit of all rows begins: the counts of settled messages whose rows were removed. All
+        are zero if `record` is None (no rows were removed).
         """
         if record is None:
             return cls()
@@ -73,10 +77,12 @@ class SettledTotals:
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """State as an audit committed it. `basis`: result of `basis_of`; `batch`: the last landed batch that was judged,
-    with all before it; `rows`: rows of `events` and `transitions` then, by table name; `ends`: last position that was
-    read of each partition; `kept`: rows of each table of the state; `number`: number of the commit, -1 before it is
-    committed; `dead`: result of `dead_cursors`.
+    """State of an audit, as its commit has it.
+
+    `basis`: result of `basis_of`; `batch`: number of the last landed batch that was judged; `rows`: number of rows of
+    `events` and `transitions` at that time, by table name; `ends`: last position of each partition that an ingest had
+    read; `totals`: counts over all judged rows; `kept`: number of rows in each table of the state; `number`: number of
+    the commit, -1 before there is one; `dead`: result of `dead_cursors`.
     """
 
     basis: str
@@ -90,8 +96,8 @@ class AuditState:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
-        """Returns the state that the last audit committed. None if there was no audit, or if the audit used other rules
-        than this version of kodoctl.
+        """The state that the last audit committed. None if there was no audit, or if it used other rules than this
+        version of kodoctl.
         """
         found = _last_audit(commits)
         if found is None or found.facts.get("rules") != _RULES:
@@ -111,7 +117,7 @@ class AuditState:
         return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number, dead)
 
     def to_facts(self) -> dict[str, Any]:
-        """Returns the state as the JSON facts of a commit; `of` reads them."""
+        """The state as JSON facts of a commit, which `of` reads."""
         totals = self.totals
         return {
             "rules": _RULES, "basis": self.basis, "batch": self.batch, "rows": dict(self.rows),
@@ -125,19 +131,21 @@ class AuditState:
         }  # fmt: skip
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
-        """True if `files`, by table name, have as many rows as the audit committed to each table of the state. A table
-        that lost its log has only the files of its last commit.
+        """True if `files` (by table name) have as many rows as the audit committed to each table of the state. False if
+        a table lost its log, because it then has only the files of its last commit.
         """
         return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())
 
     @property
     def is_small(self) -> bool:
-        """True if one commit can store the state: at most `_MOST` subscriptions are in `totals.meant`."""
+        """True if the state is small enough for one commit: `totals.meant` has at most `_MOST` items."""
         return len(self.totals.meant) <= _MOST
 
 
 def is_of_other_rules(commits: Iterable[LandingCommit]) -> bool:
-    """True if the last audit was made by a kodoctl with other rules of judgement or another form of the state."""
+    """True if the last audit used other rules of judgement, or another format of the state, than this version of
+    kodoctl.
+    """
     found = _last_audit(commits)
     return found is not None and found.facts.get("rules") != _RULES
 
@@ -147,8 +155,8 @@ def _last_audit(commits: Iterable[LandingCommit]) -> LandingCommit | None:
 
 
 def basis_of(ground: AuditScope, keys: Secret | None) -> str:
-    """Digest of the version of kodoctl, the subscriptions, the lanes and the signing keys. If it changes, all messages
-    must be judged again, settled ones as well.
+    """Digest of everything on which the judgement of a settled message depends: the version of kodoctl, the
+    subscriptions, the lanes and the signing keys. If it changes, all messages have to be judged again.
     """
     facts = [
         __version__,
@@ -167,7 +175,7 @@ def _digest(facts: object) -> str:
 
 
 def ends_of(ground: AuditScope) -> dict[Key, Place]:
-    """Last position that was read of each partition; partitions without one are left out."""
+    """Last position of each partition that an ingest has read; partitions without one are left out."""
     return {
         (one["msg_topic"], one["msg_partition"]): (one["last_ledger"], one["last_entry"])
         for one in ground.lanes
@@ -176,8 +184,8 @@ def ends_of(ground: AuditScope) -> dict[Key, Place]:
 
 
 def dead_cursors(ground: AuditScope) -> dict[Key, str]:
-    """Digest of the cursor on each partition of a dead letter topic. It shows that somebody acknowledged letters, which
-    no landed row shows, and which ends the settlement of these letters.
+    """Digest of the cursor on each partition of a dead-letter topic. A change shows that somebody acknowledged dead
+    letters, which no landed row shows; these letters then have to be judged again.
     """
     return {
         (one["msg_topic"], one["msg_partition"]): _digest([one[name] for name in _CURSOR])
@@ -187,20 +195,24 @@ def dead_cursors(ground: AuditScope) -> dict[Key, str]:
 
 
 def last_batch(commits: Iterable[LandingCommit]) -> int:
-    """Number of the last landed batch; -1 if there is none."""
+    """Number of the last landed batch of messages; -1 if there is none."""
     return max(batches(commits), default=-1)
 
 
 def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
-    """Number of landed rows of `events` and `transitions`, by table name: of the tables whose rows are judged once."""
+    """Number of landed rows of `events` and of `transitions`, by table name. The audit judges the rows of these two
+    tables once.
+    """
     return {table.name: rows_of(commits, table) for table in JUDGED}
 
 
 def fresh_files(
     state: AuditState, files: Mapping[str, Sequence[DataFile]], removed: Mapping[str, int] | None = None
 ) -> dict[Table, list[DataFile]] | None:
-    """Returns the files of batches after the last one of the state. None if all other files do not have as many rows as
-    were judged, less the `removed` ones (by table name): then files were merged with newer ones, or deleted, since.
+    """Files that landed after the last batch of the state, by table.
+
+    Returns None if the other files do not have as many rows as the audit judged, less the `removed` rows (by table
+    name): then files have been deleted, or merged with newer ones, and new rows cannot be told from judged ones.
     """
     found = {table: [one for one in files[table.name] if one.batch > state.batch] for table in JUDGED}
     for table, fresh in found.items():
@@ -211,6 +223,6 @@ def fresh_files(
 
 
 def letter_hash(letter: Sequence[object]) -> int:
-    """Hash of an entry of the recall ledger: 64 bits, signed."""
+    """Hash of an entry of the recall ledger, as a signed number of 64 bits."""
     digest = hashlib.blake2b(json.dumps(list(letter)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

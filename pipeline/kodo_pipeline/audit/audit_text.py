@@ -17,9 +17,7 @@ _SHOWN: Final = 5  # messages named of each fate, cause and topic
 
 
 def lines(document: AuditDocument) -> Iterator[str]:
-    """Yields the audit as lines of text: the verdict, its reasons, the counts, samples of the findings, commands to
-    copy.
-    """
+    """Yields an audit as lines of text: verdict, reasons, counts, samples of the findings, commands to copy."""
     yield document["verdict"].upper()
     for reason in document["reasons"]:
         yield f"  {reason['text']}"

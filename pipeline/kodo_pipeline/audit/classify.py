@@ -1,5 +1,6 @@
-"""Classification for the audit: the fate of every message for every subscription. Transforms of Spark DataFrames:
-first each position of a message gets its fate, then the message gets the worst fate of its positions.
+"""Classification: the status (fate) of every message for every subscription, by transforms of Spark DataFrames. First
+each place of a message gets a status; then the message gets the worst status of its places
+(kodo_pipeline.audit.positions explains places).
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ _LANE: Final = (
 
 
 def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = None) -> DataFrame:
-    """Returns the outcome of every place: (PLACE, family, identity, next, completions, published, without_next_hop,
-    with_next_hop, doubtful, stored, carried, final). `places`: result of kodo_pipeline.audit.positions.places.
-    `without_next_hop`, `with_next_hop`: the outcome (`outcome_of`) if no message is stored as the next hop, and if one
-    is; `doubtful`: 1 if they differ, else 0 (a number, because Spark skips blocks of cached rows by numbers only);
-    `final`: no row that a broker or a worker writes later changes the outcome.
+    """Computes the outcome of every place: the status and cause that its facts give.
+
+    `places`: result of kodo_pipeline.audit.positions.places. Returns (PLACE, family, identity, next, completions,
+    published, without_next_hop, with_next_hop, doubtful, stored, carried, final). `without_next_hop`, `with_next_hop`:
+    the outcome (a number, see `outcome_of`) if no message is stored as the next hop, and if one is; `doubtful`: 1 if
+    these differ, else 0 (a number, because Spark skips blocks of cached rows by numbers only); `final`: no row that a
+    broker or a worker writes later changes the outcome.
 
     Persist the result: `place_outcomes` reads it twice. Each step is a projection of its own, so that nothing is
     computed twice, and no method that Spark generates is too long for Java to compile.
@@ -92,11 +95,13 @@ def _named_letter() -> Column:
 
 
 def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
-    """Decides between the two outcomes of each place. Returns (PLACE, family, identity, rank, cause, completions,
-    published, outcome, final). `outcomes`: result of that function; `hops`: result of
-    kodo_pipeline.audit.positions.hops, which has the next hops that are stored. `rank`: of
-    kodo_pipeline.evidence.audit_evidence.RANKS, null if nothing is known of the place; `cause`: of CAUSES, null if
-    there is none; `outcome`: both as one number (`outcome_of`), so that a condition on it skips blocks of cached rows.
+    """Chooses for each place between its two outcomes, by whether its next hop is stored. Returns (PLACE, family,
+    identity, rank, cause, completions, published, outcome, final).
+
+    `outcomes`: result of that function; `hops`: result of kodo_pipeline.audit.positions.hops, the next hops that are
+    stored. `rank`: rank of the status in kodo_pipeline.evidence.audit_evidence.RANKS, null if nothing is known of the
+    place; `cause`: number of the cause in CAUSES, null if there is none; `outcome`: both as one number (`outcome_of`),
+    so that a condition on it skips blocks of cached rows.
     """
     decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))
     asked = (
@@ -127,8 +132,8 @@ def place_outcomes(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
 def judged_anew(
     judged: DataFrame, places: DataFrame, fate: MessageStatus, cause: Cause | None, least: MessageStatus
 ) -> DataFrame:
-    """Returns `judged` (result of `place_outcomes`) with `fate` and `cause` for those of the `places` (PLACE, few rows)
-    whose status is `least` or worse. All other rows stay as they are.
+    """Replaces status and cause at certain `places` (PLACE, few rows) by `fate` and `cause`, where the present status
+    is `least` or worse. `judged`: result of `place_outcomes`, whose other rows stay as they are.
     """
     is_chosen = F.col("is_chosen") & (F.col("outcome") >= outcome_of(least))
     changed = {
@@ -144,8 +149,8 @@ def judged_anew(
 
 
 def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataFrame:
-    """Returns `judged` with the status WRITTEN_OFF for lost, unknown and unproved messages at `places`: few rows of
-    (msg_topic, subscription, id), where `id` is `ledger:entry:partition:batch index`.
+    """Sets the status WRITTEN_OFF for lost, unknown and unproved messages at `places`, few rows of (msg_topic,
+    subscription, id), where `id` is `ledger:entry:partition:batch index`. Returns all rows of `judged`.
     """
     named = split_position(places, "id", "").withColumnRenamed("part", "msg_partition")
     here = named.join(
@@ -156,8 +161,8 @@ def written_off(judged: DataFrame, lanes: DataFrame, places: DataFrame) -> DataF
 
 
 def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[tuple[str, int, str]]) -> DataFrame:
-    """Returns `judged` with the status WAITING for overdue messages in ready lanes of `delayed`: (full name of a topic,
-    partition, subscription), as in kodo_pipeline.audit.write_offs.Bookings.
+    """Sets the status WAITING for overdue messages in the ready lanes of `delayed`, which has (full name of a topic,
+    partition, subscription) as in kodo_pipeline.audit.write_offs.Bookings. Returns all rows of `judged`.
     """
     named = small_table(judged.sparkSession, delayed, "msg_topic string, msg_partition int, subscription string")
     here = lanes.where(F.col("state") == State.READY.value).join(named, ["msg_topic", "msg_partition", "subscription"])
@@ -175,10 +180,11 @@ def delayed_by_sender(judged: DataFrame, lanes: DataFrame, delayed: Collection[t
 
 
 def messages(judged: DataFrame) -> DataFrame:
-    """Returns (family, identity, rank, settled) of every message. `rank`: the worst of its places, null if nothing is
-    known of any; a message that was done at several places, or several times at one, is done twice. `settled`: all its
-    places are final and it did not only move, so that the next audit need not judge it
-    (kodo_pipeline.audit.settlement).
+    """Combines the places of each message. Returns (family, identity, rank, settled) of every message.
+
+    `rank`: rank of the worst status of its places, null if nothing is known of any; a message that was done at several
+    places, or several times at one, is done twice. `settled`: all of its places are final and it did not only move, so
+    that the next audit need not judge it (kodo_pipeline.audit.settlement).
     """
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (
@@ -198,7 +204,7 @@ def messages(judged: DataFrame) -> DataFrame:
 
 
 def status_counts(messages: DataFrame) -> DataFrame:
-    """Number of messages by status: columns `family`, `rank`, `settled`, `messages`. Messages of which nothing is known
+    """Counts messages by subscription and status: (family, rank, settled, messages). Messages of which nothing is known
     are left out.
     """
     known = messages.where(F.col("rank").isNotNull())
@@ -206,10 +212,12 @@ def status_counts(messages: DataFrame) -> DataFrame:
 
 
 def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns (fate, cause, topic, subscription, msg_topic, id, identity) of the places with a status of FINDINGS, one
-    row for each place. `judged`: result of `place_outcomes`; `lanes`: rows of kodo_pipeline.audit.positions.LANES.
-    `fate`, `cause`: texts, `cause` null if there is none; `topic`: ground topic; `msg_topic`: full name of the topic
-    that has the message; `id`: `ledger:entry:partition:batch index`; `identity`: a hash.
+    """Lists the places whose status is one of FINDINGS, one row each: (fate, cause, topic, subscription, msg_topic, id,
+    identity).
+
+    `judged`: result of `place_outcomes`; `lanes`: rows of kodo_pipeline.audit.positions.LANES. `fate`, `cause`: texts,
+    `cause` null if there is none; `topic`: ground topic; `msg_topic`: full name of the topic that has the message;
+    `id`: `ledger:entry:partition:batch index`; `identity`: a hash.
     """
     named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
     return (
@@ -272,8 +280,8 @@ def _overdue() -> Column:
 
 
 def outcome_of(fate: MessageStatus, cause: Cause | None = None) -> int:
-    """Returns the rank of a fate and its cause as one number, as `outcomes` has them. The number of a fate without a
-    cause is never greater than that of the same fate with a cause.
+    """A status and its cause as one number. The number of a status without a cause is never greater than that of the
+    same status with a cause.
     """
     return RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0)
 

@@ -1,4 +1,4 @@
-"""Command-line hints after a loss: the commands that send lost messages again, for users to copy. Pure."""
+"""Hints after a loss: commands that send lost messages again, for users to copy. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -> list[str]:
-    """Returns the commands that send lost messages again and then read the result, in order. Empty if `lost` is empty.
-    One plan command covers all lanes.
+    """Commands that plan a resend of lost messages, apply the plans, and then ingest and audit the result, in order; []
+    if `lost` is empty. One command makes the plans for all lanes.
 
     `typed`: result of `command_line`; `ledger`: the recall ledger, "" for the default location.
     """

@@ -1,4 +1,4 @@
-"""Completeness by sequence numbers: audit records that workers wrote and that are missing, and messages that
+"""Completeness by consecutive numbers: finds audit records that workers wrote and that are missing, and messages that
 producers sent and that are not stored. Transforms of Spark DataFrames; each function names the columns of its result.
 """
 
@@ -25,13 +25,14 @@ _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
 def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns the rows of `missing_of` for all audit records."""
+    """Finds missing and repeated record numbers in all audit records: `missing_of` of `record_ranges`."""
     return missing_of(record_ranges(transitions, lanes))
 
 
 def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns (run, family, first, last, rows): ranges of the record numbers of each worker run and subscription;
-    `rows`: records with a number of the range. `family`: number of the subscription, null if the file does not have it.
+    """Ranges of the record numbers of each worker run and subscription: (run, family, first, last, rows). `rows`:
+    number of records with a number of the range; `family`: number of the subscription, null if the file does not have
+    it.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
@@ -40,9 +41,10 @@ def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def missing_of(ranges: DataFrame) -> DataFrame:
-    """Returns (family, missing, repeats, runs) of each subscription with missing or repeated record numbers. `missing`:
-    numbers that no record has; `repeats`: records with the number of another one; `runs`: at most `_SOME` of the runs
-    with missing numbers. `ranges`: result of `record_ranges`.
+    """Finds subscriptions with missing or repeated record numbers: (family, missing, repeats, runs).
+
+    `ranges`: result of `record_ranges`. `missing`: count of numbers that no record has; `repeats`: count of records
+    with the number of another record; `runs`: some worker runs with missing numbers, at most `_SOME`.
     """
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
     holed = F.when(F.col("missing") > 0, F.col("run"))
@@ -68,7 +70,7 @@ def missing_of(ranges: DataFrame) -> DataFrame:
 
 
 def incomplete_runs(ranges: DataFrame) -> DataFrame:
-    """(runs): the number of worker runs that may have holes or repeated numbers, in one row. If it is 0, `missing_of`
+    """Counts the worker runs that may have missing or repeated numbers: one row (runs). If the count is 0, `missing_of`
     returns no rows for these ranges. This query is much cheaper than `missing_of`.
     """
     known = "sum(last - first + 1) AS numbers", "sum(`rows`) AS rows", "max(last) AS highest"
@@ -81,8 +83,8 @@ def incomplete_runs(ranges: DataFrame) -> DataFrame:
 
 
 def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns (family, contradictions): how many record numbers of worker runs have two different records, by
-    subscription. A record that was stored twice is no contradiction.
+    """Counts record numbers of worker runs that have two different records, by subscription: (family, contradictions).
+    A record that was stored twice is no contradiction.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     return (
@@ -98,22 +100,24 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame:
-    """Returns the rows of `gaps_of` for all messages. `genuine`: see `producer_marks`; None: all marks are believed."""
+    """Finds missing and repeated sequence numbers of producers in all messages: `gaps_of`. `genuine`: see
+    `producer_marks`; None: all marks are believed.
+    """
     return gaps_of(producer_ranges(events), producer_marks(events, genuine), signed=genuine is not None)
 
 
 def producer_ranges(events: DataFrame) -> DataFrame:
-    """Returns (msg_topic, seq_partition, seq_run, first, last, rows): ranges of the numbers that each producer run gave
-    its messages. Moved and recalled messages are left out.
+    """Ranges of the sequence numbers that each producer run gave its messages: (msg_topic, seq_partition, seq_run,
+    first, last, rows). Moved and recalled messages are left out.
     """
     first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
     return number_ranges(first.where(F.col("seq_number").isNotNull()), PRODUCER_KEY, "seq_number")
 
 
 def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFrame:
-    """Returns the marks of producers as rows of kodo_pipeline.landing.state_tables.MARKS. In a mark a producer states
-    the highest number that it has given, and numbers that it gave up. `genuine`: condition on a row of `events`, true
-    if its signature is valid; None: there are no keys.
+    """The marks of producers, as rows of kodo_pipeline.landing.state_tables.MARKS. In a mark a producer reports the
+    highest number that it has given, and the numbers of sends without a receipt. `genuine`: condition on a row of
+    `events`, true if its signature is valid; None: there are no keys.
     """
     marks = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull() & F.col("seq_high").isNotNull())
     valid = F.lit(None).cast("boolean") if genuine is None else genuine
@@ -122,8 +126,8 @@ def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFram
 
 
 def incomplete_producers(ranges: DataFrame, marks: DataFrame) -> DataFrame:
-    """Returns (runs): in one row the number of producer runs for which `gaps_of` may return a row. If it is 0,
-    `gaps_of` returns none for these ranges and marks; this query is cheaper.
+    """Counts the producer runs for which `gaps_of` may return a row: one row (runs). If the count is 0, `gaps_of`
+    returns none for these ranges and marks. This query is cheaper than `gaps_of`.
     """
     seen = ranges.selectExpr(*PRODUCER_KEY, "last - first + 1 AS numbers", "`rows`", "last")
     marked = marks.selectExpr(*PRODUCER_KEY, "0L AS numbers", "0L AS rows", "seq_high AS last")
@@ -133,16 +137,18 @@ def incomplete_producers(ranges: DataFrame, marks: DataFrame) -> DataFrame:
 
 
 def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
-    """Returns (msg_topic, seq_partition, seq_run, missing, overdue, claimed, repeats) of each producer run with missing
-    or repeated numbers. `ranges`: result of `producer_ranges`, without overlaps within a run; `marks`: result of
-    `producer_marks`. `missing`: numbers that no message has and that were not given up; `repeats`: messages with the
-    number of another one.
+    """Finds producer runs with missing or repeated sequence numbers: (msg_topic, seq_partition, seq_run, missing,
+    overdue, claimed, repeats).
 
-    `overdue`: missing numbers that the producer has had the time to give up: numbers up to its last mark if its run has
-    ended, else up to the mark before that. Several marks with one highest number count only if a later mark shows that
-    all of them were read. `signed`: believe only marks with a valid signature, and of equal marks the one stored first,
-    since a copy proves no later moment; `claimed` is `overdue` by all marks, whatever their signature. Without `signed`
-    the two are equal.
+    `ranges`: result of `producer_ranges`, without overlaps within a run; `marks`: result of `producer_marks`.
+    `missing`: count of numbers that no message has and that no mark reports as void; `repeats`: count of messages with
+    the number of another message.
+
+    `overdue`: count of missing numbers that the producer has had the time to report as void: numbers up to its last
+    mark if its run has ended, else up to the mark before that. Several marks with one highest number count only if a
+    later mark shows that all of them were read. `signed`: believe only marks with a valid signature, and of equal marks
+    the one stored first, since a copy proves no later time; `claimed` is `overdue` by all marks, whatever their
+    signature. Without `signed` the two are equal.
     """
     proved = marks
     if signed:
@@ -175,10 +181,12 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
 
 
 def overview(events: DataFrame) -> DataFrame:
-    """Returns (msg_topic, subscription, messages, newest, unnumbered): counts of messages by the subscription that a
-    first hop is addressed to; both names are null for all other messages. `newest`: publish time of the newest, ms
-    since the epoch; `unnumbered`: first hops without a producer's number. Messages that workers moved for one
-    subscription are among the others, because the file may not have that subscription any more.
+    """Counts messages by the subscription to which their first hop is addressed: (msg_topic, subscription, messages,
+    newest, unnumbered). Both names are null for all other messages.
+
+    `newest`: publish time of the newest message, ms since the epoch; `unnumbered`: number of first hops without a
+    producer's sequence number. Messages that workers moved for one subscription are among the others, because the file
+    may not have that subscription any more.
     """
     first = F.expr(_IS_FIRST)
     is_meant = first & (F.col("for_subscription") != NOBODY)
@@ -197,8 +205,8 @@ def overview(events: DataFrame) -> DataFrame:
 
 
 def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns (msg_topic, subscription, messages): number of first hops addressed to a subscription that the topic, by
-    the file, does not have.
+    """Counts first hops that are addressed to a subscription which the topic, by the file, does not have: (msg_topic,
+    subscription, messages).
     """
     readers = lanes.select("msg_topic", "subscription").distinct()
     return (
@@ -210,7 +218,7 @@ def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def signing_topics(events: DataFrame, topics: Sequence[str]) -> DataFrame:
-    """Returns (msg_topic) of those of `topics` on which a producer's mark with a signature landed. The signature is not
+    """Topics, of `topics`, on which a producer's mark with a signature landed: (msg_topic). The signature is not
     verified.
     """
     marks = events.where(_IS_FIRST).where(F.col("msg_topic").isin(*topics) & F.col("seq_high").isNotNull())

@@ -1,5 +1,5 @@
-"""Removal of audit records that are stored twice. A worker sends a bundle of records again if it gets no receipt, and
-each record must count once.
+"""Removal of audit records that are stored twice. A worker that gets no receipt sends its records again, and each
+record must count once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _WORD: Final = ("worker_run", "word")
 
 @contextmanager
 def without_duplicates(transitions: DataFrame, *, few: bool = False) -> Iterator[DataFrame]:
-    """Context with audit records without duplicates: of the rows with one run and number, the one that was stored
-    first. Runs a query over two columns to find duplicates; with `few` it runs none and sorts all rows instead. Use the
-    frame inside the block.
+    """Context with audit records without duplicates: of rows with the same run and number, only the one that was stored
+    first. Use the frame inside the block.
 
-    Duplicates carry the same event time, so both fall into the same day, whenever they landed. Duplicates are rare:
-    only blocks of sequence numbers with more rows than distinct numbers are shuffled.
+    To find duplicates, it runs a query over two columns; with `few` (few rows) it sorts all rows instead. Only blocks
+    of numbers with more rows than distinct numbers are shuffled, because duplicates are rare. Both copies have the same
+    event time, so they are on the same day, whenever they landed.
     """
     if few:
         yield _first(transitions)

@@ -1,5 +1,5 @@
-"""Conditions on a position that a record or a receipt names: whether an ingest has read it, and whether it was stored
-when the cursors were last read. A condition is false if a position is unknown. Records and receipts share one rule.
+"""Conditions on the target position of a record or a receipt: whether an ingest has read it, and whether something was
+stored there when the cursors were last read. A condition is false if the position is unknown.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 
 
 def read_limits(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
-    """Returns (target, `topic`, `partition`, subscription, last_*, stored_*) of each lane: the last position that was
-    read, and the last that was stored when the cursors were last read. `target`: number of the lane; the parameters
-    `topic` and `partition` name these two columns.
+    """Limits for `was_read` and `was_stored`, one row per lane: (target, `topic`, `partition`, subscription, last_*,
+    stored_*). `target`: number of the lane; `last_*`: the last position that was read; `stored_*`: the last position
+    that was stored when the cursors were last read. The parameters `topic` and `partition` are the names of these two
+    columns.
     """
     return lanes.select(
         F.col("lane").alias("target"),
@@ -26,16 +27,16 @@ def read_limits(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
 
 
 def was_read(ledger: str, entry: str) -> Column:
-    """Condition on a row with the columns of `read_limits`: the position in the columns `ledger` and `entry` is at or
-    before the last position that was read. False if either is unknown. A ledger of -1 is no position: the broker
-    dropped the message as a copy of one that it had.
+    """Condition on a row joined with `read_limits`: the position in the columns `ledger` and `entry` is at or before
+    the last position that was read. False if either is unknown. A ledger of -1 is no position: the broker dropped the
+    message as a copy of one that it had.
     """
     return _is_reached(ledger, entry, "last")
 
 
 def was_stored(ledger: str, entry: str) -> Column:
-    """Condition as `was_read`: the position is at or before the last position that was stored when the cursors were
-    last read. False if either is unknown.
+    """Condition on a row joined with `read_limits`: the position in the columns `ledger` and `entry` is at or before
+    the last position that was stored when the cursors were last read. False if either is unknown.
     """
     return _is_reached(ledger, entry, "stored")
 

@@ -1,6 +1,6 @@
 # adapter: runs Spark
 """Incremental audit: a verdict on everything that landed, in a time that depends on new and open messages only. A
-settled message is judged again only if a new row is about it.
+settled message is judged again only if a new row refers to it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ _TURNS: Final = 4  # messages that are judged again may speak of others
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """Options of an audit. `run`: id of the audit's run; `full`: judge all rows, settled ones as well; `few`: a landing
-    with at most this number of rows is judged as a whole, and no state is stored; `is_read_only`: store no state.
+    """Options of an audit. `run`: id of the audit's run; `full`: judge all rows, settled messages included; `few`: a
+    landing with at most this number of rows is judged as a whole, and no state is stored; `is_read_only`: store no
+    state.
     """
 
     run: str
@@ -68,8 +69,8 @@ class AuditOptions:
 
 
 class JudgedLanding(NamedTuple):
-    """Result of an audit. `tables`: all landed rows; `result`: the rows that were judged; `document`: the report, which
-    includes settled messages.
+    """Result of an audit. `tables`: all landed rows; `result`: the rows that were judged; `document`: the report, whose
+    counts include settled messages.
     """
 
     tables: LandedTables
@@ -86,14 +87,14 @@ def run_audit(
     keys: Secret | None,
     options: AuditOptions,
 ) -> AuditDocument:
-    """Audits a landing and returns the report on everything that landed. Stores the state for the next audit in the
+    """Audits a landing, and returns the report on everything that landed. Stores the state for the next audit in the
     landing. `ledger`: address of the recall ledger; `keys`: see kodo_pipeline.audit.job.classify_landing.
     """
     return judge_landing(spark, landing, load_inputs(spark, landing, expansion, admin, ledger, keys), options)
 
 
 def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions) -> AuditDocument:
-    """Audits `inputs` and returns the report. Stores the state for the next audit unless `options` exclude that."""
+    """Audits `inputs`, and returns the report. Stores the state for the next audit, unless the options forbid that."""
     with judged_landing(spark, landing, inputs, options) as judged:
         return judged.document
 
@@ -102,8 +103,8 @@ def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, op
 def judged_landing(
     spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions
 ) -> Iterator[JudgedLanding]:
-    """Context with the result of `judge_landing`, whose judged rows Spark caches until the block ends. If messages are
-    overdue, the cluster is asked which of them their senders delayed, and the rows are judged once more.
+    """Context with the result of an audit (`judge_landing`), whose judged rows Spark caches until the block ends. If
+    messages are overdue, the broker is asked which of them their senders delayed, and these are judged once more.
     """
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()

@@ -1,5 +1,5 @@
 # adapter: runs Spark
-"""Audit job: runs the transforms on the landing's tables, and makes the verdict from their counts."""
+"""Audit job: classifies the messages in the landing's tables, and makes the verdict from their counts."""
 
 from __future__ import annotations
 
@@ -67,10 +67,12 @@ _FATES: Final = tuple(MessageStatus)
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """Classified positions of an audit, which Spark caches for several queries. `lanes`: the rows of `ground` as a
-    table (kodo_pipeline.audit.positions.LANES); `outcomes`, `verdicts`: results of `outcomes` and `place_outcomes` of
-    kodo_pipeline.audit.classify; `rows`: the judged rows; `settled`: counts of earlier audits; `keys`: keys with which
-    producers sign; `resent`: number of lost messages that were sent again, by (ground topic, subscription).
+    """Classified places of an audit, which Spark caches for several queries.
+
+    `tables`: all landed rows; `rows`: the judged rows; `lanes`: the rows of `ground` as a table
+    (kodo_pipeline.audit.positions.LANES); `outcomes`, `verdicts`: results of `outcomes` and `place_outcomes` of
+    kodo_pipeline.audit.classify; `settled`: counts of earlier audits; `keys`: keys with which producers sign; `resent`:
+    number of lost messages that were sent again, by (ground topic, subscription).
     """
 
     tables: LandedTables
@@ -86,18 +88,18 @@ class AuditResult:
 
     @property
     def messages(self) -> DataFrame:
-        """Returns the messages as `kodo_pipeline.audit.classify.messages` makes them. A caller that evaluates the
-        table more than once must persist the table.
+        """The messages as a table, as `kodo_pipeline.audit.classify.messages` makes it. Persist the table if you
+        evaluate it more than once.
         """
         return messages(self.verdicts)
 
     def document(self) -> AuditDocument:
-        """The audit's JSON document (kodo_pipeline.audit.report.document), computed by jobs of Spark."""
+        """Runs the queries of an audit, and returns its JSON document (kodo_pipeline.audit.report.document)."""
         return self.counted()[0]
 
     def counted(self) -> tuple[AuditDocument, SettledTotals]:
-        """Runs the queries of an audit. Returns (JSON document, counts of all rows so far, with which the next audit
-        begins).
+        """Runs the queries of an audit. Returns (JSON document, counts over all rows so far, from which the next audit
+        continues).
         """
         (fates, settled), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         ranks = {rank for (_, rank), count in fates.items() if count}
@@ -110,14 +112,16 @@ class AuditResult:
         return document(verdict, evidence, sampled, lost), replace(totals, fates=settled)
 
     def evidence(self) -> AuditEvidence:
-        """Computes the counts from which the verdict is made. Write-offs of messages are applied, all others are not."""
+        """Runs the queries for the counts from which the verdict is made. Write-offs of messages are applied, all
+        others are not.
+        """
         (fates, _), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         return _evidence(self, fates, numbers)[0]
 
     def places(self, topic: str | None, subscription: str | None, most: int) -> list[tuple[str, str, str]]:
-        """Returns (full name of the topic, subscription, `ledger:entry:partition:batch index`) of messages that are
-        lost, unknown or unproved: the first `most`, in this order. `topic`: ground topic; None: all, also for
-        `subscription`.
+        """Places of lost, unknown and unproved messages: (full name of the topic, subscription,
+        `ledger:entry:partition:batch index`), sorted, the first `most` of them. `topic`: ground topic, None: all;
+        `subscription`: None: all.
         """
         from pyspark.sql import functions as F
 
@@ -161,11 +165,12 @@ def classify_landing(
     carried: CarriedRows | None = None,
     bookings: Bookings = NO_BOOKINGS,
 ) -> Iterator[AuditResult]:
-    """Context with the classified rows of a landing, which Spark caches until the block ends. `tables`: all landed
-    rows, or, with `carried`, only those that landed after the last audit; `ground`: result of
+    """Context with the classified rows of a landing, which Spark caches until the block ends.
+
+    `tables`: all landed rows, or, with `carried`, only those that landed after the last audit; `ground`: result of
     kodo_pipeline.audit.last_audit.landed_scope; `letters`: entries of the recall ledger; `keys`: keys with which
-    producers sign: with them only marks with a valid signature are believed; `carried`: rows and counts of earlier
-    audits; `bookings`: facts that no landed row has.
+    producers sign, by which only marks with a valid signature are believed, None: producers do not sign; `carried`:
+    rows and counts of earlier audits, None: all rows are judged; `bookings`: facts that no landed row has.
     """
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
@@ -200,7 +205,7 @@ def classify_landing(
 
 
 def classify_inputs(spark: SparkSession, inputs: AuditInputs) -> AbstractContextManager[AuditResult]:
-    """Context with all landed rows of `inputs`, classified as `classify_landing` does."""
+    """Context with all landed rows of `inputs`, classified as by `classify_landing`."""
     return classify_landing(
         spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, bookings=inputs.bookings
     )
@@ -223,7 +228,7 @@ def audit(
     keys: Secret | None = None,
     bookings: Bookings = NO_BOOKINGS,
 ) -> AuditDocument:
-    """Audits all rows and returns the report; stores nothing. Parameters are those of `audit_ground` and
+    """Audits all rows, and returns the report; stores nothing. Parameters are those of `audit_ground` and
     `classify_landing`.
     """
     ground = audit_ground(tables, expansion, stored_from or {})
@@ -232,8 +237,8 @@ def audit(
 
 
 def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
-    """Returns the same scope as `kodo_pipeline.audit.last_audit.landed_scope`, from Spark tables. `tables` must have
-    `coverage` and `cursors`.
+    """The subscriptions, partitions and lanes to judge, as `kodo_pipeline.audit.last_audit.landed_scope` returns them,
+    but computed from Spark tables. `tables` must have `coverage` and `cursors`.
     """
     assert tables.coverage is not None
     assert tables.cursors is not None

@@ -1,6 +1,4 @@
-"""Rows that an audit judges: all landed rows, or the rows that landed since the last audit together with those that it
-left open.
-"""
+"""Rows that an audit judges: all landed rows; or those that landed since the last audit, and those that it left open."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RecalledLetter(NamedTuple):
-    """An entry of the recall ledger about a message that was sent or discarded. kodo_pipeline.audit.recalled.LETTERS
+    """Entry of the recall ledger: a message that a recall sent or discarded. kodo_pipeline.audit.recalled.LETTERS
     explains the fields.
     """
 
@@ -55,10 +53,10 @@ class RecalledLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LandedTables:
-    """Tables of a landing, as kodo_pipeline.landing.tables defines them; `cursors` has only the rows of finished runs.
-    `landed_at`: time at which the last batch landed, ms since the epoch, 0: unknown; `removed`: record of the rows that
-    were removed, None: none were; `clock`: clock of the last reading. `coverage`, `cursors`: None if the scope of the
-    audit was made without Spark.
+    """Tables of a landing, as defined in kodo_pipeline.landing.tables. `cursors` has only rows of finished runs.
+    `landed_at`: time at which the last batch landed, ms since the epoch, 0: unknown; `removed`: rows that were removed
+    from the landing, None: none were; `clock`: clock of the last reading. `coverage`, `cursors`: None if the audit's
+    scope is made without Spark.
     """
 
     events: DataFrame
@@ -72,9 +70,9 @@ class LandedTables:
 
 @dataclass(frozen=True, slots=True)
 class CarriedRows:
-    """Rows that earlier audits judged, with the columns of `kodo_pipeline.landing.state_tables`: the rows that are
-    still open, and summaries of all settled rows. `dead_letters`: the settled dead letters. `letters`: hashes of the
-    entries of the recall ledger that earlier audits read. `everything`: all landed messages.
+    """Rows that earlier audits judged, with the columns of `kodo_pipeline.landing.state_tables`: rows of messages that
+    are still open, and summaries of settled messages. `dead_letters`: the settled dead letters; `letters`: hashes of
+    the entries of the recall ledger that earlier audits read; `totals`: counts; `everything`: all landed messages.
     """
 
     open_events: DataFrame
@@ -90,12 +88,13 @@ class CarriedRows:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRows:
-    """Rows that an audit judges, and figures over all rows. `events`, `transitions`: rows to judge; `booked`: all
-    entries of the recall ledger, None: it has none; `fresh`: number ranges of records that no audit has judged;
-    `records`, `numbers`: number ranges of all records, and of all producers' messages; `marks`: all marks of producers;
-    `everything`: all landed messages. `reused`: see kodo_pipeline.audit.removed_rows.reused_numbers, None if no rows
-    were removed, or if an earlier audit has counted them. `dead_letters`: settled ones, which are not judged again;
-    None: all are judged.
+    """Rows that an audit judges, and summaries of all rows.
+
+    `events`, `transitions`: rows to judge; `booked`: all entries of the recall ledger, None if it has none; `fresh`:
+    number ranges of records that no audit has judged; `records`, `numbers`: number ranges of all records, and of all
+    producers' messages; `marks`: all marks of producers; `everything`: all landed messages. `reused`: result of
+    kodo_pipeline.audit.removed_rows.reused_numbers, None if no rows were removed, or if an earlier audit has counted
+    them. `dead_letters`: settled dead letters, which are not judged again, None: all are judged.
     """
 
     events: DataFrame
@@ -118,7 +117,7 @@ def judged_rows(
     keys: Secret | None,
     carried: CarriedRows | None,
 ) -> JudgedRows:
-    """Returns the rows that an audit judges, and number ranges over all rows. Parameters are those of
+    """Selects the rows that an audit judges, and computes number ranges over all rows. Parameters are those of
     kodo_pipeline.audit.job.classify_landing.
     """
     seen = carried.letters if carried is not None else ()

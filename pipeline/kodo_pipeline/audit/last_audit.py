@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StateProblem(StrEnum):
-    """Reason why the state of the last audit cannot be used, as a text for people."""
+    """Reasons why the state of the last audit cannot be used, as texts for people."""
 
     NONE = "no audit has left a state, or it is gone"
     OTHER_RULES = "the last audit was made by a kodoctl that judged by other rules"
@@ -37,8 +37,8 @@ class StateProblem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsableState:
-    """State of the last audit, with which the next audit can begin. `snapshot`: of the tables of the state; `fresh`:
-    files of the landing that the last audit has not judged.
+    """State of the last audit, from which the next audit can continue. `snapshot`: files of the state's tables;
+    `fresh`: files of the landing that the last audit did not judge, by table.
     """
 
     state: AuditState
@@ -47,8 +47,8 @@ class UsableState:
 
 
 def usable_state(landing: Landing, snapshot: LandingSnapshot, basis: str) -> UsableState | StateProblem:
-    """Returns the state of the last audit, or the reason why it cannot be used. `snapshot`: of the landing's tables;
-    `basis`: result of kodo_pipeline.audit.audit_state.basis_of for an audit now.
+    """Checks whether an audit can continue from the state of the last one. Returns the state, or the reason why not.
+    `snapshot`: of the landing's tables; `basis`: present result of kodo_pipeline.audit.audit_state.basis_of.
     """
     try:
         of_state = landing.snapshot(*STATE)
@@ -68,10 +68,12 @@ def usable_state(landing: Landing, snapshot: LandingSnapshot, basis: str) -> Usa
 def landed_scope(
     landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, stored_from: Mapping[Key, int]
 ) -> AuditScope:
-    """Returns the subscriptions, partitions and lanes to judge. Cursors of runs that began after the last finished one
-    are left out, because such a run was cut short and may not have read the messages behind its cursors. `stored_from`:
-    number of the first ledger that each partition has now, where the cluster was asked: ranges of different runs that
-    end at or after this ledger are certain to continue each other.
+    """The subscriptions, partitions and lanes to judge, from the landed tables.
+
+    Cursors of runs that began after the last finished run are left out: such a run was interrupted, and may not have
+    read the messages that these cursors show as acknowledged. `stored_from`: number of the first ledger that each
+    partition has now, if the cluster was asked; between ranges of different runs that end at or after this ledger
+    nothing can have been deleted.
     """
     coverage, cursors = (
         small_rows(landing.table(table), snapshot.files[table.name]).to_pylist() for table in (COVERAGE, CURSORS)

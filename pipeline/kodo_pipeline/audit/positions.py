@@ -1,9 +1,9 @@
-"""Facts about each place: a stored message, as one subscription has to do with it.
+"""Facts about each place, computed from messages, audit records and the recall ledger.
 
-A *place* is (lane, ledger, entry, batch index). A *lane* is here one partition of a topic for one subscription that is
-responsible for its messages: every subscription of a ground topic for its ready topics, one for each waiting state and
-for its dead letters. Rows from messages, from audit records and from the recall ledger are united and grouped once by
-place: no join of facts decides the fate of a message.
+A *place* is the position of a stored message in one lane: (lane, ledger, entry, batch index). A *lane* is here one
+partition of a topic for one subscription that is responsible for its messages: every subscription of a ground topic for
+its ready topics, one for each waiting state and for its dead letters. Rows from messages, from audit records and from
+the recall ledger are united and grouped once by place: no join of facts decides the fate of a message.
 """
 
 from __future__ import annotations
@@ -144,15 +144,15 @@ def _group_by_place(known: Sequence[DataFrame]) -> DataFrame:
 
 
 def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(family, next): hashes of the places of moved messages that are stored, as in `places`. A message whose `next` is
-    in this table was moved, even without a record of the move.
+    """Next hops that are stored: (family, next), where `next` is a hash as in `places`. A message whose `next` is in
+    this table was moved, even if the record of the move is missing.
     """
     return hop_places(events, lanes).select("family", "next").distinct()
 
 
 def hop_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns (PLACE, family, next) of every stored message that was moved. `next`: the hash of its own hop, which is
-    `next` in `places` for the place that it came from.
+    """Places of stored messages that were moved there: (PLACE, family, next). `next`: hash of this hop, equal to the
+    `next` in `places` of the place that the message came from.
     """
     reader = F.col("subscription").alias("reader")
     readers = lanes.select("lane", "family", "msg_topic", "msg_partition", reader)
@@ -189,15 +189,15 @@ def _facts(*given: tuple[Column, int]) -> Column:
 
 
 def identity_of(kodo_id: str, mid: str) -> Column:
-    """Identity of a message over all its hops, as audit records contain it: cut at MAX_TEXT characters. The parameters
-    are names of columns.
+    """Column with the identity of a message over all its hops, as audit records contain it (cut at MAX_TEXT
+    characters). `kodo_id`, `mid`: names of the columns with the property and the position.
     """
     given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
     return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
 
 
 def identity_hash(kodo_id: str, mid: str) -> Column:
-    """The hash of `identity_of`."""
+    """Column with the hash of `identity_of`."""
     return F.xxhash64(identity_of(kodo_id, mid))
 
 
@@ -338,8 +338,8 @@ def _with_place(records: DataFrame, place: str) -> DataFrame:
 
 
 def split_position(records: DataFrame, place: str, prefix: str) -> DataFrame:
-    """Adds the columns ledger, entry, part and batch, their names after `prefix`, from the column `place`, a text
-    `ledger:entry:partition:batch index`. They are null if the text has another form.
+    """Adds columns with the parts of a position: ledger, entry, part and batch, each name after `prefix`. `place`:
+    column with the text `ledger:entry:partition:batch index`. The new columns are null if the text has another form.
     """
     # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
     parts = F.split(F.nullif(F.col(place), F.lit("")), ":")

@@ -1,10 +1,10 @@
-"""Entries of the recall ledger about positions, as far as the landing confirms them.
+"""Entries of the recall ledger, as far as the landing confirms them.
 
-A recall ledger may have entries of several clusters, each of which counts its positions anew, and a dead letter that
-a recall sent may be removed before its lane is read. So an entry is believed if its dead letter was read at its
-position, with its publish time; or, if the dead letter was deleted before, if its recall was read in a lane. A dead
-letter that was sent is judged where it was stored. These joins only decide which entries about a few dead letters are
-believed; the positions of a message decide its fate (kodo_pipeline.audit.positions).
+A recall ledger may have entries of several clusters, whose positions may be equal, and a dead letter that a recall sent
+may be removed before its lane is read. So an entry is believed if its dead letter was read at its position, with its
+publish time; or, if the dead letter was deleted before, if its recalled message was read in a lane. A dead letter that
+was sent is judged where it was stored. These joins only decide which entries about a few dead letters are believed; the
+places of a message decide its fate (kodo_pipeline.audit.positions).
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ _ALONE: Final = -1  # recalls are not batched
 
 
 def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
-    """Returns `letters` (LETTERS) with the columns of WEIGHED. `landed`: the message was read at its place; `arrived`:
-    its recall was read at the position of its receipt, or anywhere if the receipt is empty. Letters at whose place a
-    message with another publish time was read are left out.
+    """Adds to `letters` (LETTERS) the evidence of the landing (columns of WEIGHED), and leaves out letters at whose
+    position a message with another publish time was read.
+
+    `landed`: the dead letter was read at its position; `arrived`: the recalled message was read at the position of its
+    receipt, or at any position if there is no receipt.
     """
     there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
         F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
@@ -70,8 +72,8 @@ def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def resent(letters: DataFrame) -> DataFrame:
-    """Returns (msg_topic, subscription, messages): number of lost messages that were sent again. `letters`: result of
-    `with_evidence`. A message that was lost on its way was never stored where it was lost; then the copy is the
+    """Counts lost messages that were sent again: (msg_topic, subscription, messages). `letters`: result of
+    `with_evidence`. If a message was lost on its way, it was never stored where it was lost; then its copy is the
     evidence.
     """
     return (
@@ -83,12 +85,13 @@ def resent(letters: DataFrame) -> DataFrame:
 
 
 def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Returns for each of `letters` (result of `with_evidence`) in one of `lanes` its place (lane, ledger, entry,
-    batch), the conditions `sent`, `recall_unconfirmed` and `discarded`, the place of its copy (to_lane, to_ledger,
-    to_entry, to_batch; null if unknown or not read yet), and `seen`: an earlier audit has seen the entry.
+    """Facts that the recall ledger adds to places: for each of `letters` (result of `with_evidence`) in one of `lanes`
+    its place (lane, ledger, entry, batch), the conditions `sent`, `recall_unconfirmed`, `discarded` and `seen`, and the
+    place of its copy (to_lane, to_ledger, to_entry, to_batch; null if unknown or not read yet).
 
-    `sent`: it was sent, and the copy was read, or cannot have been read yet. `recall_unconfirmed`: the recall ledger
-    says that it was sent, and no message or record that was read confirms it.
+    `sent`: the letter was sent, and the copy was read, or cannot have been read yet. `recall_unconfirmed`: the recall
+    ledger says that it was sent, but no message or record that was read confirms it. `seen`: an earlier audit has seen
+    the entry.
     """
     sources = lanes.select("lane", "msg_topic", "msg_partition", "subscription", "state")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
@@ -126,7 +129,9 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def seen_letter(letters: DataFrame) -> Column:
-    """Column: true for an entry that an earlier audit has seen; false if `letters` have no column `seen`."""
+    """Column: true for an entry of the recall ledger that an earlier audit has seen; false if `letters` have no column
+    `seen`.
+    """
     return F.col("seen") if "seen" in letters.columns else F.lit(False)
 
 

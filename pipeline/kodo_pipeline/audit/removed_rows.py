@@ -1,9 +1,9 @@
-"""Removed rows in an audit: figures that stay of settled messages whose rows `pipeline maintain --keep` removed.
-Transforms of Spark DataFrames.
+"""Removed rows in an audit: summaries of settled messages whose rows `pipeline maintain --keep` removed, and transforms
+that take them into account.
 
-A message that is read again at a removed place, or has no record there, is no loss. A later record about the place is
-believed, as it would be if the message were still there. A record that names the place as the next hop of another
-message is not believed, because that hop cannot be checked any more.
+If a message is read again at a removed place, or a record about a removed place is missing, that is no loss. A later
+record about the place is believed, as if the message were still there. A record that names the place as the next hop of
+another message is not believed, because that hop cannot be checked any more.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LEDGER: Final = ("msg_topic", "msg_partition", "ledger")
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """Removed rows of a landing. `record`: the last removal, and the sums of all; `places`, `numbers`: the tables
-    REMOVED_PLACES and REMOVED_NUMBERS of kodo_pipeline.landing.state_tables.
+    """Removed rows of a landing. `record`: the last removal, and sums over all removals; `places`, `numbers`: the
+    tables REMOVED_PLACES and REMOVED_NUMBERS of kodo_pipeline.landing.state_tables.
     """
 
     record: RemovalRecord
@@ -40,14 +40,14 @@ class RemovedRows:
     numbers: DataFrame
 
     def ranges(self, run: str | None = None) -> DataFrame:
-        """Returns (msg_topic, msg_partition, ledger, removed): the removed entry ranges of each ledger as an array of
-        (first, last). `run`: of that removal alone; None: of all removals.
+        """Removed entry ranges of each ledger: (msg_topic, msg_partition, ledger, removed), where `removed` is an array
+        of (first, last). `run`: only those of this removal; None: of all removals.
         """
         places = self.places if run is None else self.places.where(F.col("run") == run)
         return places.groupBy(*_LEDGER).agg(F.collect_list(F.struct("first", "last")).alias("removed"))
 
     def holds_one_of(self, places: DataFrame) -> bool:
-        """True if one of `places`, (msg_topic, msg_partition, ledger, entry), was removed. Runs a query."""
+        """True if the rows at one of `places`, (msg_topic, msg_partition, ledger, entry), were removed. Runs a query."""
         found = places.join(F.broadcast(self.ranges()), list(_LEDGER), how="inner")
         return not found.where(_is_inside("entry")).isEmpty()
 
@@ -65,13 +65,13 @@ class RemovedRows:
         return theirs.select("msg_topic", "seq_partition", "seq_run", "first", "last", "rows")
 
     def events_left(self, events: DataFrame) -> DataFrame:
-        """Returns `events` without the rows of the last removal, which some files still have if it was killed."""
+        """Filters the rows of the last removal out of `events`: files still have them if the removal was killed."""
         found = events.join(F.broadcast(self.ranges(self.record.run)), list(_LEDGER), how="left")
         return found.where(~_is_inside("entry")).select(*events.columns)
 
     def transitions_left(self, transitions: DataFrame) -> DataFrame:
-        """Returns `transitions` without the rows of the last removal: records about a removed place or with one as
-        target.
+        """Filters the rows of the last removal out of `transitions`: records about a removed place, and records with
+        one as target.
         """
         found = split_position(split_position(transitions, "id", ""), "target_id", "target_")
         ranges = self.ranges(self.record.run)
@@ -84,7 +84,7 @@ class RemovedRows:
 
 
 def with_removed(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None) -> DataFrame:
-    """Returns `places` with the column `removed`: true if the rows of a settled message were removed there."""
+    """Adds the column `removed` to `places`: true if the rows of a settled message were removed there."""
     if removed is None:
         return places.withColumn("removed", F.lit(False))
     named = lanes.select("lane", "msg_topic", "msg_partition")
@@ -94,9 +94,9 @@ def with_removed(places: DataFrame, lanes: DataFrame, removed: RemovedRows | Non
 
 
 def reused_numbers(removed: DataFrame, fresh: DataFrame) -> DataFrame:
-    """Returns (family, numbers): how many numbers of removed records `fresh` records have again. Whether the two
-    records are equal cannot be checked any more. Both parameters: as kodo_pipeline.audit.completeness.record_ranges
-    returns them.
+    """Counts numbers of removed records that `fresh` records have again: (family, numbers). Whether the two records are
+    equal cannot be checked any more. Both parameters are as kodo_pipeline.audit.completeness.record_ranges returns
+    them.
     """
     before = removed.select("run", "family", F.col("first").alias("since"), F.col("last").alias("until"))
     both = before.join(fresh.select("run", "first", "last"), "run", how="inner")
@@ -114,8 +114,8 @@ def _is_inside(entry: str) -> Column:
 def rows_left(
     spark: SparkSession, landing: Landing, table: Table, files: Sequence[DataFile], removed: RemovedRows | None
 ) -> DataFrame:
-    """Reads the rows of `files` of the table `events` or `transitions`, without rows that a killed removal announced
-    and has not taken out of these files.
+    """Reads the rows of `files` of the table `events` or `transitions`, without rows of a removal that was killed
+    before it took them out of these files.
     """
     if removed is None or removed.record.finished:
         return landing.read_files(spark, table, files)

@@ -1,5 +1,5 @@
-"""Search for settled messages that a new row is about, and for all of their rows, so that these messages are judged
-again and no others are.
+"""Search for settled messages to which a new row refers, and for all of their rows, so that only these are judged
+again.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Message = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RowsBefore:
-    """Landed rows that earlier audits judged; they are read only if a settled message is to be judged again. `files`:
-    by table; `removed`: removed rows, which are left out.
+    """Landed rows that earlier audits judged, read only if a settled message has to be judged again. `files`: by table;
+    `removed`: removed rows, which are left out.
     """
 
     spark: SparkSession
@@ -55,15 +55,15 @@ class RowsBefore:
     removed: RemovedRows | None
 
     def read(self, table: Table) -> DataFrame:
-        """Rows of the table in these files."""
+        """Reads the rows of the table in these files."""
         return rows_left(self.spark, self.landing, table, self.files[table], self.removed)
 
 
 @dataclass(frozen=True, slots=True)
 class LastAudit:
-    """Result of the last audit. `before`: the rows that the last audit judged. `ends`: the last position that was read
-    then, by partition. `released`: partitions of dead letter topics whose cursor has changed since then. `rows`: the
-    number of rows that the last audit left open, plus the rows that landed afterwards.
+    """Result of the last audit, for the search. `before`: the rows that it judged; `ends`: last position of each
+    partition that had been read; `released`: partitions of dead-letter topics whose cursor has changed since; `rows`:
+    number of rows that it left open, plus the rows that landed since.
     """
 
     before: RowsBefore
@@ -73,9 +73,11 @@ class LastAudit:
 
 
 def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Message] | None:
-    """Returns, sorted, the settled messages that a new row is about, by place or by name, and those whose dead letter
-    was released since; at most MOST + 1 of each kind. None if new rows are about more than MOST places, or about a
-    removed place whose message is counted. Runs queries.
+    """Finds the settled messages to which a new row refers, by position or by identity, and those whose dead letter was
+    acknowledged since: sorted, at most MOST + 1 of each kind. Runs queries.
+
+    Returns None, which requires an audit of all rows, if new rows refer to more than MOST places, or to a removed place
+    whose message is counted.
     """
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
     unrecorded = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
@@ -137,9 +139,11 @@ def _released_hashes(of: AuditResult, last: LastAudit) -> DataFrame:
 def reopen_messages(
     of: AuditResult, carried: CarriedRows, last: LastAudit, found: Sequence[Message], stack: ExitStack
 ) -> CarriedRows | None:
-    """Returns the carried rows with the messages in `found` moved from the settled to the open rows. Returns None if
-    one of the messages is not in the settled rows, or if the rows that earlier audits judged do not prove how it was
-    settled. Runs queries. Spark caches the rows of the messages until `stack` is closed.
+    """Moves the messages in `found` from the settled to the open rows, and returns the carried rows. Runs queries.
+    Spark caches the rows of the messages until `stack` is closed.
+
+    Returns None, which requires an audit of all rows, if one of the messages is not in the settled rows, or if the rows
+    that earlier audits judged do not prove how it was settled.
     """
     spark, lanes = of.lanes.sparkSession, of.lanes
     asked = F.broadcast(small_table(spark, found, "family int, identity bigint"))

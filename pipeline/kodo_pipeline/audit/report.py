@@ -1,4 +1,4 @@
-"""Report of an audit: one JSON document. Pure."""
+"""Report of an audit as a JSON document. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 
 
 
 class SampledFinding(NamedTuple):
-    """A place that the report names: `id` (`ledger:entry:partition:batch index`) on `msg_topic`, with its status
-    `fate`. `cause`: empty if there is none; `topic`: ground topic.
+    """A finding that the report names: the message at `id` (`ledger:entry:partition:batch index`) on `msg_topic`, with
+    its status `fate`. `cause`: "" if there is none; `topic`: ground topic.
     """
 
     fate: str
@@ -47,7 +47,7 @@ def document(
     findings: Iterable[SampledFinding],
     lost: Iterable[LostMessages] = (),
 ) -> AuditDocument:
-    """Returns the report of an audit as a JSON document, without the keys that are not required."""
+    """Makes the JSON document of an audit, without the keys that are not required."""
     found = list(findings)
     return {
         "format_version": FORMAT_VERSION,

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def sample_findings(found: DataFrame) -> DataFrame:
-    """Returns (fate, cause, topic, subscription, msg_topic, id) of at most SAMPLES findings of each status and lane,
-    and at most MOST_SAMPLES of each status, first the first of each lane; sorted by status and place. `cause` is empty
-    instead of null.
+    """Chooses findings to name in a report: (fate, cause, topic, subscription, msg_topic, id), sorted by status and
+    place. At most SAMPLES of each status and lane, and at most MOST_SAMPLES of each status, distributed over the lanes.
+    `cause` is "" instead of null.
     """
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
     order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message

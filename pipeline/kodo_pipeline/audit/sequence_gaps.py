@@ -1,9 +1,11 @@
-"""Holes in numbers that count up from 1 within a key, in whatever order and however often the numbers were seen.
+"""Search for holes in consecutive numbers that begin at 1 for each key, in whatever order and however often the numbers
+were seen.
 
 64 neighbouring numbers become one row with a bit for each, so that neither a sort nor a state of all numbers is needed:
 a million numbers without a hole are 16,000 rows before anything is compared with its neighbour.
 
-Anybody who can write to a topic chooses numbers: no sum or difference here overflows, up to the largest of 64 bits.
+Anybody who can write to a topic chooses numbers: no sum or difference here overflows, up to the largest number of 64
+bits.
 """
 
 from __future__ import annotations
@@ -18,15 +20,16 @@ WORD: Final = 64  # numbers in one row
 
 
 def number_ranges(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
-    """Returns (keys, first, last, rows): ranges of the values in the column `number`; `rows`: rows with a number of the
-    range. Numbers below 1 are left out. Ranges may touch each other: `merge_ranges` joins these.
+    """Ranges of the values in the column `number`, for each of the keys: (keys, first, last, rows); `rows`: number of
+    rows with a number of the range. Numbers below 1 are left out. Ranges may touch each other: `merge_ranges` joins
+    these.
     """
     return word_ranges(number_words(numbers, keys, number), keys)
 
 
 def word_ranges(words: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Returns (keys, first, last, rows) of the result of `number_words`. A word without a hole is one range; in any
-    other word each number is a range, and the first of them has all rows of the word.
+    """Converts the result of `number_words` to ranges: (keys, first, last, rows). A word without a hole is one range;
+    in any other word each number is a range, and the first of them has all rows of the word.
     """
     begin = f"word * {WORD}"
     whole = f"array(struct({begin} AS first, {begin} + {WORD - 1} AS last, `rows`))"
@@ -66,8 +69,8 @@ def number_words(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFr
 
 
 def holes(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The ranges, each with the hole before it: `from` and `to` of the numbers from 1 up to its `first` that are in no
-    range, null if there is no hole. `ranges`: (keys, first, last, …), which may overlap; a range with `last` below
+    """Adds to each range the hole before it: `from` and `to`, the numbers from 1 up to its `first` that are in no
+    range; null if there is no hole. `ranges`: (keys, first, last, …), which may overlap; a range with `last` below
     `first` is empty and only adds its key.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)

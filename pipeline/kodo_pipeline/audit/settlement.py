@@ -1,10 +1,9 @@
-"""Settlement of messages: the tables that an audit leaves for the next one (kodo_pipeline.landing.state_tables), and
-checks whether new rows are about settled messages. Transforms of Spark DataFrames.
+"""Settlement of messages: makes the tables that an audit stores for the next one (kodo_pipeline.landing.state_tables),
+and checks whether new rows refer to settled messages. Transforms of Spark DataFrames.
 
 A message is settled, for one subscription, if every known place of it is final (kodo_pipeline.audit.classify.outcomes).
-A row is about one place, or about two: that of its message and that of its target. It is kept for the places whose
-messages are not settled. So no row of a settled message is kept for that message's sake, and no row of an open message
-is missing.
+A row refers to one place, or to two: that of its message and that of its target. It is kept as long as the message of
+one of these places is open, so that no row of an open message is missing.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ SURPRISES: Final = ("a message was read again", "a record has the number of one 
 
 
 def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) -> list[str]:
-    """Returns the entries of SURPRISES that apply. If there is one, the result of an incremental audit differs from
-    that of an audit of all rows. `ends`: the last position that was read when the carried rows were read, by partition.
+    """Reasons, from SURPRISES, why the result of this incremental audit may differ from that of an audit of all rows;
+    [] if there are none. `ends`: last position of each partition that had been read when the carried rows were judged.
     """
     twice = was_read(of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry"), ends)
     checks = [twice.limit(1), _numbered_again(of, carried)]
@@ -46,7 +45,7 @@ def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) 
 
 
 def was_read(rows: DataFrame, ends: Mapping[Key, Place]) -> DataFrame:
-    """Returns the rows whose position is at or before the position in `ends` of their partition. Rows of partitions
+    """Filters the rows whose position is at or before the position in `ends` of their partition. Rows of partitions
     that `ends` lacks are left out.
     """
     listed = small_table(rows.sparkSession, [(*key, *place) for key, place in ends.items()], _ENDS)
@@ -66,15 +65,16 @@ def _numbered_again(of: AuditResult, carried: CarriedRows) -> DataFrame:
 
 
 def has_strange_numbers(of: AuditResult) -> bool:
-    """True if a new record has a number below 1, which no worker gives: contradictions count such records, number
-    ranges do not. Runs a query.
+    """True if a new record has a number below 1, which no worker writes. The search for contradictions counts such
+    records, but number ranges leave them out. Runs a query.
     """
     return not of.tables.transitions.where("number < 1").isEmpty()
 
 
 def settled_messages(outcomes: DataFrame) -> DataFrame:
-    """Returns (family, identity, settled, rank) of every message, computed as kodo_pipeline.audit.classify.messages
-    does but without a search for next hops: `rank` is right only for settled messages.
+    """Finds out which messages are settled: (family, identity, settled, rank) of every message. Like
+    kodo_pipeline.audit.classify.messages, but without the search for next hops, so that `rank` is right only for
+    settled messages.
     """
     ranks = F.expr("without_next_hop div 100").cast("int")
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
@@ -90,9 +90,7 @@ def settled_messages(outcomes: DataFrame) -> DataFrame:
 
 
 def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
-    """Returns (PLACE, family, msg_topic, msg_partition, subscription) of the places of all messages that are not
-    settled.
-    """
+    """Places of all messages that are not settled: (PLACE, family, msg_topic, msg_partition, subscription)."""
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition", "subscription"))
     open_ones = messages.where(~F.col("settled")).select(*NAMED)
     found = of.outcomes.join(open_ones, list(NAMED), how="left_semi").select(*PLACE, "family")
@@ -100,8 +98,8 @@ def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
 
 
 def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dict[Table, DataFrame]:
-    """Returns the rows for each table of the state except LETTERS_SEEN. SETTLED and DEAD_LETTERS get only messages that
-    this audit settled. `places`: result of `open_places`.
+    """Rows for each table of the state, except LETTERS_SEEN. SETTLED and DEAD_LETTERS get only messages that this audit
+    settled. `places`: result of `open_places`.
     """
     at = ("msg_topic", "msg_partition", "ledger", "entry", "batch")
     families = places.groupBy(*at).agg(F.array_sort(F.collect_set("family")).alias("families"))
@@ -119,8 +117,8 @@ def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dic
 
 
 def open_records(transitions: DataFrame, places: DataFrame, families: DataFrame) -> DataFrame:
-    """Returns rows of OPEN_RECORDS: records about one of `places`, and records that name one of them as the target.
-    `families`: for each place the numbers of the subscriptions for which it is one of `places`.
+    """Rows of OPEN_RECORDS: records about one of `places`, and records that name one of them as the target. `families`:
+    for each place the numbers of the subscriptions for which its message is open.
     """
     own = places.select(
         "msg_topic", F.col("msg_partition").alias("part"), "subscription", "ledger", "entry", "batch",

@@ -1,7 +1,5 @@
 # adapter: runs Spark
-"""Signatures of producers' marks, verified by the tasks of Spark that read the marks: a condition on rows of `events`,
-by the platform's keys.
-"""
+"""Signatures of producers' marks, verified by the tasks of Spark that read the marks, with the platform's keys."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def genuine(keys: Secret) -> Column:
-    """Condition on rows of `events`: a message without a payload that was signed with one of the keys for the topic
-    it is stored on. Rows with a payload are never genuine: no mark has one, and the audit reads no payloads.
+    """Condition on rows of `events`: the message has no payload, and a valid signature by one of the keys for the topic
+    that it is stored on. False for rows with a payload: no mark has one, and the audit reads no payloads.
     """
     from pyspark.sql import functions as F
 
@@ -30,8 +28,8 @@ def genuine(keys: Secret) -> Column:
 
 
 def is_signed(keys: Secret, topic: str, properties: Mapping[str, str]) -> bool:
-    """True if the signature is valid for an empty payload or for none: the landing does not distinguish the two, and
-    the difference has no meaning.
+    """True if the properties have a valid signature for an empty payload or for none: the landing does not distinguish
+    the two.
     """
     signer = _signer(keys)
     return signer.genuine(topic, b"", properties) or signer.genuine(topic, None, properties)

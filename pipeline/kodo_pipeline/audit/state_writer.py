@@ -49,8 +49,8 @@ _FILES: Final = 32  # of each of these, before they are put together
 
 @dataclass(frozen=True, slots=True)
 class StateBefore:
-    """State with which an audit began: `snapshot` of its tables, `carried` rows. `reopened`: number of settled messages
-    that are judged again.
+    """State from which an audit began. `snapshot`: files of its tables; `carried`: its rows; `reopened`: number of
+    settled messages that are judged again.
     """
 
     snapshot: LandingSnapshot
@@ -74,8 +74,8 @@ class StateWriter:
             self._problem = _words(problem)
 
     def save(self, judged: AuditResult, totals: SettledTotals, known: StateBefore | None) -> str:
-        """Commits the state for the next audit. Returns the reason if nothing was committed, else "". `totals`: the
-        result of `judged.counted`. `known`: the state that this audit started with; None if there was none.
+        """Commits the state for the next audit. Returns "", or the reason if nothing was committed. `totals`: second
+        result of `judged.counted`; `known`: the state from which this audit began, None if there was none.
         """
         if self._problem:
             return self._problem

@@ -1,5 +1,5 @@
-"""Recalls whose messages landed and of which the recall ledger of an audit has no entry, because it is another ledger
-or missing. Messages that they sent count as doubts instead of losses, and are not sent again.
+"""Unbooked recalls: recalls whose messages landed, but of which the audit's recall ledger has no entry, because it is
+another ledger or is missing. Messages that they sent count as doubts instead of losses, and are not sent again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnbookedRecalls:
-    """Recalls whose messages landed and of which the recall ledger at `ledger` has no entry. `ids`: recall ids by
+    """Recalls whose messages landed, but of which the recall ledger at `ledger` has no entry. `ids`: recall ids by
     ground topic.
     """
 
@@ -36,16 +36,16 @@ class UnbookedRecalls:
         return sum(len(one) for one in self.ids.values())
 
     def text(self, topic: str | None = None) -> str:
-        """Text of a finding about the recalls of `topic`; about those of all topics if `topic` is None."""
+        """Text of a finding about the recalls of the ground topic `topic`; None: of all topics."""
         count = self.count if topic is None else len(self.ids.get(topic, ()))
         what = f"{many(count, 'message')} {'was' if count == 1 else 'were'} sent again by recalls"
         return f"{what} that the ledger at {self.ledger} does not have: the ledger is not here. Name it with --ledger"
 
 
 def sent_again(judged: DataFrame, lanes: DataFrame, unbooked: UnbookedRecalls) -> DataFrame:
-    """Returns `judged` with the status UNPROVED (Cause.SENT_AGAIN) for lost messages whose own recall landed without an
-    entry of the recall ledger. The id of a recall follows from the place (kodoctl.recall.plan.recall_plan.recall_id);
-    one that was made by `again` has another id and is not recognized.
+    """Sets the status UNPROVED (Cause.SENT_AGAIN) for lost messages that an unbooked recall has sent. Returns all rows
+    of `judged`. A recall's id follows from the place (kodoctl.recall.plan.recall_plan.recall_id); a recall that was
+    made with `again` has another id and is not recognised.
     """
     lost = outcome_of(MessageStatus.LOST)
     ids = small_table(judged.sparkSession, [(one,) for some in unbooked.ids.values() for one in some], "id string")

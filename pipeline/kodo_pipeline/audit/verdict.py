@@ -32,7 +32,7 @@ _MOST_REASONS: Final = 5  # of one kind, told one by one; the rest is counted
 
 
 class Outcome(StrEnum):
-    """Outcome of an audit. Public: documents print these values, and each has an exit code."""
+    """Outcome of an audit. Public: these values are in documents, and each has an exit code."""
 
     NO_LOSS = "no loss"
     LOSS = "loss"
@@ -41,7 +41,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason why the verdict is not *no loss*: `kind` is for programs, `text` for people."""
+    """One reason why the verdict is not *no loss*. `kind`: a word for programs; `proves`: the outcome that this reason
+    alone would give; `text`: a sentence for people.
+    """
 
     kind: str
     proves: Outcome  # never NO_LOSS
@@ -50,7 +52,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; `notes` do not affect the outcome."""
+    """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; `notes`: texts that do not affect the
+    outcome.
+    """
 
     outcome: Outcome
     reasons: tuple[Reason, ...]
@@ -58,7 +62,7 @@ class Verdict:
 
 
 def decide_verdict(evidence: AuditEvidence) -> Verdict:
-    """Decides the verdict from `evidence`, with its reasons, losses first. The evidence must have write-offs applied."""
+    """Decides the verdict, from evidence to which write-offs have been applied. Reasons of a loss come first."""
     found = [
         *_short(_unread(evidence.parts)),
         *_short(_expiry_doubts(evidence.parts)),
@@ -126,7 +130,7 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
 
 
 def is_expiring(part: PartitionCoverage) -> bool:
-    """True if messages of the partition may have expired between two readings."""
+    """True if messages of the partition may have expired (TTL) between two readings."""
     return bool(part.ttl) and (part.unread is None or part.unread >= part.ttl - DAY)
 
 

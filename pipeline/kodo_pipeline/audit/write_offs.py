@@ -1,8 +1,8 @@
-"""Write-offs: losses and doubts that a person settled by name, with author and reason. The verdict leaves them out, and
-a note names them; later losses and doubts count. Pure.
+"""Write-offs: losses and doubts that a person accepted by name, with author and reason. The verdict leaves them out,
+and a note names them; later losses and doubts count. Pure.
 
-A write-off names its loss or doubt so that nothing later has the same name: the place of a message, the range or the
-run of a hole, the end of a time in which messages may have expired, or how many of a kind there were.
+A write-off names its loss or doubt so that nothing later has the same name: by the position of a message, the range or
+the run of a hole, the end of a time in which messages may have expired, or the number of a kind.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _SHOWN: Final = 5  # write-offs that notes tell one by one
 
 
 class WrittenOff(NamedTuple):
-    """One loss or doubt. `kind`: MESSAGE, COVERAGE and so on; `topic`: full name, but the ground topic for records of a
-    subscription; `partition`: NOWHERE if it has none; `subscription`: empty if it has none. `name`: position of a
-    message, problem of coverage, run of a producer, or time of the last reading (ms since the epoch) for a TTL; else
-    empty. `number`: how many.
+    """One loss or doubt. `kind`: MESSAGE, COVERAGE and so on; `topic`: full name, for records of a subscription the
+    ground topic; `partition`: NOWHERE if it has none; `subscription`: "" if it has none. `name`: position of a message,
+    problem of coverage, run of a producer, or time of the last reading (ms since the epoch) for a TTL; else "".
+    `number`: how many.
     """
 
     kind: str
@@ -51,8 +51,8 @@ class WrittenOff(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteOffs:
-    """All write-offs of a landing. `counts`: how many were written off, by the item with `number` 0; `notes`: a
-    sentence for each of the newest bookings, newest first, and one for all earlier ones.
+    """All write-offs of a landing. `counts`: number that was written off, by item (with its `number` set to 0);
+    `notes`: a sentence for each of the newest bookings, newest first, and one for all earlier ones.
     """
 
     counts: Mapping[WrittenOff, int]
@@ -60,7 +60,7 @@ class WriteOffs:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
-        """Returns the write-offs in rows of the table `write_offs`. If the same item was written off several times, the
+        """Makes the write-offs from rows of the table `write_offs`. If the same item was written off several times, the
         largest count applies.
         """
         counts: dict[WrittenOff, int] = defaultdict(int)
@@ -86,12 +86,12 @@ class WriteOffs:
         return ((one.topic, one.subscription, one.name) for one in self.counts if one.kind == MESSAGE)
 
     def count(self, kind: str, topic: str, partition: int = NOWHERE, subscription: str = "", name: str = "") -> int:
-        """Number that was written off under this name; 0: none."""
+        """Number that was written off of the item with these fields; 0 if none."""
         return self.counts.get(WrittenOff(kind, topic, partition, subscription, name, 0), 0)
 
     def applied(self, evidence: AuditEvidence) -> AuditEvidence:
-        """Returns the evidence without the written-off losses and doubts. The judgement of the rows has already left
-        written-off messages out.
+        """Returns the evidence without the written-off losses and doubts, except messages, which the classification has
+        already marked.
         """
         if not self.counts:
             return evidence
@@ -138,10 +138,10 @@ NONE: Final = WriteOffs({})
 
 @dataclass(frozen=True, slots=True)
 class Bookings:
-    """Entries of ledgers and of the cluster that an audit needs besides the landed rows. `unbooked`: recalls that
-    landed and that the recall ledger lacks; None if there are none. `write_offs`: losses and doubts that a person
-    settled by name. `delayed`: each (full name of a topic, partition, subscription) whose unacknowledged messages all
-    wait for the delivery time that their sender set.
+    """Facts that an audit needs and that no landed row has. `unbooked`: recalls that landed and that the recall ledger
+    lacks, None if there are none; `write_offs`: losses and doubts that a person accepted; `delayed`: (full name of a
+    topic, partition, subscription) of each subscription whose unacknowledged messages all wait for the delivery time
+    that their sender set.
     """
 
     unbooked: UnbookedRecalls | None = None
@@ -153,9 +153,9 @@ NO_BOOKINGS: Final = Bookings()
 
 
 def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOff]:
-    """Returns the losses and doubts that prevent the verdict *no loss*, that `known` does not settle, and that can be
-    written off because no further reading removes them. Lost messages are listed elsewhere
-    (`kodo_pipeline.audit.job.AuditResult.places`).
+    """Losses and doubts that prevent the verdict *no loss*, that `known` does not contain, and that can be written off
+    because no further reading removes them. Lost messages are not among them (see
+    `kodo_pipeline.audit.job.AuditResult.places`).
     """
     left = {one._replace(number=0) for one in _standing(known.applied(evidence))}
     return [one for one in _standing(evidence) if one._replace(number=0) in left]
@@ -198,7 +198,7 @@ def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
 
 
 def describe_items(items: Sequence[WrittenOff]) -> Iterator[str]:
-    """Yields a line of text for each kind, topic and subscription, with the sum of their numbers."""
+    """Yields a line of text for each kind, topic and subscription among the items, with the sum of their numbers."""
     groups: dict[tuple[str, str, str], int] = defaultdict(int)
     for one in items:
         groups[one.kind, one.topic, one.subscription] += one.number

@@ -1,1 +1,1 @@
-"""Charts: the drawings that the report and the lab share, and the files that they are written to."""
+"""Charts: style and files of the drawings of a report and of the lab."""

@@ -1,5 +1,7 @@
 # adapter: a command line
-"""Option `--png`: writing of charts, and the checks, before Spark starts, that charts can be drawn and written."""
+"""Files of the option `--png`: written after the work, with checks before Spark starts that charts can be drawn and
+written.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def make_folder(folder: Path) -> None:
 
 
 def write_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
-    """Writes each picture (name of the file, PNG) into the folder. A file or link of that name is replaced, because the
-    folder may be a clone with links of any name. Raises UsageError.
+    """Writes each picture, (file name, PNG), into the folder. An existing file or symbolic link of that name is
+    replaced, because the folder may be a clone with links of any name. Raises UsageError.
     """
     for name, data in pictures:
         replace_file(Path(folder) / name, data)

@@ -46,7 +46,9 @@ class Style:
         return _NARROW if self.narrow else _WIDE
 
     def state(self, name: str) -> str:
-        """Colour of a state (ready, retrying, pending, blocking, dead). Raises KeyError for another name."""
+        """Colour of a lane's state: `ready`, `retrying`, `pending`, `blocking` or `dead`. Raises KeyError for another
+        name.
+        """
         return dict(zip(("ready", "retrying", "pending", "blocking", "dead"), self.states, strict=True))[name]
 
 
@@ -65,8 +67,8 @@ Paint = Callable[[Drawn, Style], "Figure | None"]
 
 
 def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
-    """Draws a chart as an SVG document with selectable text; None if `paint` finds nothing to draw. The same document
-    gives the same text.
+    """Draws a chart as an SVG document with selectable text; None if `paint` has nothing to draw. The same document
+    always gives the same text.
     """
     with _settings(style, {"svg.hashsalt": "kodoctl", "svg.fonttype": "none"}):
         figure = paint(document, style)
@@ -78,12 +80,12 @@ def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
 
 
 def dark(drawn: str) -> str:
-    """Returns an SVG that `svg` drew in colours for a dark background: each colour is replaced by its counterpart."""
+    """Converts an SVG that `svg` drew to a dark background, by replacing each colour."""
     return re.sub("|".join(_DARK), lambda found: _DARK[found[0]], drawn)
 
 
 def png(paint: Paint[Drawn], document: Drawn, style: Style = LIGHT) -> bytes | None:
-    """Draws a chart as a PNG on white; None if `paint` finds nothing to draw."""
+    """Draws a chart as a PNG on white; None if `paint` has nothing to draw."""
     with _settings(style):
         figure = paint(document, style)
         if figure is None:
@@ -112,7 +114,9 @@ def _settings(style: Style, more: Mapping[str, Any] = MappingProxyType({})) -> I
 
 
 def new_figure(style: Style, height: float, title: str) -> Figure:
-    """Makes a figure, `height` inches high, with `title` as its headline; empty: no headline, for a figure on a page."""
+    """Makes a figure that is `height` inches high. `title`: headline, "" for none (on a page, which has its own
+    headlines).
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(style.width, height), layout="constrained")
@@ -122,7 +126,7 @@ def new_figure(style: Style, height: float, title: str) -> Figure:
 
 
 def bare(axes: Axes, *, grid: bool = True) -> None:
-    """Removes the frame and the ticks of `axes`. `grid`: draws vertical lines, so that a scale can be read."""
+    """Removes the frame and the ticks of `axes`. `grid`: draws vertical lines, by which values can be read."""
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -132,13 +136,13 @@ def bare(axes: Axes, *, grid: bool = True) -> None:
 
 
 def height_of(rows: int, style: Style, more: float = 0.25) -> float:
-    """Height in inches of a chart with `rows` rows. `more`: the height of everything around them."""
+    """Height in inches of a chart with `rows` rows. `more`: height of everything around the rows."""
     return rows * (0.58 if style.narrow else _ROW) + more
 
 
 def scale_times(axes: Axes) -> None:
-    """Makes the horizontal axis of `axes`, in ms, logarithmic, with lines at about each power of ten, labelled in
-    words.
+    """Makes the horizontal axis of `axes` logarithmic, for times in ms, with lines at about each power of ten, labelled
+    in words.
     """
     from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -151,7 +155,5 @@ def scale_times(axes: Axes) -> None:
 
 
 def drawn_time(ms: float) -> float:
-    """Position on a logarithmic axis for a time in ms: times below 0.5 are drawn at 0.5, because a logarithm has no
-    zero.
-    """
+    """Position of a time in ms on a logarithmic axis. Times below 0.5 are drawn at 0.5, because zero has no logarithm."""
     return max(ms, 0.5)

@@ -1,1 +1,1 @@
-"""Evidence of audits: partitions as they were read, cursors, clocks, and workers that keep records."""
+"""Evidence of audits: the read ranges and cursors of partitions, clocks, and workers that keep audit records."""

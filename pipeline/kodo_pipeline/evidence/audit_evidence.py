@@ -13,8 +13,8 @@ from kodo_pipeline.evidence.reading_clock import ReadingClock
 
 
 class MessageStatus(StrEnum):
-    """Status (fate) of one message for one subscription, as documents print it. The order is that of `RANKS`: of the
-    positions of a message the worst one, which is the later one here, counts.
+    """Status (fate) of one message for one subscription, as documents print it, from best to worst (`RANKS`). If the
+    places of a message have several, the worst counts.
     """
 
     MOVING = "moving"  # moved, and the next place was stored after the cut
@@ -55,12 +55,13 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCoverage:
-    """Coverage of one partition of `topic` (full name) over all runs. Times are ms.
+    """Coverage of one partition of `topic` (full name) over all ingests. Times are ms.
 
-    `planned`, `seen`: entries of the ranges that were read in full. `problems`: texts about splits that ended early, or
-    ranges that do not continue each other. `read`: an ingest has read it, or its cursors. `from_creation`: it was read
-    from its creation on. `read_before_cursors`: its end was fixed before the cursors were read. `ttl` 0: none;
-    `unread`: the longest time between two readings, None: unknown. `audit`: it is of an audit topic.
+    `planned`, `seen`: numbers of entries in the ranges that were read in full. `problems`: texts about ranges that were
+    not read to their end, or that do not continue each other. `read`: an ingest has read the partition, or its cursors.
+    `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed before the cursors were
+    read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two readings, None: unknown.
+    `audit`: it is a partition of an audit topic.
     """
 
     topic: str
@@ -87,18 +88,18 @@ class PartitionCoverage:
 
     @property
     def full(self) -> bool:
-        """True if the partition was read without a problem and every planned entry was seen."""
+        """True if there is no problem and every planned entry was read."""
         return self.read and not self.problems and self.planned == self.seen
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionTotals:
-    """Counts of one subscription: its messages by fate, and the gaps and contradictions in its audit records.
+    """Counts of one subscription: its messages by status (fate), and the holes and contradictions in its audit records.
 
-    `missing`: record numbers that no record of its worker runs has. `contradictions`: record numbers with two different
-    records. `runs`: some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
-    done, and were sent again. `records_settled`: the missing numbers that were written off; a missing record may still
-    explain a lost message.
+    `missing`: count of numbers of its worker runs that no record has. `contradictions`: count of record numbers with
+    two different records. `runs`: some of the worker runs with missing numbers. `resent`: count of messages that were
+    lost, or not proved done, and were sent again. `records_settled`: number of the missing records that were written
+    off; a missing record may still explain a lost message.
     """
 
     topic: str
@@ -118,7 +119,7 @@ class SubscriptionTotals:
 
     @property
     def judged(self) -> int:
-        """Number of all its messages."""
+        """Number of all messages of the subscription."""
         return sum(self.fates.values())
 
     def count(self, fate: MessageStatus) -> int:
@@ -128,9 +129,9 @@ class SubscriptionTotals:
 
 @dataclass(frozen=True, slots=True)
 class SequenceGap:
-    """Numbers of one producer run on one partition that no message has and that were not given up. `missing`: how many;
-    `overdue`: how many of them a mark of the producer reports as sent, although it had the time to give them up;
-    `unsigned`: how many are reported so only by marks without a verified signature. The others are undecided.
+    """Numbers of one producer run on one partition that no message has and that no mark reports as void. `missing`: how
+    many; `overdue`: how many of these the producer would have reported as void by now if they had not been sent;
+    `unsigned`: how many are overdue only by marks without a verified signature. The others may still be on their way.
     """
 
     topic: str
@@ -144,7 +145,7 @@ class SequenceGap:
 
 @dataclass(frozen=True, slots=True)
 class Misaddressed:
-    """Number of messages that a producer addressed to a subscription which the file does not have on that topic."""
+    """Count of messages that a producer addressed to a subscription which, by the file, the topic does not have."""
 
     topic: str
     subscription: str
@@ -153,8 +154,8 @@ class Misaddressed:
 
 @dataclass(frozen=True, slots=True)
 class UndatedMessages:
-    """Open messages of a topic whose publish time is later than their reading. `workers`: runs of the workers that
-    moved some of them there; empty: producers sent all of them.
+    """Open messages of a topic whose publish time is later than the time at which they were read. `workers`: runs of
+    the workers that moved some of them there; (): producers sent all of them.
     """
 
     topic: str
@@ -166,8 +167,8 @@ class UndatedMessages:
 class AuditEvidence:
     """All counts and facts from which the verdict is made.
 
-    `removed_before`: settled messages published before this time (ms since the epoch) were removed, and are in no
-    count; None: no rows were removed.
+    `removed_before`: rows of settled messages that were published before this time (ms since the epoch) were removed,
+    and are in no count, None: no rows were removed.
     """
 
     parts: tuple[PartitionCoverage, ...]

@@ -1,6 +1,6 @@
 # adapter: reads the broker and the landing
-"""Check that a cluster is the one from which a landing was read. On another cluster the same positions are those of
-other messages.
+"""Check that a cluster is the one from which a landing was read: on another cluster the same positions have other
+messages.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _AT_ONCE: Final = 8  # topics
 
 
 def must_be_same_cluster(landing: Landing, now: Mapping[str, PartitionMetadata]) -> None:
-    """Raises KodoctlError (K589) if every partition of the newest look was created at another time than the partition
-    that exists now: then this is another cluster, or all topics were deleted and created again. `now`: by full name of
-    the partition. Partitions of which a time is unknown are ignored.
+    """Raises KodoctlError (K589) if every partition in the newest metadata of the landing was created at another time
+    than the partition that exists now: then this is another cluster, or all topics were deleted and created again.
+    `now`: metadata by full name of the partition. Partitions without a known creation time are ignored.
     """
     _check(landing, _newest_look(landing), now)
 
 
 def same_partitions(landing: Landing, admin: Admin, expansion: Expansion, found: Mapping[Key, int]) -> dict[Key, int]:
-    """Returns the entries of `found` whose partitions the landing has; partitions that were created again since are
-    left out. Raises KodoctlError (K589) if the cluster is not the one that the landing is from.
+    """Filters `found`, a value per partition: partitions that were created again since the landing was read are left
+    out. Raises KodoctlError (K589) if the landing was read from another cluster.
     """
     listed = [(topic.name, [number for name, number in found if name == topic.name.full]) for topic in expansion.topics]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

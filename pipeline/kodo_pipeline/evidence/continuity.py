@@ -1,4 +1,6 @@
-"""Continuity of two read ranges of a partition: the proof that nothing between them was stored and deleted. Pure."""
+"""Continuity of two read ranges of a partition: the proof that no message between them was stored and deleted unread.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -> bool:
-    """True if it is certain that nothing was stored between two ranges, `one` and the later `other`. Brokers delete
-    from the oldest ledger on, and never beyond the slowest cursor. So nothing was deleted if (a) the ledger of the
-    first range still exists, (b) some cursor was still at or before the end of the first range, or (c) the first range
-    ended with the last stored entry and no ledger was deleted since.
+    """True if it is certain that no entry between two read ranges, `one` and the later `other`, was deleted unread.
+
+    Brokers delete from the oldest ledger on, and never beyond the slowest cursor. So nothing was deleted if (a) the
+    ledger of the first range still exists, (b) some cursor was still at or before the end of the first range, or (c)
+    the first range ended with the last stored entry and no ledger was deleted since.
     """
     if other.first[0] == one.last[0]:
         return other.first[1] == one.last[1] + 1
@@ -27,7 +30,9 @@ def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -
 
 
 def nothing_trimmed(reading: PartitionHistory, run: str, behind: Place) -> bool:
-    """True if everything after a position was still stored when a run took its snapshot of the cursors."""
+    """True if everything after the position `behind` was still stored when the ingest `run` took its snapshot of the
+    cursors.
+    """
     marks = [mark for mark in reading.marks if mark.run == run]
     slowest = min((mark.mark for mark in marks if mark.subscription), default=None)
     return bool(marks) and (marks[0].first_ledger <= behind[0] or (slowest is not None and slowest <= behind))

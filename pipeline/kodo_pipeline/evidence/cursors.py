@@ -1,6 +1,6 @@
 # adapter: reads the broker and the landing
-"""Snapshot of the cursors of declared subscriptions, taken before the end of any range is fixed. The order is
-necessary: every message that the snapshot shows as acknowledged must be found in the ranges that are read after it.
+"""Snapshot of the cursors of declared subscriptions, taken before the ends of the ranges to read are fixed. By this
+order, every message that the snapshot shows as acknowledged must be in the ranges that are read after it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Row = dict[str, Any]
 
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
-    """Reads cursors from the admin API and returns rows of the table `cursors`: for every existing partition one with
-    its last stored entry (subscription NAMELESS) and one for each declared subscription. Audit topics are read last,
-    because they have the records of everything that is acknowledged elsewhere. `now`: time of the rows, ms since the
-    epoch. Raises ClusterError.
+    """Reads cursors by the admin API, as rows of the table `cursors`: for every existing partition one row with its
+    last stored entry (subscription NAMELESS) and one for each declared subscription.
+
+    Audit topics are read last, because they have the records of everything that is acknowledged elsewhere. `now`: time
+    of the rows, ms since the epoch. Raises ClusterError.
     """
     unrecorded = unrecorded_subscriptions(admin, expansion)
 
@@ -63,7 +64,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
-    """Metadata of partitions by full name, as the last run that ended by itself recorded them before it read messages."""
+    """Metadata of partitions by full name, as recorded by the last run that ended by itself, before it read messages."""
     commits = landing.commits()
     at = read_at(commits)
     looked = [one.run for one in commits if one.batch is None and one.at == at and CURSORS.name in one.tables]

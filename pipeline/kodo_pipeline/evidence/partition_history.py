@@ -1,4 +1,4 @@
-"""History of a partition, from the landed tables: the ranges that were read, and the snapshots of its cursors. Pure."""
+"""History of a partition in the landed tables: the ranges that ingests read, and the snapshots of its cursors. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Key = tuple[str, int]
 
 
 class ReadRange(NamedTuple):
-    """A range of entries that an ingest read, from a row of `coverage`. `first`, `last`: planned positions, both
-    included; `planned`, `seen`: number of entries; `full`: all were read; `state`: a constant of
-    kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never HOLE; `run`: the ingest.
+    """A range of entries that an ingest (`run`) read; a row of `coverage`. `first`, `last`: planned positions, both
+    included; `planned`, `seen`: numbers of entries; `full`: all entries were read; `state`: a constant of
+    kodo_pipeline.source.coverage, such as COMPLETE or TIMEOUT, never HOLE.
     """
 
     first: Place
@@ -31,10 +31,10 @@ class ReadRange(NamedTuple):
 
 
 class CursorSnapshot(NamedTuple):
-    """A cursor at one time, from a row of `cursors`. `subscription` empty: the row of the partition, whose `mark` is
-    the last stored entry. `acknowledged`: (ledger, first, last) ranges of entries after the mark; `ttl`: ms, 0: none;
-    `taken`: ms since the epoch; `created`, `rewrites`: of the partition, None: unknown; `audit`: as in the table, None
-    in an older landing.
+    """A cursor at one time; a row of `cursors`. `subscription` "": the row of the partition itself, whose `mark` is the
+    last stored entry. `mark`: all entries up to it are acknowledged; `acknowledged`: (ledger, first, last) ranges of
+    acknowledged entries after the mark; `ttl`: ms, 0: none; `taken`: ms since the epoch; `created`, `rewrites`:
+    metadata of the partition, None: unknown; `audit`: as in the table, None in an older landing.
     """
 
     subscription: str
@@ -51,9 +51,9 @@ class CursorSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """Everything that a landing has about one partition. `ranges`: in order of positions; `marks`: in any order;
-    `stored_from`: number of the first ledger that it has now, None: not read; `holed`: runs before which entries were
-    deleted unread.
+    """Everything that a landing has about one partition. `ranges`: read ranges in order of positions; `marks`:
+    snapshots of cursors in any order; `stored_from`: number of the first ledger that exists now, None: not read;
+    `holed`: runs before which entries were deleted unread.
     """
 
     ranges: tuple[ReadRange, ...] = ()
@@ -67,12 +67,12 @@ class PartitionHistory:
         return sorted({mark.taken for mark in self.marks})
 
     def at(self, taken: int) -> dict[str, CursorSnapshot]:
-        """Cursors of the snapshot that was taken at `taken` (ms since the epoch), by subscription."""
+        """Cursors by subscription, in the snapshot that was taken at `taken` (ms since the epoch)."""
         return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
 
     @property
     def runs(self) -> dict[str, int]:
-        """Time of the cursor snapshot, ms since the epoch, by run; ascending."""
+        """Time of each run's cursor snapshot in ms since the epoch, by run, ascending."""
         return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 
@@ -81,9 +81,9 @@ def read_tables(
     cursors: Iterable[Mapping[str, Any]],
     stored_from: Mapping[Key, int],
 ) -> dict[Key, PartitionHistory]:
-    """Returns the history of each partition, from rows of the tables `coverage` and `cursors`. If a range was read
-    several times, the last row counts. `stored_from`: number of the first ledger of each partition now; a partition may
-    lack.
+    """Makes the history of each partition from rows of the tables `coverage` and `cursors`. If a range was read several
+    times, the last row counts. `stored_from`: number of the first ledger that each partition has now; partitions may be
+    missing.
     """
     ranges: dict[Key, dict[str, ReadRange]] = defaultdict(dict)
     marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Clock by which an ingest dates its reading, as its commit records it. Pure."""
+"""Clock by which an ingest dated its reading, as its commit records it. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class ReadingClock:
-    """Clock of the last reading. `ahead`: ms by which the clock of the machine that read was ahead of the cluster's,
-    which dates the reading; negative: behind; None: the cluster's clock is unknown, and the machine's dates the
-    reading. `lag`: ms by which the reading is dated later than its clock said, because an earlier reading has so late a
-    date.
+    """Clock of the last ingest. `ahead`: ms by which the clock of its machine was ahead of the cluster's (negative:
+    behind), None: the cluster's clock is unknown. The reading is dated by the cluster's clock, if it is known, else by
+    the machine's. `lag`: ms by which the date was moved later, so that it is not before that of an earlier reading.
     """
 
     ahead: int | None = 0
@@ -20,11 +19,11 @@ class ReadingClock:
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Returns the clock that the commit of a reading recorded. The clock is unknown if an older kodoctl, which did
-        not read the cluster's clock, made the commit.
+        """Parses the clock in the facts of an ingest's commit. The clock is unknown if an older kodoctl, which did not
+        read the cluster's clock, made the commit.
         """
         return cls(**facts.get("clock", {"ahead": None}))
 
     def to_facts(self) -> dict[str, Any]:
-        """Returns the clock as facts of a commit; `of_facts` reads them."""
+        """The clock as facts of a commit, which `of_facts` parses."""
         return {"clock": {"ahead": self.ahead, "lag": self.lag}}

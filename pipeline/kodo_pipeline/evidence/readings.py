@@ -1,6 +1,6 @@
-"""Readings of an audit: the coverage and the cursors of each partition, and the subscription that is responsible for
-its messages. Pure: the input is rows of the landed tables and the topology; the output is facts for the verdict and
-rows for the transforms.
+"""Scope of an audit: subscriptions, coverage and cursors of each partition, and lanes with the subscription that is
+responsible for their messages. Pure: the input is rows of the landed tables and the topology; the output is facts for
+the verdict and rows for the transforms.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Mode = Literal["wait", "best_effort", "none"]
 
 @dataclass(frozen=True, slots=True)
 class AuditedSubscription:
-    """Names one subscription of the topology that an audit judges, also one that keeps no audit records.
+    """A subscription of the topology that an audit judges, even if it keeps no audit records.
 
-    `number`: its place among all subscriptions in the order of the file, which rows of lanes have as `family`;
-    `topic`: name of the ground topic in the file; `mode`: how much its audit records prove, "none" without records.
+    `number`: its index among all subscriptions in the order of the file, the column `family` of rows; `topic`: name of
+    the ground topic in the file; `mode`: how much its audit records prove, "none" if it keeps none.
     """
 
     number: int
@@ -55,7 +55,7 @@ class AuditedSubscription:
 
 class AuditSince(NamedTuple):
     """Facts about the audit records of a subscription. `since`: result of
-    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: ingest runs for whose messages the records
+    kodo_pipeline.evidence.start_positions.audit_complete_since; `unheard`: ingest runs for whose messages audit records
     may have been deleted unread; `ended`: complete audit trails that have ended.
     """
 
@@ -66,8 +66,8 @@ class AuditSince(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditScope:
-    """Basis of an audit: subscriptions (`families`), coverage of partitions (`parts`), and `lanes`: rows of
-    kodo_pipeline.audit.positions.LANES, which also have the lane's `name`.
+    """Scope of an audit: subscriptions (`families`), coverage of partitions (`parts`), and `lanes`, the rows of
+    kodo_pipeline.audit.positions.LANES with the lane's `name`.
     """
 
     families: tuple[AuditedSubscription, ...]
@@ -78,8 +78,8 @@ class AuditScope:
 def audit_scope(
     expansion: Expansion, readings: Mapping[Key, PartitionHistory], left: Mapping[str, str] = MappingProxyType({})
 ) -> AuditScope:
-    """Returns the subscriptions, partitions and lanes of a whole topology; each partition has the positions that were
-    read of it. `left`: the partitions that the last run did not read, by full name, with the reason.
+    """Makes the scope of an audit of a whole topology. `readings`: history of each partition; `left`: partitions that
+    the last run did not read, by full name, with the reason.
     """
     grounds = expansion.topology.spec.topics
     families = {
@@ -125,8 +125,8 @@ def audit_scope(
 
 
 def mode_of(subscription: Subscription) -> Mode:
-    """Audit mode of a subscription: `wait` (workers acknowledge only messages that they have recorded), `best_effort`,
-    or `none`.
+    """Audit mode of a subscription: `wait` (workers acknowledge a message only when its record is stored),
+    `best_effort`, or `none`.
     """
     audit = defaults.audit(subscription)
     if audit is None:
@@ -135,7 +135,7 @@ def mode_of(subscription: Subscription) -> Mode:
 
 
 def lane_name(topic: FamilyTopic) -> str:
-    """Name of a topic's lane among the lanes of a subscription: `L1/retrying`, or `dead`."""
+    """Name of a topic's lane: `L1/retrying`, or `dead` for dead letters."""
     return f"{topic.level}/{topic.state}" if topic.level else str(topic.state)
 
 

@@ -1,6 +1,6 @@
 # adapter: reads the broker and the landing
-"""Check that workers record their acknowledgements: finds workers that are connected to an audited subscription and do
-not announce audit records. They were started before `audit: true`, or are not workers of kodoctl.
+"""Check that workers record their acknowledgements: finds consumers of an audited subscription that do not announce
+audit records. They were started before `audit: true`, or are not workers of kodoctl.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def unrecorded_subscriptions(admin: Admin, expansion: Expansion) -> set[tuple[str, str]]:
-    """Returns (ground topic, subscription) of each subscription with the audit mode `wait` to which a consumer is
-    connected that does not announce audit records. Asks the broker. Raises ClusterError if it does not answer.
+    """Finds subscriptions with the audit mode `wait` to which a consumer is connected that does not announce audit
+    records: (ground topic, subscription) of each. Asks the broker. Raises ClusterError if it does not answer.
     """
     grounds = expansion.topology.spec.topics
     audited = {

@@ -1,5 +1,5 @@
-"""Audit start of a subscription: the time since which its records prove anything, and the position of its cursor at
-that time. Pure. The subscription may have acknowledged earlier messages without a record, or may never have had them.
+"""Audit start of a subscription: the time since which its records are complete, and the position of its cursor at that
+time. Pure. The subscription may have acknowledged earlier messages without a record.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ UNRECORDED: Final = "unrecorded"  # the file says so, and a consumer was connect
 
 
 class CompleteTrail(NamedTuple):
-    """Period in which a subscription had a complete audit trail: the times of its first and its last cursor snapshot,
-    ms since the epoch.
+    """Period in which the audit records of a subscription are complete: times of the first and the last cursor snapshot
+    in it, ms since the epoch.
     """
 
     first: int
@@ -27,24 +27,29 @@ class CompleteTrail(NamedTuple):
 
 
 class ProvenRange(NamedTuple):
-    """Positions after `after`, up to and including `last`, that were acknowledged during a complete audit trail."""
+    """Positions after `after`, up to and including `last`, that were acknowledged during a complete audit trail, so
+    that each must have a record.
+    """
 
     after: Place
     last: Place
 
 
 def complete_trails(looks: Iterable[int], waited: Collection[int]) -> list[CompleteTrail]:
-    """Returns the complete audit trails of a subscription, ascending: the longest sequences of neighbouring times in
-    `looks` that are all in `waited`. `looks`: times of all cursor snapshots; `waited`: times of those at which the
-    audit topic existed, the file made workers wait for their records, and no consumer contradicted it. Times are ms
-    since the epoch.
+    """Finds the periods in which the audit records of a subscription are complete, ascending.
+
+    `looks`: times of all cursor snapshots, ms since the epoch; `waited`: those of them at which the audit topic
+    existed, the file made workers wait for their records, and no consumer contradicted it. A period is a longest
+    sequence of neighbouring `looks` that are all in `waited`.
     """
     found = [list(run) for is_waited, run in groupby(sorted({*looks, *waited}), waited.__contains__) if is_waited]
     return [CompleteTrail(run[0], run[-1]) for run in found]
 
 
 def audit_complete_since(looks: Collection[int], trails: Sequence[CompleteTrail]) -> int | None:
-    """Start, in ms since the epoch, of the audit trail to which the last of `looks` belongs; None: it belongs to none."""
+    """Start, in ms since the epoch, of the complete audit trail that lasts until now, that is, to which the last of
+    `looks` belongs; None if there is none.
+    """
     return trails[-1].first if trails and trails[-1].last >= max(looks, default=0) else None
 
 
@@ -52,8 +57,8 @@ def proven_ranges(
     reading: PartitionHistory, cursor: str, trails: Iterable[CompleteTrail], behind: Place | None
 ) -> Iterator[ProvenRange]:
     """Yields the positions that the cursor acknowledged during `trails`, which have ended. A message there without a
-    record is lost, as it was when the trail lasted: no later event makes its records incomplete. `behind`: positions up
-    to it are unproven for another reason, and left out.
+    record is lost, whatever happened to the audit records later. `cursor`: name of the subscription; `behind`:
+    positions up to it are unproven for another reason, and left out.
     """
     for trail in trails:
         marks = [one for one in reading.marks if one.subscription == cursor and trail.first <= one.taken <= trail.last]
@@ -65,9 +70,9 @@ def proven_ranges(
 
 
 def unproven_before(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:
-    """Position up to which nothing proves that the subscription had a message, or would have recorded it: the first
-    snapshot of its cursor at or after `since` (ms); if `since` is None, the last position that was read. None: nothing
-    is unproven, as on a partition that was created later.
+    """Position up to which it is not proved that the subscription had a message or would have recorded it: that of the
+    first snapshot of its cursor at or after `since` (ms); if `since` is None, the last position that was read. None if
+    nothing is unproven, as on a partition that was created later.
     """
     if since is None:
         return reading.ranges[-1].last if reading.ranges else None

@@ -1,2 +1,2 @@
 # adapter: reads the broker and writes the landing
-"""Ingest: messages, audit records and cursors of a cluster, landed in tables."""
+"""Ingest: reads messages, audit records and cursors of a cluster, and lands them in tables."""

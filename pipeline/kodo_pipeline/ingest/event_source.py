@@ -1,5 +1,5 @@
-"""Spark data source of `pipeline ingest`: the Pulsar source, with canonical events as rows. The tasks that read
-messages make the events, as Arrow batches, and Spark only has to write them.
+"""Spark data source of `pipeline ingest`: the Pulsar source, but its rows are those of the table `events`. The tasks
+that read messages also convert them, as Arrow batches, so that Spark only has to write them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ _OWN: Final = ("roles", "run", "looks", "payloads", "left")
 
 
 class EventSource(DataSource):
-    """Spark data source with rows of the table `events`. Options: those of the Pulsar source, `roles`
-    (kodo_pipeline.ingest.events.to_text), `run` (id of the ingest), `looks`
-    (kodo_pipeline.source.partition_stats.to_text), `payloads` (kodo_pipeline.landing.payload_policy.policies_to_text)
-    and `left`, the names of the partitions that are not read, as a JSON list.
+    """Spark data source with rows of the table `events`.
+
+    Options: those of the Pulsar source; `roles`: result of kodo_pipeline.ingest.events.to_text; `run`: id of the
+    ingest; `looks`: result of kodo_pipeline.source.partition_stats.to_text; `payloads`: result of
+    kodo_pipeline.landing.payload_policy.policies_to_text; `left`: names of the partitions that are not read, as a JSON
+    list.
     """
 
     @classmethod
@@ -48,7 +50,7 @@ class EventSource(DataSource):
         return EVENTS.spark(dated=True)
 
     def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
-        """Returns the reader of a stream. Batch queries have no reader, because ingest needs none."""
+        """Returns the reader of a stream. There is no reader for batch queries, because ingest needs none."""
         given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
         options = read_options(given, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
         roles, policies = of_text(self.options["roles"]), policies_of_text(self.options["payloads"])
@@ -58,14 +60,14 @@ class EventSource(DataSource):
 
     @classmethod
     def stream(cls, options: Mapping[str, str]) -> EventStream:
-        """Makes the reader that Spark makes for a stream with these options, in this process."""
+        """Makes, in this process, the same reader that Spark makes for a stream with these options."""
         made = cls(cast("dict[str, str]", CaseInsensitiveDict(options)))
         return made.streamReader(made.schema())
 
 
 class EventStream(PulsarStream):
-    """Stream of events, whose offsets and splits are those of the Pulsar source. `roles`: by full name of the topic;
-    `run`: id of the ingest; `looks`: text of the option of that name; `policies`: by ground topic.
+    """Stream of events, with the offsets and splits of the Pulsar source. `roles`: by full name of the topic; `run`: id
+    of the ingest; `looks`: text of the option of that name; `policies`: payload policies by ground topic.
     """
 
     def __init__(
@@ -81,13 +83,13 @@ class EventStream(PulsarStream):
         self.declared, self.looks = roles, partition_stats.of_text(looks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one split, which is of one topic, with their day. Runs in a Python process of an executor."""
+        """Yields the rows of one split with their day (`date`). Runs in a Python process of an executor."""
         days = PartitionDays(EVENTS)
         for found in self._events(super().read(partition), partition.value.topic):
             yield found.append_column(DATE, days(found.column("publish_ts")))
 
     def read_with(self, split: Split, client: BrokerClient) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one split without their day, in any process. `client`: see
+        """Yields the rows of one split without their day. Runs in any process. `client`: see
         kodo_pipeline.source.split_reader.read_split.
         """
         return self._events(read_planned(split, self.options, client), split.topic)

@@ -1,7 +1,8 @@
-"""Conversion of stored messages to canonical events, from Arrow to Arrow, column by column. Uses no Spark.
+"""Conversion of stored messages to events, from Arrow to Arrow, column by column. Uses no Spark.
 
-The topology says to which ground topic, level, state and subscription a topic belongs: no name is parsed. All messages
-of a split are of one topic, so that these columns are constants; a header that no message of a batch has costs nothing.
+The topology says to which ground topic, level, state and subscription a topic belongs; names are not parsed. All
+messages of a split are of one topic, so these columns are constants. A header that no message of a batch has costs
+nothing.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _INT: Final = 2**31 - 1
 
 
 class TopicRole(NamedTuple):
-    """Role of a topic in its topology: columns of kodo_pipeline.landing.tables.EVENTS, and the property that names
-    the tenant.
+    """Role of a topic in its topology: the columns of kodo_pipeline.landing.tables.EVENTS that are the same for all of
+    its messages, and `fair_by`, the property that names the tenant, None without one.
     """
 
     topic: str
@@ -58,7 +59,7 @@ class TopicRole(NamedTuple):
 
 
 def roles(expansion: Expansion) -> dict[str, TopicRole]:
-    """Returns the role of each topic of a topology, by the full name of the topic."""
+    """Role of each topic of a topology, by full name of the topic."""
     grounds = expansion.topology.spec.topics
     return {
         one.name.full: TopicRole(
@@ -73,18 +74,18 @@ def roles(expansion: Expansion) -> dict[str, TopicRole]:
 
 
 def to_text(known: Mapping[str, TopicRole]) -> str:
-    """Returns the roles as JSON text, which a Spark option can have as its value."""
+    """The roles as JSON text, for a Spark option."""
     return json.dumps(known, separators=(",", ":"))
 
 
 def of_text(text: str) -> dict[str, TopicRole]:
-    """Roles from a text that `to_text` made."""
+    """Parses a text that `to_text` made."""
     return {name: TopicRole(*one) for name, one in json.loads(text).items()}
 
 
 def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
-    """Converts a batch of rows of kodo_pipeline.landing.tables.MESSAGES, all of the topic that `role` is of, to rows of
-    kodo_pipeline.landing.tables.EVENTS. `run`: id of the ingest.
+    """Converts messages of one topic to events: rows of kodo_pipeline.landing.tables.MESSAGES to rows of
+    kodo_pipeline.landing.tables.EVENTS. `role`: of the topic; `run`: id of the ingest.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

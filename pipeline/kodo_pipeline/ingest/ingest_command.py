@@ -1,5 +1,5 @@
-"""Command `pipeline ingest`: lands the messages of a topology's topics as tables. Spark is imported when the command
-runs, never before.
+"""Command `pipeline ingest`: lands the messages of a topology's topics as tables. Spark is imported only when the
+command runs.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class IngestProgress(PipelineProgress):
     """Progress of an ingest, as text or JSON lines: its topics, each batch, and the result."""
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints the topics that are going to be read. Raises ClusterError if there is none."""
+        """Prints which topics will be read, and which do not exist. Raises ClusterError if there is none to read."""
         if not topics:
             detail = f"{expansion.name} is not applied there: `kodoctl apply FILE` creates its topics"
             raise ClusterError(error("K710", "topic not found", detail))

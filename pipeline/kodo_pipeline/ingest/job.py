@@ -1,5 +1,5 @@
-"""Ingest job: lands all stored messages of a topology's topics batch by batch, and commits a batch only after it has
-compared the batch with the coverage of its splits.
+"""Ingest job: lands all stored messages of a topology's topics batch by batch. A batch is committed only if its rows
+agree with the coverage of its splits.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ busy machine because Spark's own modules take half a second of the processor. No
 
 @dataclass(frozen=True, slots=True)
 class IngestRequest:
-    """Request of an ingest. `run`: its id; `max_bytes`: bytes that a batch reads at most, about, as brokers store them;
-    `accept_holes`: continue if messages are gone, and record that they are missing; `maintain_every`: batches after
-    which the landing is maintained, 0: never.
+    """Request of an ingest. `run`: id of the ingest; `max_bytes`: approximate maximum of bytes per batch, as brokers
+    store them; `accept_holes`: continue if messages have been deleted unread, and record that they are missing;
+    `maintain_every`: number of batches after which the landing is maintained, 0: never.
     """
 
     expansion: Expansion
@@ -71,8 +71,8 @@ class IngestRequest:
 
 
 class HolesError(KodoctlError):
-    """Error of an ingest that left partitions unread, because messages of them may have been deleted unread. `landed`:
-    batches of all other partitions; `holes`: the reason by full name of the partition.
+    """An ingest left partitions unread, because messages in them may have been deleted unread. `landed`: batches of all
+    other partitions; `holes`: the reason by full name of the partition.
     """
 
     def __init__(self, landed: list[LandingResult], holes: Mapping[str, str]) -> None:
@@ -89,9 +89,9 @@ _WAY_ON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LandingResult:
-    """Result of a batch. `events`, `transitions`: rows of these tables; `size`: bytes of payloads; `splits`: their
-    number; `holes`: ids of the splits that were not read in full; `unreadable`: messages on audit topics without
-    readable records.
+    """Result of a batch. `events`, `transitions`: numbers of rows; `size`: bytes of payloads; `splits`: number of
+    splits; `holes`: ids of the splits that were not read in full; `unreadable`: number of messages on audit topics
+    without readable records.
     """
 
     batch: int
@@ -105,8 +105,8 @@ class LandingResult:
 
 
 def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
-    """Returns (existing topics, absent topics) of the topology, in the order in which their ends are fixed. A message
-    that moves between two topics while the ends are fixed is then still read in the later topic.
+    """Sorts the topics of a topology into (existing topics, absent topics), each in the order in which their ends are
+    fixed. By this order, a message that moves to another topic while the ends are fixed is still read in that topic.
     """
     ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
     with closing(HttpAdmin(request.connection)) as admin:
@@ -117,9 +117,10 @@ def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic
 def ingest(
     request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, report: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
-    """Lands all messages that are stored now and returns the batches; `report` is called after each. Raises LockedError
-    while another ingest runs, and KodoctlError; committed batches stay. If messages of some partitions may have been
-    deleted unread, all others are landed, and then HolesError is raised.
+    """Lands all messages that are stored now, and returns the batches; calls `report` after each.
+
+    Raises LockedError while another ingest runs, and KodoctlError; committed batches stay. If messages of some
+    partitions may have been deleted unread, all other partitions are landed, and then HolesError is raised.
     """
     landing = request.landing
     with landing.alone() as alone:
@@ -197,8 +198,8 @@ class _Attempt(NamedTuple):
 
 
 def maintain_if_due(request: IngestRequest) -> None:
-    """Maintains the landing if enough batches have landed since the last maintenance. Does nothing if another process,
-    in an object store, maintains it.
+    """Maintains the landing (merges small files) if enough batches have landed since the last maintenance. Does nothing
+    if the landing is in an object store and another process maintains it.
     """
     landing = request.landing
     if is_due(landing.commits(), request.maintain_every):

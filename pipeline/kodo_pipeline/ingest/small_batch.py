@@ -1,5 +1,5 @@
-"""Batch of few bytes, read in this process, because starting a stream of Spark's, with a Python process that plans it,
-takes longer. Its bounds, its rows and its coverage are those of the stream.
+"""Small batches, read in this process, because Spark takes longer to start a stream, whose planner is a Python process
+of its own. Bounds, rows and coverage are the same as those of Spark's stream.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _AT_ONCE: Final = 2  # splits: each has a connection of its own
 
 
 def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, list[Split]] | None:
-    """Plans one batch with everything stored after `start`, and fixes the end of the stream. Returns (end, splits);
-    None if that is more than FEW_BYTES, or than `most` bytes. Raises ClusterError if messages are gone and the options
-    are strict.
+    """Plans one batch with everything that is stored after `start`, and fixes the end of the stream. Returns (end,
+    splits), or None if the batch would have more than FEW_BYTES, or more than `most` bytes. Raises ClusterError if
+    messages have been deleted unread and the options are strict.
     """
     stream.prepareForTriggerAvailableNow()
     end = stream.latestOffset(start, ReadAllAvailable())
@@ -40,8 +40,9 @@ def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, l
 
 
 def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, attempt: str) -> tuple[TableFiles, int]:
-    """Reads the splits, in two threads, and writes their events below `folder`, the folder of the table. Returns
-    (files, bytes of the payloads). Raises KodoctlError if a split is not full and the options are strict.
+    """Reads the splits, in two threads, and writes their events below `folder`, the folder of the table `events`.
+    Returns (files, bytes of the payloads). Raises KodoctlError if a split was not read in full and the options are
+    strict. `attempt`: folder of the files.
     """
     import pyarrow.compute as pc
 

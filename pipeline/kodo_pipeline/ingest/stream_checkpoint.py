@@ -2,10 +2,10 @@
 batch.
 
   offsets/N   version, Spark's metadata, and the end of batch N: written before batch N is read
-  commits/N   written when batch N counts
+  commits/N   written when batch N is complete
 
-A batch that is landed without Spark writes the same files in the same order. So Spark repeats a batch that was cut
-short as it was planned.
+A small batch, which is landed without Spark, writes the same files in the same order. So Spark can repeat a batch that
+was interrupted, with the same end.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _KEPT: Final = 100  # batches, as Spark keeps them
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBatch:
-    """A batch in the checkpoint. `offset`: its end; `metadata`: settings of the stream in `offsets/N`; `commit`: text
-    of `commits/N`.
+    """A batch in the checkpoint. `offset`: end of the batch; `metadata`: settings of the stream in `offsets/N`;
+    `commit`: text of `commits/N`.
     """
 
     number: int
@@ -34,7 +34,7 @@ class CheckpointBatch:
     commit: str
 
     def following(self, offset: Offset, at: int) -> CheckpointBatch:
-        """The next batch, with the settings of this one. `at`: ms since the epoch."""
+        """The next batch, which ends at `offset` and has the same settings. `at`: ms since the epoch."""
         return replace(self, number=self.number + 1, offset=offset, metadata={**self.metadata, "batchTimestampMs": at})
 
     def to_text(self) -> str:
@@ -43,7 +43,9 @@ class CheckpointBatch:
 
 
 def parse_batch(number: int, offsets: str, commit: str) -> CheckpointBatch | None:
-    """Batch from the texts of its two files; None if they have another form than Spark's version `_VERSION`."""
+    """Parses a batch from the texts of its two files; None if they have another format than that of Spark's version
+    `_VERSION`.
+    """
     version, *lines = offsets.split("\n")
     if version != _VERSION or len(lines) != 2 or commit.partition("\n")[0] != _VERSION:
         return None
@@ -57,26 +59,24 @@ def parse_batch(number: int, offsets: str, commit: str) -> CheckpointBatch | Non
 
 
 class StreamCheckpoint:
-    """Checkpoint of a stream with one source, in `folder`. Only one writer may use it at a time; a second writer is not
-    refused.
-    """
+    """Checkpoint of a stream with one source, in `folder`. Only one writer may use it at a time; this is not enforced."""
 
     def __init__(self, folder: Storage) -> None:
         self._offsets, self._commits = folder / "offsets", folder / "commits"
 
     def last(self) -> CheckpointBatch | None:
-        """The last batch, if it is complete; None if there is none, or if only Spark can continue."""
+        """The last batch, if it is complete. None if there is none, or if only Spark can continue."""
         latest, complete = (max(_numbers(one), default=-1) for one in (self._offsets, self._commits))
         if latest < 0 or latest != complete:
             return None
         return parse_batch(latest, _text(self._offsets, latest), _text(self._commits, latest))
 
     def begin(self, batch: CheckpointBatch) -> None:
-        """Writes the end of the batch: from now on every reader of the batch, Spark included, reads to this end."""
+        """Writes the end of the batch. From now on every reader of the batch, Spark included, reads to this end."""
         self._offsets.write_bytes(str(batch.number), batch.to_text().encode())
 
     def complete(self, batch: CheckpointBatch) -> None:
-        """Writes that the batch counts, and deletes files of batches that are older than Spark keeps."""
+        """Records that the batch is complete, and deletes files of batches that are older than Spark keeps."""
         self._commits.write_bytes(str(batch.number), batch.commit.encode())
         for folder in (self._offsets, self._commits):
             old = [number for number in _numbers(folder) if number <= batch.number - _KEPT]

@@ -1,4 +1,6 @@
-"""Conversion of landed audit messages to rows of the table `transitions`. Built-ins of Spark only: no row meets Python."""
+"""Conversion of landed audit messages to rows of the table `transitions`, with built-in functions of Spark only (no row
+is converted in Python).
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,11 @@ def audit_messages(landed: DataFrame) -> DataFrame:
 
 
 def transitions(read: DataFrame) -> DataFrame:
-    """Returns the rows of the table `transitions`, one for each record in `read`, the result of `audit_messages`. If
-    that has `date`, so have the rows: the day of a record, null if it is more than a day from that of its message,
-    which only forged records are. Records without a number, or without a possible time, and messages without records
-    give no row.
+    """Rows of the table `transitions`, one for each audit record in `read`, the result of `audit_messages`.
+
+    If `read` has the column `date`, so has the result: the day of a record, null if it is more than a day from the day
+    of its message, which only forged records are. Records without a number, or with an impossible time, and messages
+    without records give no row.
     """
     zipped = (
         "after",
@@ -80,8 +83,8 @@ def _day(moment: Column) -> Column:
 
 
 def unreadable() -> Column:
-    """Condition on audit messages: true if one has no readable records, another number of them than its properties say,
-    or some without a number or a time.
+    """Condition on audit messages: true if a message has no readable records, another number of records than its
+    properties say, or records without a number or a time.
     """
     found, counted = F.col("found"), F.col("properties").getItem(COUNT_PROPERTY).try_cast("int")
     readable = (

@@ -1,2 +1,4 @@
 # adapter: reads and writes the landing
-"""The landing: its tables, their files and commits, and the options of commands that read it."""
+"""The landing: the tables to which the pipeline writes messages, with their files and commits, and the options of
+commands that read them.
+"""

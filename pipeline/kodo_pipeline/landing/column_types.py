@@ -1,4 +1,4 @@
-"""Types of columns, by their names in Spark SQL, as Arrow and Spark have them."""
+"""Types of columns in Arrow and in Spark, by their names in Spark SQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def arrow_type(kind: str) -> Any:
-    """Arrow's type for a type name of Spark SQL. Raises KeyError for a type that no table has."""
+    """Arrow's type for a type name of Spark SQL. Raises KeyError for a name that no table of the landing uses."""
     import pyarrow as pa
 
     number = pa.int64()
@@ -34,7 +34,7 @@ def arrow_type(kind: str) -> Any:
 
 
 def spark_type(kind: str) -> Any:
-    """Spark's type for a type name of Spark SQL. Raises KeyError for a type that no table has."""
+    """Spark's type for a type name of Spark SQL. Raises KeyError for a name that no table of the landing uses."""
     from pyspark.sql import types as t
 
     number = t.LongType()

@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Arguments of a command on the same tables, as a user types them, and the parser of durations that users type. Pure.
-A text that is no duration, or a duration of zero, raises UsageError.
+"""Text of command-line arguments that name a topology and its landing, for hints, and the parser of durations in
+options. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kodoctl.topology.units import Duration, UnitError
 
 
 def command_line(topology: str, environment: str | None, landing: str) -> str:
-    """Argument and options that name the topology file, its environment and the landing, as text for a shell. An option
+    """Argument and options, quoted for a shell, that name the topology file, its environment and the landing. An option
     with its default value is left out.
     """
     options = [
@@ -24,8 +24,8 @@ def command_line(topology: str, environment: str | None, landing: str) -> str:
 
 
 def duration(option: str, text: str) -> int:
-    """Parses a duration such as `10s` to ms. Raises UsageError, which names `option`, if the text is no duration or the
-    duration is zero.
+    """Parses a duration such as `10s` to ms. `option`: name of the option, for the error. Raises UsageError if the text
+    is no duration, or for zero.
     """
     try:
         found = int(Duration.parse(text))

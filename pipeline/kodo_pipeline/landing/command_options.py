@@ -1,4 +1,4 @@
-"""Common options of the pipeline commands: arguments, settings of a Spark session, and output of progress."""
+"""Options that the pipeline commands share, settings of a Spark session, and output of progress."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 
 def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
-    """Settings of the Spark session of this process, which may be a child of `spark-submit`: an environment variable
-    shows that. Raises UsageError for a wrong setting, or if the extra `spark` is not installed.
+    """Settings of this process's Spark session. An environment variable shows whether `spark-submit` started the
+    process. Raises UsageError for an invalid setting, or if the extra `spark` is not installed.
     """
     from kodo_pipeline.spark.spark_session import SparkSettings, check_installed, configuration_of
 
@@ -63,7 +63,7 @@ def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class LandedFlags:
-    """Arguments and options of the commands that read a landing."""
+    """Arguments and options that the commands on a landing share."""
 
     topology: File
     landing: LandingOption = LANDING
@@ -81,15 +81,16 @@ class LandedFlags:
         return spark_settings(self.master, self.conf)
 
     def place(self, expansion: Expansion, *, messages: bool = False) -> Landing:
-        """The landing of a topology; see `landed_place`."""
+        """Opens the landing of a topology; see `landed_place`."""
         return landed_place(expansion, self.landing, self.typed, messages=messages)
 
 
 def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bool = False) -> Landing:
-    """Opens the landing of a topology below the folder or object store `landing`. Raises UsageError if no run has ended
-    there by itself; with `messages` it raises UsageError only if no message has landed, and a run that was cut off is
-    enough. Raises KodoctlError if the landing has topics of another namespace. `typed`: arguments of the command, for
-    hints.
+    """Opens the landing of a topology below the folder or object store `landing`. `typed`: arguments of the command,
+    for hints.
+
+    Raises UsageError if no run has ended there by itself; with `messages`, a run that was interrupted is enough, if a
+    message has landed. Raises KodoctlError if the landing has topics of another namespace.
     """
     from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold
 
@@ -100,24 +101,24 @@ def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bo
 
 
 def page_stem(expansion: Expansion) -> str:
-    """Beginning of the names of a topology's files: its name, and its environment if it has one, because two
-    environments may use one folder.
+    """Beginning of the names of a topology's files: its name, and its environment if it has one, because reports of two
+    environments may be written to one folder.
     """
     return "-".join(filter(None, (expansion.name, expansion.topology.environment)))
 
 
 def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
-    """The settings for a session that reads the landing `place`: a light session if the landing is small."""
+    """The settings, changed to those of a light session if the landing `place` is small."""
     return replace(settings, light=place.is_small())
 
 
 def new_run() -> str:
-    """Makes the id of a run. Ids sort by the second in which the runs began (UTC)."""
+    """Makes the id of a run. Ids sort by the time (UTC, seconds) at which the runs began."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def one_expansion(path: str, environment: str | None) -> Expansion:
-    """The one topology that a file, or a folder with one file, declares. Raises UsageError, InvalidFileError."""
+    """Expands the one topology that a file, or a folder with one file, declares. Raises UsageError, InvalidFileError."""
     expansions = command_target.load_desired([path], environment, partial(tell_warnings, [path])).expansions
     if len(expansions) != 1:
         detail = f"{path} holds {', '.join(one.topology.source.name for one in expansions) or 'none'}: name one file"
@@ -126,16 +127,16 @@ def one_expansion(path: str, environment: str | None) -> Expansion:
 
 
 def tell_warnings(paths: Sequence[str], warnings: Sequence[Diagnostic]) -> None:
-    """Prints the number of warnings and the command that shows them: a user who requests data did not ask about
-    the file.
+    """Prints how many warnings the topology files have, and the command that shows them. The warnings themselves are
+    not printed, because a user of this command did not ask about the files.
     """
     if warnings:
         tell(f"{many(len(warnings), 'warning')} about the file: {shlex.join(['kodoctl', 'lint', *paths])}")
 
 
 class PipelineProgress:
-    """Progress of a command: lines on standard error for people, or JSON lines with the run's id on standard output. A
-    command's own view adds its events.
+    """Progress of a command: lines on standard error for people, or JSON lines with the run's id on standard output.
+    Subclasses add the events of a command.
     """
 
     def __init__(self, output: Format, run: str, bar: Bar | None = None) -> None:
@@ -143,14 +144,14 @@ class PipelineProgress:
         self.bar = bar or Bar(output)
 
     def line(self, event: str, text: str, **facts: Any) -> None:
-        """Prints one event: `text` for people, or `event` with its facts as a line of JSON."""
+        """Prints one event: for people `text`, as JSON `event` with its facts."""
         if self.json:
             say(json.dumps({"event": event, "run": self.run, **facts}))
         else:
             self.bar.tell(text)
 
     def begin(self, what: str) -> None:
-        """Prints the first line. Call it before any slow work."""
+        """Prints the first line. Call it before anything slow."""
         self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
 
     @property

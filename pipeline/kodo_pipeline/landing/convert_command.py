@@ -1,5 +1,5 @@
-"""Command `pipeline convert`: converts a landing of an older kodoctl to Delta tables with the present columns. Starts
-no Spark.
+"""Command `pipeline convert`: converts a landing of an older kodoctl to Delta tables with today's columns. Starts no
+Spark.
 """
 
 from __future__ import annotations

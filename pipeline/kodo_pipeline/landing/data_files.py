@@ -1,5 +1,5 @@
-"""Data files of Delta tables: path, partition and statistics, as Delta's `add` actions have them. Reads and writes no
-file.
+"""Data files of Delta tables, as values: path, partition and statistics, as Delta's `add` actions have them. Reads and
+writes no file.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _BATCH: Final = re.compile(r"^(\d{9})-")
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file. `path`: below the folder of its table, as on the disk; `partition`: text value of each partition
-    column, None: null; `since`, `until`: first and last value of the table's `moment`, in ms since the epoch, None:
-    none is known; `stats`: Delta's statistics as JSON, empty if the file was found in a table's log.
+    """A Parquet file of a table. `path`: relative to the folder of its table; `partition`: text value of each partition
+    column, None: null; `since`, `until`: first and last value of the table's time column (`Table.moment`) in ms since
+    the epoch, None: unknown; `stats`: Delta's statistics as JSON, "" if the file was found in a table's log.
     """
 
     path: str
@@ -41,12 +41,14 @@ class DataFile:
 
     @property
     def batch(self) -> int:
-        """Number of the batch in the name of its first folder; -1 for a file that no ingest wrote."""
+        """Number of the batch, from the name of the file's first folder; -1 for a file that no ingest wrote."""
         found = _BATCH.match(self.path)
         return int(found[1]) if found else -1
 
     def touches(self, since: int | None, until: int | None) -> bool:
-        """True if the file may have rows from `since` to before `until` (ms since the epoch). None: no bound."""
+        """True if the file may have rows whose time is from `since` to before `until` (ms since the epoch). None: no
+        bound.
+        """
         late = until is not None and self.since is not None and self.since >= until
         early = since is not None and self.until is not None and self.until < since
         return not late and not early
@@ -56,7 +58,7 @@ class DataFile:
         return asdict(self)
 
     def to_action(self, *, change: bool = True) -> AddAction:
-        """Returns the `add` action for delta-rs. `change`: false if the rows of the file were in the table before."""
+        """The `add` action for delta-rs. `change`: False if the rows of the file were in the table before."""
         from deltalake.transaction import AddAction
 
         return AddAction(self.path, self.size, dict(self.partition), int(time.time() * 1000), change, self.stats)
@@ -70,13 +72,15 @@ def partition_path(partition: Mapping[str, str | None]) -> str:
 
 
 def partition_of(path: str, table: Table) -> dict[str, str | None]:
-    """Values of the partition columns in a path below the table's folder; the inverse of `partition_path`."""
+    """Values of the partition columns in a path that is relative to the table's folder; the inverse of
+    `partition_path`.
+    """
     named = dict(one.split("=", 1) for one in path.split("/")[:-1] if "=" in one)
     return {name: None if named[name] == NO_VALUE else unquote(named[name]) for name in table.partitions}
 
 
 def of_metadata(path: str, size: int, about: FileMetaData, table: Table) -> DataFile:
-    """Makes the entry of a file that was written just now. `about`: its footer, which has the statistics."""
+    """Makes the DataFile of a file that was just written. `about`: footer of the file, which has the statistics."""
     lowest, highest, nulls = _statistics(about)
     stats = {"numRecords": about.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
     since, until = (_to_ms(values.get(table.moment or "")) for values in (lowest, highest))
@@ -86,8 +90,8 @@ def of_metadata(path: str, size: int, about: FileMetaData, table: Table) -> Data
 
 
 def of_add(row: Mapping[str, Any], table: Table) -> DataFile:
-    """Makes the entry of a file in a table, from a row of delta-rs' get_add_actions(flatten=True). Raises ValueError if
-    the row has no number of rows, because the file would then count as empty.
+    """Makes the DataFile of a file in a table, from a row of delta-rs' get_add_actions(flatten=True). Raises ValueError
+    if the row lacks the number of rows, because the file would then count as empty.
     """
     if row["num_records"] is None:
         raise ValueError(f"{unquote(row['path'])} has no number of rows: something else added it, without statistics")

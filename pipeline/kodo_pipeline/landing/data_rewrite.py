@@ -1,5 +1,5 @@
-"""Rewriting of a table's data files into other files, by Arrow and without Spark. A few batches of rows are in memory
-at a time, whatever the files' size.
+"""Rewriting of a table's data files into other files, by Arrow and without Spark. Only a few batches of rows are in
+memory at a time, however large the files are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Change = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
 def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change: Change | None = None) -> DataFile:
-    """Writes the rows of `files`, which are of one partition, into one new file and returns it; no commit names it yet.
-    `change` is applied to each batch of rows, and may change rows or leave some out; None: the rows stay as they are.
+    """Writes the rows of `files`, which are of one partition, into one new file and returns it; it counts when a commit
+    names it. `change`: called with each batch of rows, and may change rows or leave some out; None: the rows stay as
+    they are.
     """
     made = PartFile(table.folder, table.table, attempt, files[0].partition)
     try:
@@ -39,8 +40,8 @@ def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change
 
 
 def stored_rows(table: LandingTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a file with the columns of a schema. Columns that came later are null. Raises KodoctlError
-    (K573) if the file is gone or has another number of rows.
+    """Yields the rows of a file with the columns of `schema`; columns that the file lacks are null. Raises KodoctlError
+    (K573) if the file does not exist or has another number of rows than recorded.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -1,5 +1,5 @@
-"""Format of a Delta table that this kodoctl can read and write: protocol, columns, partitions. A table with anything
-else is refused, because it might be read wrongly.
+"""Format of a Delta table that this kodoctl can read and write: protocol, columns, partitions. Any other format is
+refused, because rows might be read wrongly.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def delta_schema(table: Table) -> Schema:
 
 
 def check_format(found: DeltaTable, table: Table, uri: str) -> None:
-    """Raises KodoctlError (K584) if this kodoctl cannot read the table: an unknown protocol or feature, or other
-    columns, types or partition columns than those of `table`.
+    """Raises KodoctlError (K584) if this kodoctl cannot read the table `found`: it has an unknown protocol or feature,
+    or other columns, types or partition columns than `table`.
     """
     protocol = found.protocol()
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
@@ -63,7 +63,7 @@ def missing_columns(found: DeltaTable, table: Table) -> list[str]:
 
 
 def may_lack(table: Table, names: Iterable[str]) -> bool:
-    """True if all these columns may be null, so that rows which were written before a column came need not have it."""
+    """True if all these columns may be null, so that a table of an older kodoctl may lack them."""
     return {one.name for one in table.columns if one.null}.issuperset(names)
 
 

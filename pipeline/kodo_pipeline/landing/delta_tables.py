@@ -1,4 +1,4 @@
-"""A Delta table of the landing, read and written by the Rust library `deltalake` instead of Spark: its files at one
+"""One Delta table of the landing, read and written by the Rust library `deltalake` instead of Spark: its files at one
 version, and commits that add files.
 """
 
@@ -45,8 +45,8 @@ class ConcurrentCommitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Files of a table at one version of its log. `number`: number of the last commit of the landing that the table
-    has, -1 before the first; `removed`: number of rows that were removed from the table so far.
+    """Files of a table at one version of its Delta log. `number`: number of the last commit of the landing whose files
+    the table has, -1 if none; `removed`: number of rows that were removed from the table so far.
     """
 
     number: int
@@ -55,8 +55,8 @@ class TableVersion:
 
 
 class LandingTable:
-    """One table below the landing, for use by one thread. Its methods raise KodoctlError: K573 if the store refuses
-    something, K584 for a table that another kodoctl, or another writer, made so that we cannot read it.
+    """One table of the landing, for use by one thread. Its methods raise KodoctlError: K573 if the store refuses an
+    operation, K584 if another kodoctl, or another program, wrote the table in a format that is not supported.
     """
 
     def __init__(self, landing: Storage, table: Table) -> None:
@@ -66,8 +66,8 @@ class LandingTable:
         self._uri = self.folder.address
 
     def load(self) -> DeltaTable | None:
-        """Opens the table at its newest version; None if there is no table. Raises KodoctlError (K584) for another
-        format.
+        """Opens the newest version of the table; None if there is no table. Raises KodoctlError (K584) if its format is
+        not supported.
         """
         with self._report_errors():
             found = self._open()
@@ -97,7 +97,7 @@ class LandingTable:
         return self._loaded
 
     def create(self) -> DeltaTable:
-        """Creates an empty table if there is none, and returns the table."""
+        """Opens the table, and creates an empty one first if there is none."""
         import deltalake
 
         if self.folder.local is not None:
@@ -113,8 +113,8 @@ class LandingTable:
         return found
 
     def add_columns(self) -> list[str]:
-        """Adds columns that a table of an older kodoctl lacks, if all of them may be null. Returns the added names;
-        existing rows have no value in them. Raises KodoctlError (K584) for any other difference in the format.
+        """Adds columns that a table of an older kodoctl lacks, if all of them may be null, and returns their names. In
+        existing rows they are null. Raises KodoctlError (K584) for any other difference in the format.
         """
         added: list[str] = []
         for _ in range(TRIES):
@@ -131,13 +131,13 @@ class LandingTable:
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
     def number(self) -> int:
-        """Number of the last commit of the landing that this table has; -1 if it has none."""
+        """Number of the last commit of the landing whose files this table has; -1 if none."""
         found = self.load()
         number = None if found is None else found.transaction_version(APPLICATION)
         return -1 if number is None else number
 
     def version(self) -> TableVersion:
-        """Reads the log and returns the files of the newest version; no files if there is no table."""
+        """Reads the table's log and returns the files of the newest version; no files if there is no table."""
         found = self.load()
         if found is None:
             return TableVersion(-1, ())
@@ -147,9 +147,9 @@ class LandingTable:
         return TableVersion(-1 if number is None else number, files, removed or 0)
 
     def add(self, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None) -> None:
-        """Adds files by one Delta commit, which is the application transaction `number`. Does nothing if the table has
-        that number already. `replaced`: days (`date`) whose files the same commit removes; an empty list: all files;
-        None: none.
+        """Adds the files of the landing's commit `number` by one Delta commit (with `number` as its application
+        transaction). Does nothing if the table has that number already. `replaced`: days (`date`) whose files are
+        removed at the same time; []: all files; None: none.
         """
         for _ in range(TRIES):
             found = self.load() or self.create()
@@ -163,11 +163,12 @@ class LandingTable:
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
     def exchange(self, gone: Sequence[DataFile], files: Sequence[DataFile]) -> bool:
-        """Replaces the files `gone` by `files` in one commit. Returns False, and changes nothing, if one of `gone` is
-        not in the table any more, because another writer replaced it; True if all of `files` are in the table already,
-        since a store may refuse the second try of a commit that succeeded. If `files` have fewer rows, the commit
-        records the difference as removed, so that these rows do not count as lost. delta-rs must not try again by
-        itself: it would add rows twice.
+        """Replaces the files `gone` by `files` in one Delta commit. Returns False, and changes nothing, if one of
+        `gone` is not in the table any more, because another writer replaced it. Returns True as well if all of `files`
+        are in the table already, because a store may refuse the second try of a commit that succeeded.
+
+        If `files` have fewer rows, the commit records the difference as removed, so that these rows do not count as
+        lost. delta-rs must not try again by itself, because it would add rows twice.
         """
         removed = sum(one.rows for one in gone) - sum(one.rows for one in files)
         for _ in range(TRIES):
@@ -202,7 +203,7 @@ class LandingTable:
             found.cleanup_metadata()
 
     def replaced(self, hours: int = 0) -> list[str]:
-        """Paths of the files that were replaced at least `hours` ago, as far as the log still names them."""
+        """Paths of files that were replaced at least `hours` ago, as far as the log still names them."""
         found = self.load()
         if found is None:
             return []
@@ -210,8 +211,8 @@ class LandingTable:
             return [unquote(one) for one in found.vacuum(hours, dry_run=True, enforce_retention_duration=False)]
 
     def replace_rows(self, rows: Sequence[dict[str, Any]], number: int) -> None:
-        """Replaces all rows, which are few, as the application transaction `number`. Raises ConcurrentCommitError if
-        the table has changed since it was read, or has that number.
+        """Replaces all rows of the table, which has few, by `rows`, as the application transaction `number`. Raises
+        ConcurrentCommitError if the table has changed since it was read, or has that number already.
         """
         import deltalake
         import pyarrow as pa
@@ -226,7 +227,7 @@ class LandingTable:
             )
 
     def rows(self, column: str | None = None, value: str = "") -> list[dict[str, Any]]:
-        """Reads all rows, or those with `value` in `column`, into memory as dictionaries; none if there is no table."""
+        """Reads all rows, or those with `value` in `column`, into memory as dictionaries; [] if there is no table."""
         import pyarrow.compute as pc
 
         found = self.load()
@@ -237,13 +238,13 @@ class LandingTable:
             return list(rows_where(found.to_pyarrow_dataset(), wanted).to_pylist())
 
     def holds(self, files: Iterable[DataFile]) -> bool:
-        """True if all of these files are in the folder, which is listed once."""
+        """True if all of these files exist in the table's folder, which is listed once."""
         there = set(self.folder.files())
         return all(one.path in there for one in files)
 
     def damage(self, files: Iterable[DataFile]) -> list[str]:
-        """Returns a text for each file that is missing or has another size than its table records. Lists the folder
-        once and opens no file.
+        """Checks the files without opening them: a text for each file that is missing or has another size than the
+        table records. Lists the folder once.
         """
         there = self.folder.written()
         found: list[str] = []
@@ -259,8 +260,7 @@ class LandingTable:
         self, files: Sequence[DataFile], column: str, values: Iterable[str], same: Mapping[str, str]
     ) -> list[dict[str, Any]]:
         """Rows of these files, as dictionaries in any order, whose `column` has one of `values` and whose other columns
-        have the values in `same`. The files need not be in the table yet: a commit of the landing that names them is
-        enough.
+        have the values in `same`. The files may be named by a commit of the landing only, and not be in the table yet.
         """
         import pyarrow.compute as pc
 
@@ -271,8 +271,8 @@ class LandingTable:
             return list(rows_where(dataset_of(self.folder, self.table, files), wanted).to_pylist())
 
     def distinct(self, files: Sequence[DataFile], column: str, by: str) -> set[tuple[str, str]]:
-        """Pairs (value of `by`, value of `column`) in these files, of rows in which `column` is not null. A few batches
-        are in memory at a time.
+        """Distinct pairs (value of `by`, value of `column`) in these files, without rows in which `column` is null.
+        Only a few batches of rows are in memory at a time.
         """
         found: set[tuple[str, str]] = set()
         with self._report_errors():

@@ -1,4 +1,4 @@
-"""Folders of files, on a disk or in an object store, through Arrow's file systems: data files of the tables, and
+"""Folders of files, on a disk or in an object store, through Arrow's file systems: for data files of the tables, and
 coverage records of runs.
 """
 
@@ -35,15 +35,17 @@ T = TypeVar("T")
 
 
 class StoredFile(NamedTuple):
-    """Size of a file in bytes, and `at`: the time when it was written, in seconds since the epoch by the store's clock."""
+    """A file in a folder: `size` in bytes, and `at`, the time when it was written, in seconds since the epoch by the
+    store's clock.
+    """
 
     size: int
     at: float
 
 
 class Storage:
-    """A folder on a disk or in an object store. `uri`: absolute path or URI, as Spark takes it; `local`: its path, None
-    for a store. The methods raise KodoctlError (K573) if the store refuses something.
+    """A folder on a disk or in an object store. `uri`: absolute path or URI, in Spark's form; `local`: path of a folder
+    on a disk, None for a store. The methods raise KodoctlError (K573) if the store refuses an operation.
     """
 
     def __init__(self, uri: str) -> None:
@@ -56,7 +58,7 @@ class Storage:
 
     @property
     def address(self) -> str:
-        """The URI in the form of Arrow and delta-rs."""
+        """The URI in the form that Arrow and delta-rs take."""
         return next(
             (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)), self.uri
         )
@@ -86,11 +88,11 @@ class Storage:
             return found
 
     def write(self, name: str, document: object) -> None:
-        """Writes a document as the JSON file `name`, completely or not at all. A file of that name is replaced."""
+        """Writes a document as the JSON file `name` atomically. An existing file is replaced."""
         self.write_bytes(name, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Writes the file `name`, completely or not at all. A file of that name is replaced."""
+        """Writes the file `name` atomically. An existing file is replaced."""
         with self._fs(name) as (system, base):
             if self.local is None:
                 with system.open_output_stream(f"{base}/{name}") as out:  # stores show an object when it is whole
@@ -100,8 +102,8 @@ class Storage:
             write_whole(self.local / name, data)
 
     def documents(self) -> dict[str, Any]:
-        """Reads every JSON file (`.json`) directly in the folder: its document by its name, in order of names. Empty if
-        there is no folder.
+        """Reads every JSON file (`.json`) directly in the folder: document by file name, sorted by name. {} if there is
+        no folder.
         """
         with self._fs() as (system, base):
             names = sorted(info.base_name for info in _list_files(system, base) if info.base_name.endswith(".json"))
@@ -111,23 +113,23 @@ class Storage:
 
     @contextmanager
     def output(self, name: str) -> Iterator[Any]:
-        """Context with a new file for bytes. `name` may contain folders, which are created."""
+        """Context with a new file to write bytes to. `name` may contain folders, which are created."""
         in_folder = self.local is not None
         with self._fs(name) as (system, base), _create_file(system, f"{base}/{name}", in_folder=in_folder) as out:
             yield out
 
     @contextmanager
     def input(self, name: str) -> Iterator[Any]:
-        """Context with a file for reading at any position."""
+        """Context with a file to read from, at any position."""
         with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
             yield file if self.local is not None else StoredInput(file)
 
     def files(self) -> list[str]:
-        """Sorted paths, relative to this folder, of every file below it at any depth."""
+        """Sorted paths, relative to this folder, of all files in it at any depth."""
         return sorted(self.written())
 
     def written(self) -> dict[str, StoredFile]:
-        """Size and time of every file below this folder, by its relative path."""
+        """Size and time of each file in this folder at any depth, by relative path."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
@@ -149,7 +151,7 @@ class Storage:
             list(pool.map(delete_one, names))
 
     def prune(self) -> None:
-        """Removes folders below this one that have no file at any depth, but not folders here whose names begin with
+        """Removes folders in this one that contain no file at any depth, except folders here whose names begin with
         `_`. A folder that gets a file meanwhile stays. Does nothing in an object store, which has no folders.
         """
         before = time.time() - _SPARKS
@@ -165,21 +167,23 @@ class Storage:
             return sorted(info.base_name for info in _list_files(system, base) if info.type == fs.FileType.Directory)
 
     def exists(self) -> bool:
-        """True if a folder or a file is at this address."""
+        """True if there is a folder or a file at this address."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
             return bool(system.get_file_info(base).type != fs.FileType.NotFound)
 
     def remove(self) -> None:
-        """Deletes the folder with everything in it; does nothing if there is none."""
+        """Deletes the folder with all of its content; does nothing if there is none."""
         if self.exists():
             with self._fs() as (system, base):
                 system.delete_dir(base)
 
 
 class StoredInput(io.RawIOBase):
-    """A file in an object store, for reading. A read that a busy store refuses is tried again (`read_again`)."""
+    """A file in an object store, opened for reading. If a busy store refuses a read, the read is tried again
+    (`read_again`).
+    """
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -213,9 +217,9 @@ class StoredInput(io.RawIOBase):
 
 
 def read_again(read: Callable[[], T]) -> T:
-    """Returns the result of `read`, which is tried up to `_TRIES` times. Arrow itself repeats a read after a 503,
-    except when the store's error text is longer than the few requested bytes: Amazon's library then reports that the
-    caller could not take the answer.
+    """Calls `read`, up to `_TRIES` times if the store is busy, and returns its result. Arrow itself repeats a read
+    after a 503, except when the store's error text is longer than the few requested bytes: Amazon's library then
+    reports that the caller could not take the answer.
     """
     for number in range(_TRIES - 1):
         try:
@@ -228,8 +232,8 @@ def read_again(read: Callable[[], T]) -> T:
 
 
 def way_in(uri: str) -> str:
-    """Text, beginning with a new line, on the environment variables that have the keys of an S3 store; empty for any
-    other address.
+    """Hint for errors: text, beginning with a line break, about the environment variables with the keys of an S3 store;
+    "" for any other address.
     """
     return _S3 if uri.startswith(("s3://", "s3a://", "s3n://")) else ""
 

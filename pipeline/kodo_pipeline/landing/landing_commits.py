@@ -1,6 +1,8 @@
-"""Commits of a landing: the record, in order, of the files that count. A commit is one row of the table `commits`,
-which names the files that it adds to the other tables. From then on the files count in all of these tables, even if its
-writer is killed before it has added them. The rows of old commits are merged into one, with their sums.
+"""Commits of a landing: the ordered record of the files whose rows count.
+
+A commit is one row of the table `commits`, which names the files that it adds to the other tables. From then on these
+files count in all tables, even if the writer is killed before it has added them there. The rows of old commits are
+merged into one, with their sums.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _KEPT: Final = 16  # commits that name their files, for readers that began befor
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """Files that one commit adds to one table. `since`, `until`: first and last value of the table's `moment` in ms,
+    """Files that one commit adds to one table. `since`, `until`: first and last value of the table's time column in ms,
     None: none; `files`: None in an old commit, which has only the counts; `replaced`: see
     kodo_pipeline.landing.delta_tables.LandingTable.add.
     """
@@ -47,7 +49,7 @@ class TableFiles:
 
     @classmethod
     def of(cls, files: Iterable[DataFile], replaced: Iterable[str] | None = None) -> TableFiles:
-        """Makes the entry for files that were written, with the sum of their rows."""
+        """Makes the entry of files that were written, with the sum of their rows."""
         found = tuple(files)
         times = [at for one in found for at in (one.since, one.until) if at is not None]
         return cls(
@@ -62,8 +64,8 @@ class TableFiles:
 @dataclass(frozen=True, slots=True)
 class LandingCommit:
     """A commit of the landing. `batch`: number of a batch of messages, from 0; None for the beginning or end of a run,
-    and for rollups, audits and other writers, which `run` names. `at`: ms since the epoch; `tables`: added files by
-    table name; `facts`: further figures; `number`: position among all commits, from 0; -1 before it is committed.
+    and for other writers (rollups, audits), whose kind `run` names. `at`: ms since the epoch; `tables`: added files by
+    table name; `facts`: more figures, by name; `number`: position among all commits, from 0, -1 before it is committed.
     """
 
     run: str
@@ -74,14 +76,14 @@ class LandingCommit:
     number: int = -1
 
     def is_same(self, other: LandingCommit) -> bool:
-        """True if both are commits of one batch, or, without a batch, of one `run`."""
+        """True if both commits are of the same batch, or, without a batch, of the same `run`."""
         return (
             self.batch == other.batch if self.batch is not None else (self.batch, self.run) == (other.batch, other.run)
         )
 
     def to_row(self, *, files: bool) -> dict[str, Any]:
-        """Returns the commit as a row of `kodo_pipeline.landing.tables.COMMITS`. `files`: whether the row lists the
-        files; the column is null otherwise.
+        """The commit as a row of `kodo_pipeline.landing.tables.COMMITS`. `files`: True lists the files in the row;
+        False leaves that column null.
         """
         tables = {name: {"rows": one.rows, "since": one.since, "until": one.until} for name, one in self.tables.items()}
         named = {
@@ -119,16 +121,17 @@ def _table_files(counts: Mapping[str, Any], named: Mapping[str, Any] | None) -> 
 
 
 def is_replaced(run: str) -> bool:
-    """True if `run` is a kind of run (`rollup`, `audit`, `maintain`, `removal`) of which only the last commit is kept;
-    a new commit names the one that it replaces. False for any other text, such as the id of a run.
+    """True if `run` is a kind of writer (`rollup`, `audit`, `maintain`, `removal`) of which only the last commit is
+    kept. False for any other text, such as the id of a run.
     """
     return run in _REPLACED_RUNS
 
 
 def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
-    """Returns the rows of the table `commits` when `added` is the next commit. Of rollups, audits and the like the last
-    one is kept. Old commits are merged into one row, so that a commit costs the same after years; `whole`: they are not
-    merged. Only the newest `_KEPT` commits name their files.
+    """Rows of the table `commits` after `added` is appended as the next commit to `known`.
+
+    Of rollups, audits and the like only the last commit is kept. Old commits are merged into one row, so that a commit
+    costs the same after years, unless `whole` is True. Only the newest `_KEPT` commits name their files.
     """
     kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]
     rows = [*kept, added] if whole else _fold([*kept, added], added.number - _KEPT)
@@ -181,13 +184,13 @@ def _last_batch(commit: LandingCommit) -> int:
 
 
 def is_history(commit: LandingCommit, known: Iterable[LandingCommit]) -> bool:
-    """True if `commit` is a batch so old that `known`, all commits, have it only in their merged commit."""
+    """True if `commit` is a batch that is already part of the merged old commits in `known`."""
     last = max((_last_batch(one) for one in known if one.run == HISTORY), default=-1)
     return commit.batch is not None and commit.batch <= last
 
 
 def added_to(commit: LandingCommit, name: str) -> int:
-    """Number of the last commit that added files to the table `name`, among the commits that this one was merged from."""
+    """Number of the last commit that added files to the table `name`; `commit` may be a merged one, of several commits."""
     return int(commit.facts["last"][name]) if commit.run == HISTORY else commit.number
 
 
@@ -197,14 +200,14 @@ def _begins(commit: LandingCommit) -> bool:
 
 
 def next_number(known: Sequence[LandingCommit]) -> int:
-    """Returns the number of the next commit: 0 for the first."""
+    """Number of the next commit; 0 for the first one."""
     return max((one.number for one in known), default=-1) + 1
 
 
 def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]) -> list[DataFile] | None:
-    """Returns the files of a table as of the last commit: the files of `version`, and those of commits that it does not
-    have. None if such a commit names its files no longer, or was replaced by another: then `version` is too old, and
-    the caller must read it again.
+    """Files of a table as of the last commit: those of `version`, and those of commits that the table does not have
+    yet. None if such a commit no longer names its files, or was replaced: then `version` is too old, and the caller has
+    to read it again.
     """
     found = list(version.files)
     for one in sorted(known, key=lambda commit: commit.number):
@@ -222,8 +225,8 @@ def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]
 def unlike_commits(
     versions: Mapping[Table, TableVersion], files: Mapping[str, Sequence[DataFile]], commits: Sequence[LandingCommit]
 ) -> list[str]:
-    """Returns a text for each table that has a commit which `commits` lacks, or another number of rows than were
-    committed. `files`: the files of each table as of the last commit.
+    """Compares tables with the commits: a text for each table that has a commit which `commits` lacks, or another
+    number of rows than were committed. `files`: files of each table as of the last commit.
     """
     last = next_number(commits) - 1
     wrong = [
@@ -240,7 +243,7 @@ def unlike_commits(
 
 
 def unfinished_runs(commits: Sequence[LandingCommit]) -> list[str]:
-    """Sorted ids of the runs that began after the last run that ended by itself."""
+    """Sorted ids of the runs that began after the last run that ended by itself: they were interrupted, or still run."""
     read = read_at(commits)
     return sorted(one.run for one in commits if _begins(one) and one.at > read)
 
@@ -267,14 +270,18 @@ def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
 
 
 def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
-    """Namespace of the topics of the last run that ended by itself, or else of the first run that began; None: unknown."""
+    """Namespace of the landed topics: that of the last run that ended by itself, else of the first run that began; None
+    if unknown.
+    """
     begin = last_reading(commits) or next((one for one in commits if _begins(one)), None)
     topics = begin.facts.get("topics") if begin else None
     return TopicName.parse(topics[0]).namespace if topics else None
 
 
 def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:
-    """Commits of batches by their numbers. Old batches, which were merged, are missing; the newest one is always there."""
+    """Commits of batches, by batch number. Old batches, whose commits were merged, are missing, but the newest batch is
+    always there.
+    """
     return {one.batch: one for one in commits if one.batch is not None}
 
 
@@ -290,7 +297,7 @@ def _newest(commit: LandingCommit) -> int:
 
 
 def batches_with_messages(commits: Iterable[LandingCommit]) -> int:
-    """Number of batches that have messages, old ones included."""
+    """Number of batches that have messages, including old ones."""
     return sum(
         one.facts["batches"] if one.run == HISTORY else one.batch is not None and rows_of([one], EVENTS) > 0
         for one in commits
@@ -303,9 +310,7 @@ def rows_of(commits: Iterable[LandingCommit], table: Table) -> int:
 
 
 def times_of(commits: Iterable[LandingCommit], table: Table) -> tuple[int, int] | None:
-    """Returns (first, last) value of a table's `moment` over all commits, in ms since the epoch; None if no row has
-    one.
-    """
+    """(first, last) value of a table's time column over all commits, in ms since the epoch; None if no row has one."""
     found = [one.tables[table.name] for one in commits if table.name in one.tables]
     times = list(chain.from_iterable((at for at in (one.since, one.until) if at is not None) for one in found))
     return (min(times), max(times)) if times else None
@@ -317,7 +322,7 @@ def holds_messages(commits: Iterable[LandingCommit]) -> bool:
 
 
 def with_number(commit: LandingCommit, number: int, behind: int | None) -> LandingCommit:
-    """Copy of the commit with its number. `behind`: number of the commit that it replaces, kept in its facts; None:
+    """Copy of the commit with its number. `behind`: number of the commit that it replaces, stored in its facts, None:
     none.
     """
     facts = commit.facts if behind is None else {**commit.facts, BEHIND: behind}

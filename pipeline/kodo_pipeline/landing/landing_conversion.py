@@ -1,9 +1,9 @@
-"""Conversion of landings of older kodoctls. Former landings were Parquet folders that count when a manifest names them;
-they become Delta tables in the same place, because their messages may be on no cluster any more, and because Spark's
-checkpoint, the record of all that was read, stays valid. Delta tables that lack later columns get these.
+"""Conversion of landings of older kodoctls to Delta tables, in the same place.
 
-After a kill the next call continues: the manifests are removed last, and until then every other command refuses the
-landing. Needs no Spark.
+Former landings were Parquet folders that count when a manifest names them. They are converted, because their messages
+may be on no cluster any more, and because Spark's checkpoint, which records how far each partition was read, stays
+valid. Delta tables that lack later columns get these. After a kill the next call continues: the manifests are removed
+last, and until then every other command refuses the landing. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TABLES: Final = (*TABLES, *COUNTED, *RECORDED, COMMITS)  # those of audits are 
 
 @dataclass(frozen=True, slots=True)
 class ConversionResult:
-    """Result of a conversion. `batches`, `rows`: converted ones, also those of an earlier call that was killed.
+    """Result of a conversion. `batches`, `rows`: numbers converted, including those of an earlier call that was killed;
     `columns`: names of the added columns, by table.
     """
 
@@ -44,8 +44,8 @@ class ConversionResult:
 
 
 def convert(landing: Landing, report: Callable[[LandingCommit], None]) -> ConversionResult:
-    """Converts the landing; `report` is called with each commit. Raises UsageError if there is nothing to convert,
-    KodoctlError for a damaged landing, LockedError while another run works there.
+    """Converts the landing; calls `report` with each commit. Raises UsageError if there is nothing to convert,
+    KodoctlError for a damaged landing, LockedError while another run uses it.
     """
     with landing.alone() if landing.root.exists() else nullcontext(True) as alone:
         added = {table.name: names for table in _TABLES if (names := landing.table(table).add_columns())}

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def dataset_of(folder: Storage, table: Table, files: Sequence[DataFile]) -> Any:
-    """Returns files below `folder` as an Arrow dataset with the columns of `table`. A filter on a partition column
-    skips files without opening them.
+    """Makes an Arrow dataset of files in `folder`, with the columns of `table`. A filter on a partition column skips
+    files without opening them.
     """
     from pyarrow import dataset
 
@@ -33,7 +33,7 @@ def dataset_of(folder: Storage, table: Table, files: Sequence[DataFile]) -> Any:
 
 
 def rows_where(rows: Any, wanted: Any) -> Any:
-    """Reads the rows of a dataset for which the condition `wanted` is true into one Arrow table; None: all rows."""
+    """Reads the rows of a dataset that meet the condition `wanted` (None: all rows) into one Arrow table."""
     import pyarrow as pa
 
     try:

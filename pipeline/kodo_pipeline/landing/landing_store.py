@@ -73,8 +73,8 @@ GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
 
 @dataclass(frozen=True, slots=True)
 class LandingSnapshot:
-    """Commits and files of a landing at one moment, the same in all tables. `files`: by table name; `removed`: the
-    number of rows removed from each table so far.
+    """Commits and files of a landing as of one commit, consistent between all tables. `files`: by table name;
+    `removed`: number of rows removed from each table so far, by table name.
     """
 
     commits: Sequence[LandingCommit]
@@ -83,8 +83,8 @@ class LandingSnapshot:
 
 
 class Landing:
-    """Landing of one topology in one environment, below the address `uri`; for use by one thread. The constructor reads
-    nothing; it raises KodoctlError (K573) for a path that Delta or Spark would understand differently.
+    """Landing of one topology in one environment, below the address `uri`, for use by one thread. The constructor reads
+    nothing. It raises KodoctlError (K573) for a path that Delta or Spark would interpret in another way.
     """
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
@@ -102,13 +102,13 @@ class Landing:
         return self.root / "_checkpoint"
 
     def work(self, run: str) -> Storage:
-        """Folder for the coverage records of a run until they are committed."""
+        """Folder in which a run stores its coverage records until they are committed."""
         return self.root / "_work" / run / "coverage"
 
     def commits(self, *, former: bool = False) -> list[LandingCommit]:
-        """Reads all commits from the table `commits`, in the order of their numbers; none if nothing has landed. Raises
-        KodoctlError: K573 if the table cannot be read, K584 if the landing has manifests of a former kodoctl. `former`:
-        such a landing is read too, because it is being converted.
+        """Reads all commits in order; [] if nothing has landed. Raises KodoctlError: K573 if the table cannot be read,
+        K584 if the landing has manifests of a former kodoctl. `former`: such a landing is read too (for its
+        conversion).
         """
         if not former:
             self._refuse_former()
@@ -120,9 +120,9 @@ class Landing:
         return sorted(found, key=lambda one: one.number)
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
-        """Returns the files of these tables as of one commit. The tables are read before the commits, which are then at
-        least as new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, files or
-        rows are missing. `former`: see `commits`.
+        """Files of these tables as of one commit. The tables are read before the commits, which are then at least as
+        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, files or rows are
+        missing. `former`: see `commits`.
         """
         files: dict[str, list[DataFile] | None] = {}
         for _ in range(_READS):
@@ -144,9 +144,9 @@ class Landing:
         return _rows_for_spark(self.commits()) <= FEW
 
     def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
-        """Commits the files that `commit` names: from now on their rows count. Committing the same again changes
-        nothing. Returns the commit with its number. `behind`: number of the newest commit of its run from which this
-        one was made; `former`: see `commits`. Raises LockedError if another writer committed first.
+        """Commits the files that `commit` names, so that their rows count from now on, and returns the commit with its
+        number. The same commit again changes nothing. `behind`: number of the newest commit of the same run on which
+        this one is based; `former`: see `commits`. Raises LockedError if another writer committed first.
         """
         numbered: LandingCommit | None = None
         for _ in range(TRIES):
@@ -200,8 +200,8 @@ class Landing:
         return LockedError(error("K575", "another run is under way", detail))
 
     def write_rows(self, table: Table, attempt: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
-        """Writes a few rows into files, without Spark. They count when a commit names the files. `attempt`: folder of
-        the files.
+        """Writes a few rows into files without Spark, and returns the files, which count when a commit names them.
+        `attempt`: folder of the files.
         """
         import pyarrow as pa
 
@@ -216,18 +216,19 @@ class Landing:
     def write_frame(
         self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None, *, few: bool = False
     ) -> TableFiles:
-        """Writes the rows of a frame into files. They count when a commit names the files. `attempt`: folder of the
-        files; `replaced`: see `TableFiles`; `few`: the rows fit into this process, which writes them.
+        """Writes the rows of a frame into files, and returns the files, which count when a commit names them.
+        `attempt`: folder of the files; `replaced`: see `TableFiles`; `few`: the rows fit into this process, which
+        writes them.
         """
         files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt, few=few)
         return TableFiles.of(files, replaced)
 
     def table(self, table: Table) -> LandingTable:
-        """The table of this definition, `commits` included."""
+        """The LandingTable for a table definition, `commits` included."""
         return self._commits if table is COMMITS else self._tables[table.name]
 
     def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
-        """Rows that have `value` in `column`, read without Spark."""
+        """Reads the rows that have `value` in `column`, without Spark."""
         return self._tables[table.name].rows(column, value)
 
     def read(
@@ -239,9 +240,9 @@ class Landing:
         until: int | None = None,
         snapshot: LandingSnapshot | None = None,
     ) -> DataFrame:
-        """Returns the committed rows of a table as a frame. Only files that may have rows from `since` to before
-        `until` (ms of the table's `moment`) are read; their rows are not filtered. `snapshot`: read as of it, so that
-        several tables are of one commit; None: the newest commit.
+        """Committed rows of a table as a frame. `since`, `until` (ms of the table's time column): files without rows
+        from `since` to before `until` are skipped, but the rows of the other files are not filtered. `snapshot`: read
+        as of it, so that several tables are consistent; None: the newest commit.
         """
         found = (snapshot or self.snapshot(table)).files[table.name]
         return self.read_files(spark, table, (one for one in found if one.touches(since, until)))
@@ -249,9 +250,8 @@ class Landing:
     def read_files(
         self, spark: SparkSession, table: Table, files: Iterable[DataFile], *, dated: bool = False
     ) -> DataFrame:
-        """Returns the rows of these files of the table as a frame; without files it has no rows. `dated`: with the
-        column `date`. Few rows are one partition, so that no query shuffles them. A query fails with the name of a
-        missing file.
+        """Rows of these files of the table as a frame; without files it has no rows. `dated`: with the column `date`.
+        Few rows become one partition, so that no query shuffles them. If a file is missing, queries fail with its name.
         """
         schema = table.spark(dated=dated)
         folder = self._tables[table.name].folder.uri
@@ -263,8 +263,9 @@ class Landing:
         return (found.coalesce(1) if _are_few(filled) else found).select(*schema.names)
 
     def check(self) -> None:
-        """Raises KodoctlError if the folder cannot be written, or if the landing has batches and its checkpoint is
-        missing: the messages would be read again. Creates the folder and marks it so that a former kodoctl refuses it.
+        """Prepares the folder for a writer: creates it if needed, and marks it so that a former kodoctl refuses it.
+        Raises KodoctlError if the folder cannot be written, or if the landing has batches and its checkpoint is missing
+        (the messages would be read again).
         """
         self._make()
         if batches(self.commits()) and not self.checkpoint.exists():
@@ -293,20 +294,20 @@ class Landing:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def start(self, run: str, what: str = "ingest") -> None:
-        """Writes a note that a run begins to write files, so that after a kill another run can remove these files.
-        `what`: kind of the run, such as `ingest`, `rollup`, `audit`.
+        """Records that a run begins to write files, so that after a kill another run can remove these files. `what`:
+        kind of the run, such as `ingest`, `rollup`, `audit`.
         """
         (self._notes(what) / run).write(_STARTED, {"run": run})
 
     def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
-        """Removes the note of `start`. `sweep`: removes, before that, the files of the run that no commit names."""
+        """Removes the record of `start`. `sweep`: first removes the files of the run that no commit names."""
         if sweep:
             self._sweep([run], what)
         (self._notes(what) / run).remove()
 
     def sweep(self, what: str = "ingest", *, alone: bool) -> None:
-        """Removes files, and notes, of runs of the kind `what` that were killed before a commit named the files. If
-        another may be running (not `alone`), only those of runs that began more than a day ago.
+        """Removes the records and the uncommitted files of killed runs of the kind `what`. If another run of that kind
+        may be active (`alone` False), only those of runs that began more than a day ago.
         """
         left = [run for run in self._notes(what).folders() if alone or _is_old(run)]
         if left:
@@ -329,9 +330,10 @@ class Landing:
 
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
-        """Context in which no other run of the kind `what` is in the landing: True, if it is a folder on a file system
-        with locks. Otherwise no lock is possible: False; of two writers at once the commit then refuses the second.
-        Raises LockedError if another process has the lock.
+        """Context in which no other run of the kind `what` is active in the landing. The value is True if that is
+        ensured by a lock. In an object store, and on file systems without locks, no lock is possible: the value is
+        False, and of two concurrent writers the second one's commit is refused. Raises LockedError if another process
+        has the lock.
         """
         if self.root.local is None:
             yield False
@@ -350,7 +352,9 @@ class Landing:
 
 
 def must_be_free(landing: Landing, what: str = "ingest") -> None:
-    """Raises LockedError if a run of the kind `what` is under way. For commands that would first do something slow."""
+    """Raises LockedError if a run of the kind `what` is active. For commands that do something slow before they take
+    the lock.
+    """
     with landing.alone(what):
         pass
 
@@ -373,13 +377,13 @@ def _check_path(uri: str) -> None:
 
 
 def is_former(root: Storage) -> bool:
-    """True if the landing has manifests of a former kodoctl, which make its tables count."""
+    """True if the landing at `root` has manifests, by which a former kodoctl listed its files."""
     return any(name.endswith(".json") and name != GUARD for name in (root / FORMER).files())
 
 
 def guard(root: Storage) -> None:
-    """Writes the file that makes a former kodoctl refuse the landing: its ingest would remove all files that no
-    manifest of its own names.
+    """Writes the file that makes a former kodoctl refuse the landing. Otherwise its ingest would remove all files that
+    no manifest of its own names.
     """
     manifests = root / FORMER
     if GUARD not in manifests.files():
@@ -393,9 +397,9 @@ def _is_old(name: str) -> bool:
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
-    """Raises UsageError if no run has ended by itself, or, with `messages`, if no message has landed: a typo in
-    --landing or --env must not look like an empty cluster. `typed`: arguments of the command, from
-    kodo_pipeline.landing.command_line. Starts no Spark, creates no folder.
+    """Raises UsageError if no run has ended by itself, or, with `messages`, if no message has landed: a mistyped
+    --landing or --env must not look like an empty cluster. `typed`: result of
+    kodo_pipeline.landing.command_line.command_line, for hints. Starts no Spark, creates no folder.
     """
     commits = landing.commits()
     if holds_messages(commits) if messages else read_at(commits):
@@ -409,8 +413,8 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
 
 
 def must_be_same_namespace(landing: Landing, expansion: Expansion, commits: Sequence[LandingCommit]) -> None:
-    """Raises KodoctlError (K590) if the landing has topics of another namespace: topology files of one name share a
-    folder.
+    """Raises KodoctlError (K590) if the landing has topics of another namespace: two topology files with the same name
+    use the same folder.
     """
     landed = landed_namespace(commits)
     if landed not in (None, expansion.namespace):

@@ -1,6 +1,8 @@
-"""Policies for payloads that must not land, or only masked: applied to Arrow batches. Identity, size and digest of a
-message stay. Payloads of audit topics are kodoctl's own records, without any of a business payload, and are never
-touched.
+"""Payload policies of topics: payloads that must not land, that land masked, or that are removed after a time. Applied
+to Arrow batches.
+
+Identity, size and digest of a message stay. Payloads of audit topics are kodoctl's own records, without any part of a
+business payload, and are never changed.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ MASK: Final = "***"
 
 @dataclass(frozen=True, slots=True)
 class PayloadPolicy:
-    """Payload policy of one ground topic. `keep`: ms after which payloads are removed; None: never; 0: they never land.
-    `mask`: JSON paths whose values are replaced.
+    """Payload policy of one ground topic. `keep`: ms after which payloads are removed, None: never, 0: they do not
+    land. `mask`: JSON paths whose values are replaced.
     """
 
     keep: int | None = None
@@ -40,9 +42,7 @@ class PayloadPolicy:
 
 
 def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
-    """Returns the policies by the name of the ground topic. Ground topics that keep their payloads for ever and mask
-    nothing are left out.
-    """
+    """Payload policies by ground topic. Ground topics that keep their payloads for ever and mask nothing are left out."""
     spec = expansion.topology.spec
     found = {}
     for name, ground in spec.topics.items():
@@ -56,18 +56,18 @@ def payload_policies(expansion: Expansion) -> dict[str, PayloadPolicy]:
 
 
 def policies_to_text(policies: Mapping[str, PayloadPolicy]) -> str:
-    """Returns the policies as JSON text, which a Spark option can have as its value."""
+    """The policies as JSON text, for a Spark option."""
     return json.dumps({name: [one.keep, one.mask] for name, one in policies.items()})
 
 
 def policies_of_text(text: str) -> dict[str, PayloadPolicy]:
-    """Policies from a text that `policies_to_text` made."""
+    """Parses a text that `policies_to_text` made."""
     return {name: PayloadPolicy(keep, tuple(mask)) for name, (keep, mask) in json.loads(text).items()}
 
 
 def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
-    """Applies a policy to rows of kodo_pipeline.landing.tables.EVENTS, all of one topic: returns them without payloads
-    if `keep` is 0, else with masked payloads. Without a policy, or on an audit topic, they stay as they are.
+    """Applies a policy to rows of kodo_pipeline.landing.tables.EVENTS, all of one topic: removes their payloads if
+    `keep` is 0, else masks them. Without a policy, or on an audit topic, returns the rows unchanged.
     """
     if policy is None or not rows.num_rows or rows.column("state")[0].as_py() == AUDIT:
         return rows
@@ -79,8 +79,8 @@ def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.Recor
 
 
 def without_payloads(rows: pa.RecordBatch, chosen: Sequence[bool], word: str) -> pa.RecordBatch:
-    """Returns the rows with the payloads of the `chosen` ones replaced by null; `word` becomes their payload state.
-    Rows whose payload is null already stay unchanged.
+    """Returns the rows with the payloads of the `chosen` ones replaced by null, and their payload state by `word`. Rows
+    without a payload stay unchanged.
     """
     payloads = rows.column("payload").to_pylist()
     gone = [chosen[at] and one is not None for at, one in enumerate(payloads)]

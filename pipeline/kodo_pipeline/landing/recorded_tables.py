@@ -1,6 +1,4 @@
-"""Tables that record manual interventions in a landing: erasures and write-offs. A table does not exist before its
-first row.
-"""
+"""Tables that record manual interventions in a landing: erasures and write-offs. A table is created with its first row."""
 
 from __future__ import annotations
 

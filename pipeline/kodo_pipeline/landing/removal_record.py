@@ -1,4 +1,4 @@
-"""Record of the removals of rows from a landing, in the facts of a commit: the figures about removed rows that an audit
+"""Record of the removals of rows from a landing, in the facts of a commit: figures about removed rows, which an audit
 of all rows needs. Pure.
 """
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemovedTotals:
-    """Counts over removed rows. `newest`: publish time of the newest message in ms; `unnumbered`: first hops without a
-    producer's number; `meant`: first hops that are meant for one subscription, by (topic, subscription).
+    """Counts over removed rows. `messages`, `records`: numbers of rows; `newest`: publish time of the newest message in
+    ms; `unnumbered`: first hops without a producer's sequence number; `meant`: first hops that are addressed to one
+    subscription, by (topic, subscription).
     """
 
     messages: int = 0
@@ -28,7 +29,7 @@ class RemovedTotals:
     meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def with_more(self, other: RemovedTotals) -> RemovedTotals:
-        """Sums of both; `newest` is the later one."""
+        """Adds the counts of `other`; `newest` is the later of the two."""
         return RemovedTotals(
             self.messages + other.messages,
             self.records + other.records,
@@ -40,9 +41,10 @@ class RemovedTotals:
 
 @dataclass(frozen=True, slots=True)
 class RemovalRecord:
-    """The last removal, and the sums of all. `run`: of the last one; `before`: only rows of messages published before
-    this time, in ms, were removed; `batch`: the last batch whose rows it examined; `finished`: no file has the removed
-    rows any more; `kept`: rows of each table of removals; `number`: of its commit, -1 before that.
+    """Record of the last removal, with sums over all removals. `run`: id of the last removal; `before`: only rows of
+    messages published before this time, in ms, were removed; `batch`: the last batch whose rows it examined;
+    `finished`: no file contains the removed rows any more; `totals`: sums; `kept`: number of rows in each table of
+    removals; `number`: number of its commit, -1 before there is one.
     """
 
     run: str
@@ -55,7 +57,7 @@ class RemovalRecord:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
-        """Returns the record that the last removal committed. None if no rows were ever removed."""
+        """The record that the last removal committed; None if no rows were ever removed."""
         found = next((one for one in commits if one.run == REMOVAL_RUN), None)
         if found is None:
             return None
@@ -67,7 +69,7 @@ class RemovalRecord:
         )
 
     def to_facts(self) -> dict[str, Any]:
-        """Returns the record as the JSON facts of a commit; `of` reads them."""
+        """The record as JSON facts of a commit, which `of` reads."""
         totals = self.totals
         return {
             "run": self.run, "before": self.before, "batch": self.batch, "finished": self.finished,
@@ -77,9 +79,9 @@ class RemovalRecord:
         }  # fmt: skip
 
     def as_finished(self) -> Self:
-        """Copy of the record that says that no file has the removed rows any more."""
+        """Copy of the record with `finished` set."""
         return replace(self, finished=True)
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
-        """True if `files`, by table name, have as many rows as were committed to each table of removals."""
+        """True if `files` (by table name) have as many rows as were committed to each table of removals."""
         return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())

@@ -1,6 +1,6 @@
 """Tables of the audit's state: summaries of settled messages, and the rows of messages that are not settled. `pipeline
-audit` makes them from the other tables, and can make them again. Besides, the tables of removals: summaries of the rows
-that `pipeline maintain --keep` removed, which nothing can make again.
+audit` makes them from the other tables, and can make them again. Also the tables of removals: summaries of the rows
+that `pipeline maintain --keep` removed, which cannot be made again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Writers of a table's data files, by Arrow in this process and by Spark: Parquet files of one partition each, which
-count when a commit names them.
+"""Writers of a table's data files, by Arrow in this process or by Spark. Each Parquet file is of one partition, and
+counts when a commit names it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Partition = tuple[str | None, ...]
 
 
 class PartFile:
-    """A Parquet file of one partition, to which rows are added until `finish` or `abandon`. `folder`: of the table;
-    `attempt`: a folder in it for the file. It has the table's columns without the partition columns.
+    """Writer of one Parquet file of one partition: rows are added until `finish` or `abandon`. `folder`: folder of the
+    table; `attempt`: folder in it for the file. The file has the table's columns without the partition columns.
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str, partition: Mapping[str, str | None]) -> None:
@@ -48,7 +48,7 @@ class PartFile:
         self._pending = 0, 0  # rows, bytes
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Adds rows with the columns of `schema`. They are written when enough have come for a row group."""
+        """Adds rows with the columns of `schema`. They are written when there are enough for a row group."""
         self._rows.append(rows)
         self._pending = self._pending[0] + rows.num_rows, self._pending[1] + rows.nbytes
         if self._pending[0] >= _ROWS or self._pending[1] >= ROW_GROUP:
@@ -62,7 +62,7 @@ class PartFile:
             self._rows, self._pending = [], (0, 0)
 
     def finish(self) -> DataFile:
-        """Writes the remaining rows, closes the file, and returns its entry."""
+        """Writes the remaining rows, closes the file, and returns its DataFile."""
         with self._stack:
             try:
                 self._flush()
@@ -72,7 +72,7 @@ class PartFile:
             return of_metadata(self.path, self._out.tell(), self._about[0], self._table)
 
     def abandon(self, problem: BaseException) -> None:
-        """Closes the file incomplete, because of `problem`. It stays in the folder, and nothing will name it."""
+        """Closes the file incomplete because of `problem`. It stays in the folder, and no commit names it."""
         with suppress(Exception):  # it fails as what came before did
             self._writer.close()
         self._writer.is_open = False
@@ -80,7 +80,9 @@ class PartFile:
 
 
 class PartitionDays:
-    """Values of `date` for the rows that one writer gives a table; null for days beyond the table's number of `days`."""
+    """Values of the column `date` for the rows that one writer gives a table; null for days beyond the table's maximum
+    number of `days`.
+    """
 
     def __init__(self, table: Table) -> None:
         self._most, self._days = table.days, set[date]()
@@ -98,8 +100,8 @@ class PartitionDays:
 
 
 class TableWriter:
-    """Writer of the files of one attempt, which is their folder below `folder`, that of the table. Use it as a context
-    manager; after the block `files` has every file. If the block raises, unfinished files are abandoned.
+    """Writer of one attempt's files, in the folder `attempt` of the table's `folder`. Use it as a context manager;
+    after the block `files` has every file. If the block raises, unfinished files are abandoned.
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str) -> None:
@@ -125,8 +127,8 @@ class TableWriter:
         self.files.append(self._open.pop(values).finish())
 
     def write(self, batch: pa.RecordBatch, days: pa.Array | None = None) -> None:
-        """Writes rows with the table's columns, in any order. `days`: their values of `date`; None: the days of the
-        table's `moment`.
+        """Writes rows with the table's columns, in any order. `days`: value of `date` for each row, None: the day of
+        the table's time column.
         """
         import pyarrow as pa
 
@@ -173,8 +175,9 @@ class TableWriter:
 
 
 def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str, *, few: bool = False) -> list[DataFile]:
-    """Writes a frame with the table's columns, and `date` if the table has it, by Spark, and returns the files. Reads
-    each footer for the statistics. `few`: the rows fit into this process, which collects and writes them.
+    """Writes a frame with the table's columns (and `date` if the table has it), and returns the files. Spark writes
+    them, and each footer is read for statistics; with `few`, the rows fit into this process, which collects and writes
+    them.
     """
     place = folder / attempt
     made = frame.select(*table.names, *([DATE] if table.moment else []))

@@ -33,7 +33,9 @@ GAPS: Final = "array<string>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `kind`: type in Spark SQL; `about`: meaning and unit; `null`: the column may be null."""
+    """A column of a table. `kind`: type in Spark SQL; `about`: meaning and unit; `null`: True if the column may be
+    null.
+    """
 
     name: str
     kind: str
@@ -43,9 +45,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the landing. `moment`: the column whose day (UTC) is the partition column `date`, which the files do
-    not have; `partitions`: all partition columns, empty for a table that is read as a whole; `days`: number of days
-    that get a partition of their own from one writer, 0: all.
+    """Definition of a table of the landing. `moment`: the time column, whose day (UTC) is the partition column `date`,
+    which files do not contain; `partitions`: all partition columns, () for a table that is read as a whole; `days`:
+    maximum number of days for which one writer makes partitions, 0: no maximum.
     """
 
     name: str
@@ -61,21 +63,21 @@ class Table:
         return [column.name for column in self.columns]
 
     def arrow(self) -> pa.Schema:
-        """Returns the schema for Arrow, without partition columns. Every column is nullable, as Spark reads Parquet."""
+        """The schema for Arrow: all columns, without the derived column `date`. Every column is nullable, as Spark
+        reads Parquet.
+        """
         import pyarrow as pa
 
         return pa.schema([pa.field(column.name, arrow_type(column.kind)) for column in self.columns])
 
     def delta(self) -> pa.Schema:
-        """Returns the schema of the Delta table, with its partition column."""
+        """The schema of the Delta table: that of `arrow`, and the column `date` if the table has a time column."""
         import pyarrow as pa
 
         return self.arrow().append(pa.field(DATE, pa.date32())) if self.moment else self.arrow()
 
     def spark(self, *, dated: bool = False) -> StructType:
-        """Returns the schema for Spark. `dated`: whether the partition column `date` is added. Every column is
-        nullable, as Spark reads Parquet.
-        """
+        """The schema for Spark. `dated`: with the column `date`. Every column is nullable, as Spark reads Parquet."""
         from pyspark.sql.types import DateType, StructField, StructType
 
         fields = [StructField(column.name, spark_type(column.kind)) for column in self.columns]

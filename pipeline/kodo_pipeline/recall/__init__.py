@@ -1,2 +1,2 @@
 # adapter: runs Spark
-"""Recall of dead letters in bulk: chosen by Spark, sent by its executors."""
+"""Recall of dead letters and lost messages in bulk: Spark chooses them, and its executors send them."""

@@ -1,6 +1,6 @@
-"""Choice of dead letters by a condition, from rows of stored messages.
+"""Choice of dead letters by a condition, as transforms of Spark DataFrames.
 
-The condition is evaluated in Python, as everywhere, in batches of Arrow with the columns that it reads. In Spark SQL it
+The condition is evaluated in Python, as everywhere, in Arrow batches with the columns that it reads. In Spark SQL it
 would be a second implementation to be kept equal; benchmarks/pipeline says how much time that would save.
 """
 
@@ -48,7 +48,7 @@ FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
 
 
 def stored_in(events: DataFrame, topic: str) -> DataFrame:
-    """Landed messages of one topic (full name), with the names of columns that the source has."""
+    """Landed messages of one topic (full name), with the column names of the Pulsar source."""
     names = (*_RAW, "broken", "size", "payload_state", "payload_digest")
     return events.where(F.col("msg_topic") == topic).select(
         *(F.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
@@ -56,7 +56,7 @@ def stored_in(events: DataFrame, topic: str) -> DataFrame:
 
 
 def check_facts(condition: Condition) -> None:
-    """Raises UsageError (K820) if the condition reads an attribute that no column has, such as the ordering key."""
+    """Raises UsageError (K820) if the condition reads a fact that no column has, such as the ordering key."""
     if missing := sorted(sources_of(condition.root, None).attributes - _COLUMNS.keys()):
         detail = f"{missing[0]}: Spark's tables do not hold it; `kodoctl recall plan` reads it from the topic"
         raise UsageError(error("K820", "a fact that Spark does not have", detail))
@@ -71,11 +71,12 @@ def slips(
     *,
     whole: bool,
 ) -> DataFrame:
-    """Returns a row for each dead letter that its holder has not acknowledged: position, `chosen` (by the condition),
-    `settled` (the recall ledger has it), `key`, `mark` (recall id of an earlier recall) and `published` (ms). For
-    chosen ones also the columns of `facts_of_chosen`. `unacknowledged`: rows of
-    kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of settled letters; `whole`: with the whole
-    payload.
+    """Makes a row for each dead letter that its holder has not acknowledged: position, `chosen` (by the condition),
+    `settled` (the recall ledger has it), `key`, `mark` (recall id of an earlier recall) and `published` (ms). Chosen
+    ones also have the columns of `facts_of_chosen`.
+
+    `unacknowledged`: rows of kodo_pipeline.recall.unacknowledged.join_rows; `booked`: recall ids of settled letters;
+    `whole`: with the whole payload.
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select("*", F.floor(F.col("entry") / STRIDE).alias("stride"))
@@ -96,7 +97,7 @@ def slips(
 
 def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
     """Columns, by name, that a plan needs of a chosen message: properties, payload (its first HEAD bytes, or all of it
-    with `whole`), digest and size of the whole payload, and whether that is text.
+    with `whole`), digest and size of the whole payload, and whether the payload is text.
     """
     payload = F.col("payload") if whole else F.substring("payload", 1, HEAD)
     body = F.concat(
@@ -112,7 +113,9 @@ def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
 
 
 def readable() -> Column:
-    """Column: true for a message that can be sent on unchanged: everything of it can be read, or it is encrypted."""
+    """Column: true for a message that can be sent on unchanged, because every part of it can be decoded or it is
+    encrypted.
+    """
     return F.col("broken").isNull() | (F.col("broken") == headers.ENCRYPTED)
 
 
@@ -126,8 +129,8 @@ def _or_stored(messages: DataFrame, name: str, made: Column) -> Column:
 
 
 def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) -> None:
-    """Raises UsageError (K587) if the condition, or `whole`, needs payloads and the landing has some of the topic's
-    masked or not at all. Runs a query if payloads are needed.
+    """Raises UsageError (K587) if the condition, or `whole`, needs payloads and the landing lacks some of the topic or
+    has them masked. Runs a query if payloads are needed.
     """
     if not whole and not asks_payload(condition):
         return
@@ -144,8 +147,8 @@ def asks_payload(condition: Condition) -> bool:
 
 
 def is_chosen(condition: Condition, fair_by: str | None) -> Column:
-    """Column: true for a readable message that the condition chooses; never null. Raises UsageError for an attribute
-    that no column has.
+    """Column: true for a readable message that the condition chooses; never null. Raises UsageError for a fact that no
+    column has.
     """
     check_facts(condition)
     sources = sources_of(condition.root, fair_by)
@@ -172,7 +175,7 @@ def _row(names: Sequence[str], raw: Sequence[str], values: Sequence[Any]) -> dic
 
 
 def letter_of_row(row: Mapping[str, Any], fair_by: str | None) -> DeadLetter:
-    """Makes a letter of a row with the columns `_RAW`. `publish_ts` and `event_ts` are ms since the epoch."""
+    """Makes a DeadLetter of a row with the columns `_RAW`. `publish_ts` and `event_ts` are ms since the epoch."""
     properties, key = dict(row["properties"] or ()), row["key"] or ""
     place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])
     return DeadLetter(

@@ -1,5 +1,5 @@
-"""Lost messages of a recall plan, read from a landing by Arrow: an attempt sends them without Spark. A message that was
-lost on its way is stored nowhere; it is made from the message before the move and the record of the move.
+"""Lost messages of a recall plan, read from a landing by Arrow: this process sends them without Spark. A message that
+was lost on its way is stored nowhere, and is rebuilt from the message before the move and the audit record of the move.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _AT_ONCE: Final = 500  # messages that are looked up together
 
 
 def has_payload(payload: bytes | None, size: int | None, state: str | None = None) -> bool:
-    """True if the landing has the payload as it was stored; a tombstone counts as one. `size`, `state`: columns `size`
-    and `payload_state` of `events`; `state` is None unless the payload was masked or removed.
+    """True if the landing has the payload as it was stored; a tombstone counts as a payload. `size`, `state`: columns
+    `size` and `payload_state` of `events`; `state` None: the payload was neither masked nor removed.
     """
     return state is None and (payload is not None or size == 0)
 
 
 def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:
-    """Properties that a message had, or nearly, after a move. `source`: its row in `events`, with `published` (ms);
-    `move`: the audit record. The move adds the hop, its reason, and for a dead letter the level it died in; attempts
-    stay those before the move.
+    """Properties that a message had after a move, rebuilt approximately. `source`: row in `events` of the message
+    before the move, with `published` (ms); `move`: audit record of the move. The move adds the hop, the reason, and for
+    a dead letter the level in which it died; the attempts are those before the move.
     """
     found = dict(source["properties"] or ())
     found.setdefault(headers.ORIGIN_ID, source["id"])
@@ -58,8 +58,8 @@ def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict
 
 
 def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
-    """Opens the source of the messages of a plan of lost ones. Raises UsageError if the landing that the plan names has
-    no run.
+    """Opens the source of the messages of a plan of lost messages. Raises UsageError if the landing that the plan names
+    has no finished run.
     """
     from kodo_pipeline.landing.landing_store import Landing, must_hold
 
@@ -69,9 +69,10 @@ def lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | Non
 
 
 class LandedMessages:
-    """Messages of a plan of lost ones (kodoctl.recall.send.dead_letter_partitions.MessageSource). No subscription has
-    them, so none is acknowledged, and only the recall ledger records which of them were sent. So one attempt at the
-    messages of a lane runs at a time.
+    """Source of the messages of a plan of lost messages (implements
+    kodoctl.recall.send.dead_letter_partitions.MessageSource). No subscription has these messages, so there is nothing
+    to acknowledge, and only the recall ledger records which were sent. Therefore a lock ensures one attempt at a time
+    per lane.
     """
 
     acknowledged = 0
@@ -84,8 +85,8 @@ class LandedMessages:
         self._locked = False
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Takes the lane's lock until `stack` closes, and returns the sorted partitions of `positions`. Raises
-        LockedError while another attempt has the lock.
+        """Takes the lane's lock until `stack` is closed, and returns the sorted partition numbers of `positions`.
+        Raises LockedError while another attempt has the lock.
         """
         if not self._locked:
             lock = self._cluster.lane(f"{self._plan.source_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
@@ -95,8 +96,8 @@ class LandedMessages:
         return sorted({position.partition for position in self._positions})
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Yields (position, message) for each chosen message of partition `number` that the landing has, in the order
-        of the plan. Messages that the landing lacks are left out.
+        """Yields (position, message) for the chosen messages of the partition `number`, in the order of the plan.
+        Messages that the landing lacks are left out.
         """
         wanted = [one for one in self._positions if one.partition == number]
         for begin in range(0, len(wanted), _AT_ONCE):
@@ -106,7 +107,7 @@ class LandedMessages:
             yield from ((position, found[position]) for position in some if position in found)
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:  # noqa: ARG002
-        """Returns no position, because no subscription has these messages."""
+        """Returns an empty set, because no subscription has these messages."""
         return set()
 
     def acknowledge(self, position: Position, token: object) -> None:
@@ -117,7 +118,7 @@ class LandedMessages:
         return 0
 
     def why_missing(self, position: Position) -> str:  # noqa: ARG002
-        """Returns that the payload is gone: the landing had it when the plan was made."""
+        """Text that says that the payload has been removed since the plan was made."""
         return ERASED
 
     def _stored_messages(self, positions: Iterable[Position]) -> dict[Position, ReadMessage]:

@@ -1,5 +1,5 @@
-"""Choice, for a recall plan, of messages that an audit calls lost or unproved, with their payloads from the landing.
-The code that decides about chosen dead letters (kodoctl.recall.plan.selection) also decides about chosen lost messages.
+"""Choice of lost or unproved messages of an audit for a recall plan, with their payloads from the landing. Chosen
+messages are planned by the same code as dead letters (kodoctl.recall.plan.selection).
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def _wanted_findings(audited: AuditResult, statuses: Collection[MessageStatus]) 
 
 @dataclass(frozen=True)
 class LostMessageSelector:
-    """Selector of the messages of a plan of lost ones, from one audit (kodoctl.recall.recall_planner.Fill)."""
+    """Selector of messages for a plan of lost messages, from one audit (implements kodoctl.recall.recall_planner.Fill).
+    `statuses`: statuses of messages to choose.
+    """
 
     audited: AuditResult
     statuses: Collection[MessageStatus]

@@ -1,6 +1,4 @@
-"""Plans of lost messages: an audit finds the messages, and each lane that lost some gets a plan like that of any
-recall.
-"""
+"""Plans of lost messages: an audit finds the messages, and each lane that lost some gets a recall plan."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LostChoice:
-    """Selection of lost messages. `landing`: the landing that has them; `unproved`: also select messages that
-    are not proved done; `lane`: the lane; None: every lane that lost messages.
+    """Choice of lost messages to plan. `landing`: address of the landing that has them; `unproved`: also messages that
+    are not proved done; `lane`: only this lane, None: every lane that lost messages.
     """
 
     landing: str
@@ -43,8 +41,8 @@ class LostChoice:
 def choose_lost(
     target: TargetOptions, asked: RecallFlags, choice: LostChoice, settings: SparkSettings, output: Format
 ) -> None:
-    """Makes a plan for each lane that lost messages, from one audit; writes the plans to their files and prints them.
-    Sends nothing. Raises KodoctlError.
+    """Audits the landing, and makes a plan for each lane that lost messages; writes the plans to their files and prints
+    them. Sends nothing. Raises KodoctlError.
     """
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"
@@ -97,7 +95,9 @@ def choose_lost(
 
 
 def plan_file(out: str | None, number: int, plans: int) -> str | None:
-    """File of one plan: `out`, or such as `lost-2.json` if there are several `plans`; None if `out` is None."""
+    """Path for plan number `number` of `plans`: `out` if there is one plan, else such as `lost-2.json`; None if `out`
+    is None.
+    """
     if out is None or plans == 1:
         return out
     path = Path(out)
@@ -105,8 +105,8 @@ def plan_file(out: str | None, number: int, plans: int) -> str | None:
 
 
 def must_be_booked(unbooked: UnbookedRecalls | None, topic: str | None) -> None:
-    """Raises RefusedError (K826) if recalls sent messages of the topic (None: of any) again and the recall ledger has
-    no entry of these recalls.
+    """Raises RefusedError (K826) if recalls have already sent messages of the topic (None: of any topic) again, and the
+    recall ledger has no entry of them: messages would be sent twice. `unbooked` None: no such recall.
     """
     if unbooked is not None and (topic is None or unbooked.ids.get(topic)):
         detail = f"{unbooked.text(topic)}. If it is gone: --again plans what no recall is seen to have sent"
@@ -114,7 +114,7 @@ def must_be_booked(unbooked: UnbookedRecalls | None, topic: str | None) -> None:
 
 
 def choice_uri(landing: str) -> str:
-    """Absolute address of the landing, as a plan needs it, since it may be applied in another folder."""
+    """Absolute address of the landing, for the plan, which may be applied in another folder."""
     from kodo_pipeline.landing.file_store import Storage
 
     return Storage(landing).uri

@@ -1,4 +1,4 @@
-"""Commands `pipeline recall plan` and `apply`: dead or lost messages chosen, and letters sent, by Spark. Plans, recall
+"""Commands `pipeline recall plan` and `apply`: Spark chooses dead or lost messages, and sends letters. Plans, recall
 ledger and output are those of `kodoctl recall`.
 """
 

@@ -1,5 +1,5 @@
-"""Dead letters chosen by Spark for a recall plan: read once, from their topic or from a landing. The code that decides
-about chosen letters is the one that runs without Spark (kodoctl.recall.plan.selection).
+"""Choice of dead letters by Spark for a recall plan: read once, from their topic or from a landing. Chosen letters are
+planned by the same code as without Spark (kodoctl.recall.plan.selection).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last 
 
 @dataclass
 class DeadLetterSelector:
-    """Selector of dead letters by Spark (kodoctl.recall.recall_planner.Fill). `open_spark` starts the session; it is
-    called after every check that needs no Spark. `landing` None: read the letters from the topic, as it is now.
-    `unseen`: after a call, the number of unacknowledged entries that were not read, because they have not landed yet.
+    """Selector of dead letters by Spark (implements kodoctl.recall.recall_planner.Fill). `open_spark`: opens the
+    session, after all checks that need no Spark. `landing`: reads the letters from it, None: from the topic. `unseen`:
+    after a call, the number of unacknowledged entries that were not read because they have not landed yet.
     """
 
     session: Session
@@ -129,8 +129,8 @@ def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
 
 @dataclass(frozen=True)
 class CandidateRow(DeadLetter):
-    """A letter with only a part of its payload, or none: all that a plan needs of it came with its row. `fingerprint`
-    is the digest of the whole payload, `length` its size in bytes.
+    """A dead letter with a part of its payload or none; the rest that a plan needs is in its row. `fingerprint`: digest
+    of the whole payload; `length`: its size in bytes; `is_text`: the whole payload is text.
     """
 
     fingerprint: str = ""
@@ -139,7 +139,7 @@ class CandidateRow(DeadLetter):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole payload."""
+        """Size of the whole payload in bytes."""
         return self.length
 
     @cached_property
@@ -149,12 +149,12 @@ class CandidateRow(DeadLetter):
 
     @cached_property
     def text(self) -> str | None:
-        """The part of the payload that is here, as text; None if the whole payload is no text."""
+        """The present part of the payload as text; None if the whole payload is not text."""
         return (self.payload or b"").decode(errors="ignore") if self.is_text else None
 
 
 def slip_of(row: Row, family: RecallSource) -> CandidateRow:
-    """Makes a candidate of a row of kodo_pipeline.recall.dead_letter_rows.slips."""
+    """Makes a CandidateRow of a row of kodo_pipeline.recall.dead_letter_rows.slips."""
     properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
     key = row["key"] or ""
     return CandidateRow(

@@ -1,8 +1,7 @@
-"""A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without
-Spark.
+"""Sending of a recall plan's letters by Spark: each task sends to lanes of its own, by the same code as without Spark.
 
 The process that started Spark is the holder of the dead letters, and acknowledges them when the recall ledger has them
-(kodoctl.recall.send.sender). A task reads them beside the holder, sends them, and appends to the recall ledger. If a
+(kodoctl.recall.send.sender). A task reads letters without consuming, sends them, and appends to the recall ledger. If a
 task is killed, its lanes are as after a killed attempt without Spark, and the next attempt continues there. A task has
 its part of one segment of the plan, and one batch of letters, in memory.
 """
@@ -48,9 +47,9 @@ _REPORTS: Final = "crew bigint, report string"
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """Work of one task. `plan` has only the letters of its lanes; `per_second`: its share of the rate, in letters;
-    `keys`: signing keys, None: headers are not signed; `largest`: see kodoctl.recall.cluster.RecallCluster; `booked`:
-    see kodoctl.recall.send.plan_ledger.PlanLedger.
+    """Work of one Spark task. `plan`: has only the letters of the task's lanes; `per_second`: the task's share of the
+    rate, in letters; `keys`: signing keys, None: headers are not signed; `largest`: see
+    kodoctl.recall.cluster.RecallCluster; `booked`: see kodoctl.recall.send.plan_ledger.PlanLedger.
     """
 
     plan: RecallPlan
@@ -64,7 +63,7 @@ class SendTask:
     booked: Mapping[str, int] | None = None
 
     def run(self) -> SendReport:
-        """Sends the letters of the plan in a Python process of Spark's, and returns the report. Raises KodoctlError."""
+        """Sends the letters, in a Python process of a Spark executor, and returns the report. Raises KodoctlError."""
         signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
         pace = RateLimit(self.per_second)
         orders = SendOptions(
@@ -86,9 +85,9 @@ def _untold(done: int, total: int) -> None:
 @dataclass(frozen=True)
 class ParallelSender:
     """Sender of a plan, or of a segment of it, by Spark. `ledger`: address of the recall ledger, which every task must
-    reach; `per_second`: rate of all tasks together, in letters; `orders`: settings of the attempt; `report` prints a
-    line; `stack` ends the session of Spark when it is closed; `keys`: the signing keys of the orders' signer, None:
-    none.
+    be able to reach; `per_second`: rate of all tasks together, in letters; `orders`: settings of the attempt; `report`:
+    prints a line; `stack`: ends the Spark session when it is closed; `keys`: signing keys, None: headers are not
+    signed.
     """
 
     connection: Connection

@@ -1,7 +1,5 @@
 # pure: every branch is tested
-"""Unacknowledged entries of a subscription on a partition, as ranges: entries that are stored and not acknowledged.
-Pure.
-"""
+"""Unacknowledged entries of a subscription on a partition, as ranges. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to lo
 
 
 def unacknowledged_ranges(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iterator[EntryRun]:
-    """Yields the unacknowledged ranges of entries, in order. A batch that is acknowledged in part counts as a whole
-    entry.
+    """Yields the ranges of entries in `pieces` (stored entries) that the cursor has not acknowledged, in order. A batch
+    that is acknowledged in part counts as unacknowledged.
     """
     done = sorted(cursor.ranges)
     begin = 0
@@ -41,8 +39,8 @@ def unacknowledged_ranges(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iter
 
 
 def join_rows(partition: int, runs: Iterable[EntryRun]) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yields (partition, ledger, stride, first, last): the ranges, cut at multiples of STRIDE entries, so that a join
-    compares an entry only with the rows of its stride.
+    """Yields (partition, ledger, stride, first, last): the ranges `runs`, cut at multiples of STRIDE entries. A join on
+    `stride` (entry number divided by STRIDE) then compares an entry with few rows only.
     """
     for run in runs:
         for stride in range(run.first // STRIDE, run.last // STRIDE + 1):

@@ -1,1 +1,1 @@
-"""Recommendations: changes of the topology that the rollup supports, as a patch."""
+"""Recommendations: changes of the topology that the figures of rollup and audit records suggest, as a patch."""

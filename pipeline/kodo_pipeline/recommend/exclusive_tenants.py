@@ -1,6 +1,4 @@
-"""Exclusive levels for single tenants: the choice of a level, the changes of the file, and the load of the tenant.
-Pure.
-"""
+"""Exclusive levels for single tenants: choice of a free level, changes of the file, and the tenant's load. Pure."""
 
 from __future__ import annotations
 
@@ -27,10 +25,10 @@ FREE: Final = tuple(Level(name) for name in ("S1", "S2", "S3", "L2", "L3", "L4",
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """Figures of a tenant for one subscription in the newest windows. `runs`: runs of messages on their first hop. A
-    late run counts in each window in which its message waited beyond the goal. `share`, `slot_share`: the tenant's
-    shares of all runs and of the slot time. `late`: the share of its runs that began later than its goal; None if it
-    had no runs.
+    """Load of a tenant on one subscription in the newest windows. `runs`: number of handler runs of messages on their
+    first hop; a late run counts in each window in which its message waited longer than the goal. `share`, `slot_share`:
+    the tenant's shares of all runs and of the slot time, 0 to 1. `late`: share of its runs that began later than its
+    goal, None if it had no runs.
     """
 
     subscription: str
@@ -42,8 +40,8 @@ class TenantFigures:
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveLevel:
-    """A level of a topic that admits one tenant. `levels`: new value of the topic's key `levels`, with this level, as
-    text in the file and as data.
+    """A level of a topic that admits one tenant. `levels`: new value of the topic's key `levels`, which contains this
+    level, as (text in the file, data).
     """
 
     topic: str
@@ -56,7 +54,7 @@ class ExclusiveLevel:
 def exclusive_levels(
     expansion: Expansion, given: Sequence[str], places: Sequence[SubscriptionRoutes]
 ) -> list[ExclusiveLevel]:
-    """Chooses a free level for each TOPIC/TENANT in `given`. Raises UsageError with every problem."""
+    """Chooses a free level for each TOPIC/TENANT in `given`. Raises UsageError that names every problem."""
     topics = dict(expansion.topology.spec.topics)
     found: list[ExclusiveLevel] = []
     problems: list[Diagnostic] = []
@@ -105,7 +103,7 @@ def _problem(ground: GroundTopic | None, topic: str, tenant: str, places: Sequen
 def released_routes(
     levels: Sequence[ExclusiveLevel], places: Sequence[SubscriptionRoutes]
 ) -> list[tuple[SubscriptionRoutes, list[LevelMove]]]:
-    """Moves that take tenants with an exclusive level out of the managed routes that move them elsewhere, by
+    """Moves that remove tenants with an exclusive level from the managed routes that send them to other levels, by
     subscription.
     """
     found = []
@@ -122,7 +120,7 @@ def released_routes(
 def tenant_figures(
     one: ExclusiveLevel, found: Mapping[Key, Sequence[SlotWindow]], width: int
 ) -> tuple[TenantFigures, ...]:
-    """Figures of the tenant for every subscription of its topic that has records. `width` of a window in ms."""
+    """Load of the tenant on each subscription of its topic that has records. `width`: width of a window in ms."""
     figures = []
     for (topic, subscription), windows in found.items():
         if topic != one.topic:

@@ -1,6 +1,6 @@
 # adapter: runs Spark
-"""Recommendation job: computes moves of tenants from the counted tables. Reads the windows of every subscription, only
-for tenants that may matter, and finds the tenants that suffered.
+"""Recommendation job: computes changes of the topology from the counted tables and audit records. Of each subscription
+it reads only the tenants that may matter, and those that suffered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BLAMED: Final = "topic string, subscription string, mover string, window bigint
 
 @dataclass(frozen=True, slots=True)
 class RecommendationResult:
-    """Result of the job. `wanted`: changes that the patch writes; `victims`: tenants that waited, by move; `notes`:
+    """Result of the job. `wanted`: changes for the patch; `victims`: tenants whose messages waited, by move; `notes`:
     sentences about subscriptions and tenants that could not be judged or moved.
     """
 
@@ -63,7 +63,7 @@ class RecommendationResult:
 def recommend(
     spark: SparkSession, landing: Landing, tables: CountedTables, expansion: Expansion, goals: Goals
 ) -> RecommendationResult:
-    """Recommends moves of tenants and settings by which messages of quiet tenants are done within the goal. Runs
+    """Recommends moves of tenants, and settings, by which messages of quiet tenants are done within the goal. Runs
     queries, changes nothing.
     """
     places, notes = movable_subscriptions(expansion)

@@ -1,5 +1,5 @@
-"""Noisy-neighbour detection: tenants whose load delays others, and as few moves of tenants as possible to end it. Pure:
-the input is windows, the output is moves.
+"""Detection of noisy neighbours: finds tenants whose load delays others, and as few moves of tenants as possible to end
+it. Pure: the input is windows of time, the output is moves.
 
 A tenant is *loud* in a window if it sends a quarter of all messages, at least 100, and twice its fair share. A window
 is *harmed* if more than 5 % of the messages that others had done in it were done later than the goal. Three recent
@@ -7,8 +7,8 @@ windows in which a tenant was loud and others were harmed are blamed on it, unle
 file already and was not in effect then. Of all tenants that could be moved, as few as explain the harmed windows are
 moved (a greedy choice).
 
-A moved tenant comes back only after twelve windows in which it sent less than an eighth. Coming back needs more calm
-than leaving needs noise, so that no tenant is moved to and fro, and so that a return never undoes what the same data
+A moved tenant is moved back only after twelve windows in which it sent less than an eighth. A return requires more calm
+than a move requires noise, so that no tenant is moved to and fro, and so that a return never undoes what the same data
 recommends.
 """
 
@@ -31,9 +31,9 @@ JUDGED: Final = 20  # messages done below which a window is not judged
 
 @dataclass(frozen=True, slots=True)
 class TenantLoad:
-    """Counts the messages of one tenant in one window. `volume`: messages that arrived; `done`: those done in it
-    (failed runs do not count); `late`: how many of `done` took longer than the goal. `levels`: levels in which workers
-    of the subscription handled its messages in the window, failed and rerouted ones included.
+    """Counts of one tenant's messages in one window. `volume`: messages that arrived; `done`: messages done in the
+    window (failed runs do not count); `late`: number of `done` that took longer than the goal. `levels`: levels in
+    which workers handled its messages in the window, failed and rerouted ones included.
     """
 
     volume: int
@@ -44,9 +44,9 @@ class TenantLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadWindow:
-    """One window, `at` ms since the epoch. `volume`: messages of all `active` tenants together; `tenants`: at least
-    those with a share above CALM and those that routes move; `done`, `late`: messages of all tenants that are not in
-    `tenants`.
+    """One window of a subscription. `at`: its start, ms since the epoch; `volume`: messages of all `active` tenants
+    together; `tenants`: load by tenant, at least of tenants with a share above CALM and of tenants that routes move;
+    `done`, `late`: messages of all tenants that are not in `tenants`.
     """
 
     at: int
@@ -60,8 +60,8 @@ class LoadWindow:
 @dataclass(frozen=True, slots=True)
 class SubscriptionWindows:
     """Windows of one subscription. `ladder`: levels below L1, nearest first; `routed`: level by tenant, as managed
-    routes of the file move them; `fixed`: tenants that must not be moved; `width` of a window in ms; `slices`: the
-    windows.
+    routes of the file move them; `fixed`: tenants that must not be moved; `width`: width of a window in ms; `slices`:
+    the windows.
     """
 
     topic: str
@@ -75,11 +75,13 @@ class SubscriptionWindows:
 
 @dataclass(frozen=True, slots=True)
 class LevelMove:
-    """A move of one tenant. `action`: isolate, degrade, upgrade, promote, return or exclusive; `source`, `target`:
-    levels, L1 for no route. `windows`: beginnings of the windows that are the evidence; `share`: of all messages in
-    them, from this tenant. `late`, `late_else`: shares of messages of the other tenants that were done later than the
-    goal, in these windows and in all others (None: nothing was done); for promote and return, shares of its own runs
-    that began later than its `goal` in ms.
+    """A recommended move of one tenant. `action`: isolate, degrade, upgrade, promote, return or exclusive; `source`,
+    `target`: levels, L1 if no route moves the tenant.
+
+    `windows`: starts of the windows that are the evidence; `share`: the tenant's share of all messages in them. `late`,
+    `late_else`: shares of the other tenants' messages that were done later than the goal, in these windows and in all
+    others, None: nothing was done; for promote and return, shares of the tenant's own runs that began later than its
+    `goal` in ms.
     """
 
     topic: str
@@ -96,7 +98,9 @@ class LevelMove:
 
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
-    """Moves of one subscription: tenants that leave their level, most guilty first, then tenants that come back."""
+    """Recommends moves for one subscription: first tenants that leave their level, the most harmful one first, then
+    tenants that return.
+    """
     if not case.slices:
         return []
     newest = max(one.at for one in case.slices)
@@ -109,7 +113,7 @@ def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
 
 
 def unmovable(case: SubscriptionWindows) -> list[str]:
-    """Sorted tenants that harm others and are `fixed`."""
+    """Sorted tenants that delay others and must not be moved (`fixed`)."""
     free = SubscriptionWindows(
         case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
     )
@@ -117,8 +121,8 @@ def unmovable(case: SubscriptionWindows) -> list[str]:
 
 
 def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> list[LevelMove]:
-    """Returns the moves to a level below that nothing shows to help: in the windows that none of these moves is blamed
-    for, others waited as long. If there are no such windows, nothing speaks against a move.
+    """Finds moves to a lower level that the figures do not support: in windows that none of `moves` is blamed for,
+    others waited as long. If there are no such windows, returns none.
     """
     down = [one for one in moves if one.action in _DOWN]
     blamed = {at for one in down for at in one.windows}
@@ -128,7 +132,7 @@ def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> l
 
 
 def is_noisy(tenant: str, one: LoadWindow) -> bool:
-    """True if the tenant is loud in the window, as the module defines it."""
+    """True if the tenant is loud in the window, as the module's docstring defines it."""
     load = one.tenants.get(tenant)
     if load is None or load.volume < LEAST or one.active < 2:
         return False
@@ -136,7 +140,7 @@ def is_noisy(tenant: str, one: LoadWindow) -> bool:
 
 
 def is_degraded(one: LoadWindow) -> bool:
-    """True if the tenants that are not loud had to wait in the window, as the module defines it."""
+    """True if tenants that are not loud were harmed in the window, as the module's docstring defines it."""
     done, late = _others(one)
     return done >= JUDGED and late > LATE * done
 

@@ -1,9 +1,9 @@
-"""Settings for subscriptions that keep order, which no route may change: on another level a message would overtake
-others of its key. Pure.
+"""Recommended settings for subscriptions that keep the order of keys. Routes cannot help there, because on another
+level a message would overtake earlier ones of its key. Pure.
 
-Only a bulkhead, a limit of handlers at once for each tenant, and more slots may be recommended there. More partitions
-are never recommended: keys go to other partitions then, while older messages of theirs still wait. A key whose messages
-ran without a pause is named: they run one after the other whatever the settings are.
+Only a bulkhead, a limit of concurrent handlers per tenant, and more slots are recommended. More partitions are not,
+because keys would go to other partitions while earlier messages of theirs still wait. A key whose messages kept a
+handler busy without a pause is reported: its messages run one after the other whatever the settings are.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MORE: Final = 2  # at most so many times the slots of today are recommended
 
 @dataclass(frozen=True, slots=True)
 class DeclaredLimit:
-    """The limit of handlers at once for each tenant in the file: `index` in the list `limits`, and its number `limit`.
-    `shared`: it counts the handlers of all workers; `own`: tenants with another number.
+    """The limit of concurrent handlers per tenant in the file: `index` in the list `limits`, and its number `limit`.
+    `shared`: the limit is for the handlers of all workers together; `own`: tenants that have another number.
     """
 
     index: int
@@ -35,15 +35,17 @@ class DeclaredLimit:
     own: frozenset[str] = frozenset()
 
     def is_exceeded(self, slots: SubscriptionSlots, one: SlotWindow) -> bool:
-        """True if, on average over the window, a tenant had more handlers at once in a worker than the limit allows."""
+        """True if a tenant had, on average over the window, more concurrent handlers in a worker than the limit
+        permits.
+        """
         most = self.limit / max(1, one.workers) if self.shared else self.limit
         return any(_busy(slots, one, tenant) > most for tenant in one.tenants.keys() - self.own)
 
 
 @dataclass(frozen=True, slots=True)
 class SerialKey:
-    """A message key for which a handler was at work nearly all the time in at least three windows. `windows`: their
-    number; `busy`: seconds of handlers in them; `span`: seconds of the windows.
+    """A message key that kept a handler busy nearly all the time in at least three windows. `windows`: number of these
+    windows; `busy`: seconds of handlers in them; `span`: their length in seconds.
     """
 
     key: str
@@ -53,8 +55,8 @@ class SerialKey:
 
 
 def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> int:
-    """Beginning (ms) of the last recent window in which a tenant exceeded the declared limit, which was not in effect
-    then; -1: none.
+    """Start (ms) of the last recent window in which a tenant exceeded the declared limit, which therefore was not in
+    effect; -1 if there is none.
     """
     found = [one.at for one in slots.recent() if declared is not None and declared.is_exceeded(slots, one)]
     return max(found, default=-1)
@@ -63,9 +65,8 @@ def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> 
 def recommend_limit(
     slots: SubscriptionSlots, fair_by: str, declared: DeclaredLimit | None, after: int
 ) -> SettingChange | None:
-    """Recommends a limit of handlers at once for each tenant, if one tenant took the slots for which others waited;
-    else None. `after`: beginning (ms) of the last window in which the settings of the file were not in effect, -1 for
-    none.
+    """Recommends a limit of concurrent handlers per tenant, if one tenant used the slots for which others waited; else
+    None. `after`: start (ms) of the last window in which the settings of the file were not in effect, -1: none.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     found = [
@@ -94,8 +95,8 @@ def _limit_of(
 
 
 def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
-    """Recommends more slots if the workers had none free and the arrivals need more; else None. `after`: ms since the
-    epoch; only windows that begin later count.
+    """Recommends more slots, if all slots of the workers were in use and the arrivals need more; else None. `after`:
+    only windows that begin later than this (ms) count.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]
@@ -108,7 +109,7 @@ def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | Non
 
 
 def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
-    """Keys whose messages ran without a pause while messages waited, most seconds of handlers first."""
+    """Keys that kept a handler busy without a pause while messages waited, by seconds of handlers, most first."""
     recent = [one for one in slots.recent() if is_harmed(one, _every)]
     found = []
     for key in sorted({name for one in recent for name in one.tenants}):
@@ -120,8 +121,8 @@ def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
 
 
 def idle_while_waiting(slots: SubscriptionSlots) -> tuple[int, float] | None:
-    """(number of windows, slots of a worker in use on average) of the recent windows in which messages waited although
-    slots were free; None if there are fewer than three.
+    """Recent windows in which messages waited although slots were free: (number of windows, average number of slots of
+    a worker in use). None if there are fewer than three.
     """
     found = [one for one in slots.recent() if is_harmed(one, _every) and not slots.is_full(one)]
     return (len(found), sum(one.busy(slots.width) for one in found) / len(found)) if len(found) >= ENTER else None

@@ -1,12 +1,13 @@
-"""Promotions: light tenants whose messages wait go to a level above L1, and back when they are light no more. Pure.
+"""Promotions: tenants with little load whose messages wait are moved to a level above L1, and back when their load
+grows. Pure.
 
 A tenant is *light* if it brought at most a sixteenth of the runs, and of the slot time, of the newest twelve windows,
 and in none of them an eighth. It is promoted if in three of them more than 5 % of its runs began later than its goal:
 the one that is declared for it, else that of all. Windows that a move of a noisy tenant is to end do not count. All
 promoted tenants together bring at most an eighth; those with a goal of their own come first.
 
-A promoted tenant goes back after three windows, since its route is in effect, in which it brought an eighth. Going
-back takes windows that no promotion allows among the newest twelve, so that no tenant is moved to and fro.
+A promoted tenant returns if, since its route is in effect, it brought an eighth in three windows. Such windows among
+the newest twelve exclude a promotion, so that no tenant is moved to and fro.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ FEWEST: Final = 10  # runs in the newest windows below which a tenant is not jud
 
 @dataclass(frozen=True, slots=True)
 class PromotionCase:
-    """One subscription. `level`: the next above L1; `promoted`: level by tenant, as managed routes put tenants above
-    L1; `fixed`: tenants that must not be moved, or that another move is about; `noisy`: beginnings of windows that a
-    move of a noisy tenant should end; `goals`: by tenant, in ms; `goal`: of all others.
+    """One subscription whose tenants may be promoted. `level`: the next level above L1; `promoted`: level by tenant,
+    for tenants that managed routes send above L1; `fixed`: tenants that must not be moved, or that have another move;
+    `noisy`: starts of windows that a move of a noisy tenant should end; `goals`: by tenant, in ms; `goal`: of all other
+    tenants.
     """
 
     slots: SubscriptionSlots
@@ -40,12 +42,12 @@ class PromotionCase:
     goal: int
 
     def goal_of(self, tenant: str) -> int:
-        """Time in ms within which runs of the tenant should begin."""
+        """Time in ms within which handler runs of the tenant should begin."""
         return self.goals.get(tenant, self.goal)
 
 
 def is_heavy(tenant: str, one: SlotWindow) -> bool:
-    """True if the tenant had at least an eighth of the runs, or of the slot time, of a window with enough runs
+    """True if the tenant had at least an eighth of the runs, or of the slot time, of a window that has enough runs
     (JUDGED).
     """
     load = one.tenants.get(tenant)
@@ -54,7 +56,7 @@ def is_heavy(tenant: str, one: SlotWindow) -> bool:
 
 
 def recommend_promotions(case: PromotionCase) -> list[LevelMove]:
-    """Moves of one subscription: promotions, most in need first, then returns to L1."""
+    """Recommends moves for one subscription: promotions, the tenant that waits most first, then returns to L1."""
     recent = case.slots.recent()
     back = [move for tenant in sorted(case.promoted) if (move := _return(case, tenant, recent)) is not None]
     shares = {tenant: _share(tenant, recent) for tenant in case.promoted}

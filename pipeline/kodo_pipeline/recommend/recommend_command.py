@@ -1,6 +1,6 @@
 # adapter: a command line
-"""Command `pipeline recommend`: tenants that harm others, by the counted tables, and a patch of the topology file
-against that.
+"""Command `pipeline recommend`: finds tenants that delay others, from the counted tables, and prints a patch of the
+topology file against that.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from typing import NotRequired, TypedDict
 
 
 class WaitingTenant(TypedDict):
-    """A tenant that waited while another was loud. `done`, `late`: messages done in those windows, and how many of them
-    later than the goal; `p95`: ms in those windows, `p95_else`: in all others; null: unknown.
+    """A tenant whose messages waited while another tenant was loud. `done`, `late`: messages done in those windows, and
+    how many of these later than the goal; `p95`, `p95_else`: 95th percentile of the time until done, in ms, in those
+    windows and in all others, null: unknown.
     """
 
     tenant: str
@@ -67,8 +68,9 @@ average; others needed `needed_slots`. `from`: null if the file has none.
 
 
 class TenantShare(TypedDict):
-    """Load of a tenant on one subscription in the newest windows. Shares are from 0 to 1; `late` is null
-    without runs.
+    """Load of a tenant on one subscription in the newest windows. `runs`: number of handler runs; `share`,
+    `slot_share`: shares of all runs and of the slot time, 0 to 1; `late`: share of its runs that began later than its
+    goal, null without runs.
     """
 
     subscription: str
@@ -88,8 +90,8 @@ class RecommendedLevel(TypedDict):
 
 
 class RecommendationDocument(TypedDict):
-    """Recommendations as JSON. `calm_share`: a tenant below it in every window counts as calm; `patch`: a unified diff,
-    or empty.
+    """Recommendations as JSON. `calm_share`: a tenant whose share is lower in every window counts as calm; `patch`: a
+    unified diff, "" if there is nothing to change.
     """
 
     format_version: int

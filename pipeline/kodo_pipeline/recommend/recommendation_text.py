@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""A recommendation for people: each move with its evidence."""
+"""Text of recommendations for people: each change with its evidence."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ _HANG: Final = 2  # column at which folded lines go on, at least
 
 
 def lines(document: RecommendationDocument) -> Iterator[Line]:
-    """The recommendation as text: each move and setting with its evidence. The patch is left out, because it
-    must stay unchanged. `git apply` reads both and finds patches by the beginning of lines: no line begins with
-    a word of a name.
+    """Yields the recommendations as text, without the patch, which must be printed unchanged. As `git apply` may read
+    both and finds patches by the beginnings of lines, no line begins with a word from a name.
     """
     return (replace(line, hang=max(_HANG, line.hang or 0)) for line in _lines(document))
 

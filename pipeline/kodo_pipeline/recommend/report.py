@@ -1,4 +1,4 @@
-"""Report of a recommendation: one JSON document. Pure."""
+"""Report of recommendations as a JSON document. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ OWN: Final = ("promote", "return")  # actions by the runs of the tenant itself
 
 
 class Victim(NamedTuple):
-    """A tenant that waited while another was loud. `done`, `late`: messages done in those windows, and how many of them
-    later than the goal; `p95`, `p95_else`: 95th percentile in ms in those windows and in all others, None: unknown.
+    """A tenant whose messages waited while another tenant was loud. `done`, `late`: messages done in those windows, and
+    how many of these later than the goal; `p95`, `p95_else`: 95th percentile of the time until done, in ms, in those
+    windows and in all others, None: unknown.
     """
 
     tenant: str
@@ -43,7 +44,7 @@ def document(
     victims: Mapping[LevelMove, Sequence[Victim]],
     notes: Sequence[str],
 ) -> RecommendationDocument:
-    """Returns the recommendations as a JSON document, with an empty patch. `window`: width in ms; `goal`: ms."""
+    """Makes the JSON document of recommendations, with an empty patch. `window`: width of a window in ms; `goal`: ms."""
     return {
         "format_version": FORMAT_VERSION,
         "window_ms": window,

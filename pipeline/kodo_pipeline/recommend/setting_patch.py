@@ -17,8 +17,8 @@ NEW_LIMIT = ("limits",)  # path of a change that adds a limit
 
 
 def rewrite_setting(text: str, path: Path, change: SettingChange, total: int) -> str:
-    """Returns the text with the changed setting of the subscription at `path`; `total`: its present slots. Raises
-    CannotPatchError.
+    """Returns the text of the topology file with a changed setting of the subscription at `path`. `total`: present
+    number of the subscription's slots. Raises CannotPatchError.
     """
     edited = Text(text)
     if change.path == NEW_LIMIT:
@@ -71,7 +71,9 @@ def _value(steps: Sequence[str], value: int) -> str:
 
 
 def with_setting(subscription: Subscription, data: dict[str, Any], change: SettingChange) -> None:
-    """Changes `data`, the dumped data of the subscription, in place, as the patched file should say it."""
+    """Makes the change in `data`, the dumped data of the subscription, in place. The patched file must have the same
+    data.
+    """
     if change.path[0] == "concurrency":
         raw = data["concurrency"]
         slots = raw if isinstance(raw, dict) else {"total": raw}

@@ -26,8 +26,8 @@ TAKEN: Final = 0.5  # share of the slots that a state or a level has to have to 
 
 
 class LaneGroup(NamedTuple):
-    """All lanes of one state or of one level. `kind`: `states` or `levels`, as the file has it; `name`: of the state or
-    level.
+    """All lanes of one state or of one level of a subscription. `kind`: `states` or `levels`, as in the file; `name`:
+    name of the state or level.
     """
 
     kind: str
@@ -44,7 +44,9 @@ class LaneGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredBulkhead:
-    """A bulkhead of the file: its group, and the most and the fewest slots of one worker for it; None: not declared."""
+    """A bulkhead in the file. `max`: the most slots of one worker that the group may use; `min`: the slots that are
+    kept for it; None: not declared.
+    """
 
     group: LaneGroup
     max: int | None = None
@@ -64,8 +66,8 @@ class _Case:
 def recommend_bulkhead(
     slots: SubscriptionSlots, groups: Sequence[LaneGroup], declared: Sequence[DeclaredBulkhead], after: int
 ) -> SettingChange | None:
-    """Recommends the bulkhead of one subscription; None if no figures suggest one. `groups`: states and levels that its
-    workers read; `after`: beginning (ms) of the last window in which the settings of the file were not in effect, -1:
+    """Recommends a bulkhead for one subscription; None if the figures suggest none. `groups`: states and levels that
+    its workers read; `after`: start (ms) of the last window in which the settings of the file were not in effect, -1:
     none.
     """
     case = _Case(slots, declared, [one for one in slots.recent() if one.at > after])
@@ -77,8 +79,8 @@ def recommend_bulkhead(
 
 
 def bulkheads_exceeded(slots: SubscriptionSlots, declared: Sequence[DeclaredBulkhead]) -> int:
-    """Beginning (ms) of the last window in which a bulkhead of the file was exceeded, and so was not in effect; -1:
-    none.
+    """Start (ms) of the last window in which a bulkhead of the file was exceeded, and therefore was not in effect; -1
+    if there is none.
     """
     found = [one.at for one in slots.recent() if any(_is_exceeded(slots, one, bulkhead) for bulkhead in declared)]
     return max(found, default=-1)

@@ -1,5 +1,5 @@
-"""Judgement by slots: bulkheads, limits, slots and promotions for every audited subscription, and the reasons if there
-are none.
+"""Recommendations by the use of slots, for every audited subscription: bulkheads, limits, slots and promotions, or the
+reason why there is none.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Moves = Sequence[tuple["SubscriptionRoutes", Sequence[LevelMove]]]
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """Goals in ms. `goal`: time within which messages of all tenants should be done; `tenants`: by tenant, the time
-    within which its runs should begin.
+    """Goals in ms. `goal`: time within which messages of every tenant should be done; `tenants`: by tenant, the time
+    within which its handler runs should begin.
     """
 
     goal: int
@@ -58,7 +58,9 @@ class Goals:
 
 
 def tenant_goals(given: Sequence[str]) -> dict[str, int]:
-    """Goals of single tenants in ms, from texts such as u7=2s; the last one of a tenant counts. Raises UsageError."""
+    """Parses goals of single tenants, such as u7=2s, to ms by tenant. The last goal of a tenant counts. Raises
+    UsageError.
+    """
     found = {}
     for text in given:
         tenant, sign, goal = text.rpartition("=")
@@ -70,8 +72,8 @@ def tenant_goals(given: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class SlotAdvice:
-    """Changes by slot use. `moves`: promotions and returns by (topic, subscription); `notes`: sentences about
-    subscriptions that could not be judged or helped.
+    """Recommended changes by the use of slots. `moves`: promotions and returns by (topic, subscription); `notes`:
+    sentences about subscriptions that could not be judged or helped.
     """
 
     settings: tuple[SettingChange, ...]
@@ -80,7 +82,7 @@ class SlotAdvice:
 
 
 def slot_query(expansion: Expansion, width: int, goals: Goals, places: Sequence[SubscriptionRoutes]) -> SlotQuery:
-    """Returns the query for the slot use of all audited subscriptions, in windows of `width` ms."""
+    """Makes the query for the slot use of all audited subscriptions, in windows of `width` ms."""
     audited = [
         (topic, name)
         for topic, ground in expansion.topology.spec.topics.items()
@@ -94,7 +96,7 @@ def slot_query(expansion: Expansion, width: int, goals: Goals, places: Sequence[
 def recommend_by_slots(
     found: Mapping[Key, Sequence[SlotWindow]], query: SlotQuery, expansion: Expansion, goals: Goals, moves: Moves
 ) -> SlotAdvice:
-    """Recommends settings and promotions by the slot use that was `found`. `moves`: moves of noisy tenants, by
+    """Recommends settings and promotions. `found`: result of the query `query`; `moves`: moves of noisy tenants, by
     subscription.
     """
     settings: list[SettingChange] = []
@@ -124,7 +126,7 @@ def recommend_by_slots(
 def judge_settings(
     slots: SubscriptionSlots, ground: GroundTopic, subscription: Subscription
 ) -> tuple[SettingChange | None, list[str]]:
-    """Returns (the one setting of a subscription that the figures suggest, or None; notes)."""
+    """Chooses at most one setting of a subscription to change: (setting or None, notes)."""
     groups = [
         *(LaneGroup("states", one.value) for one in (State.READY, *read_states(subscription))),
         *(LaneGroup("levels", one.value) for one in read_levels(ground)),

@@ -1,10 +1,11 @@
 # adapter: runs Spark
-"""Query of slot use: the audit records of the newest windows, as few rows as the judgement needs.
+"""Query of slot use: reads the audit records of the newest windows, and returns as few rows as the recommendations
+need.
 
-A record says when its message was done with in a lane, for how long handlers ran, and how old it was. So it says when
-the run began, when its message arrived, and how long that waited for a slot. Runs are counted in the window in which
-they began, and late ones in every window in which their message waited since it was late; slot time in every window
-that a run was in.
+An audit record says when a worker finished with its message in a lane, for how long handlers ran, and how old the
+message was. From these follow the time when the run began, the time when the message arrived, and how long it waited
+for a slot. A run counts in the window in which it began, a late one in every window in which its message waited longer
+than the goal; slot time counts in every window in which the handler ran.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SlotQuery:
-    """Query of slot use for (topic, subscription) `pairs`, in windows of `width` ms. `goal`: of all tenants, and
-    `goals`: by tenant, in ms; `promoted`: (topic, subscription, tenant) of the tenants that routes have promoted.
+    """Query of slot use. `pairs`: (topic, subscription) to query; `width`: width of a window in ms; `goal`: of all
+    tenants, in ms; `goals`: by tenant, in ms; `promoted`: (topic, subscription, tenant) of tenants that routes have
+    promoted.
     """
 
     pairs: Sequence[Key]
@@ -62,8 +64,8 @@ class SlotQuery:
 def read_slot_windows(
     spark: SparkSession, landing: Landing, expansion: Expansion, query: SlotQuery
 ) -> dict[Key, list[SlotWindow]]:
-    """Runs the query. Returns the newest windows, oldest first, by (topic, subscription): of those whose audit records
-    have slot times.
+    """Runs the query. Returns the newest windows, oldest first, by (topic, subscription); subscriptions whose audit
+    records have no slot times are left out.
     """
     from pyspark.sql import functions as F
 

@@ -1,8 +1,8 @@
-"""Slot use of a subscription in windows of time: tenants and lanes that had the slots, and those that waited for one.
-Pure types and figures.
+"""Slot use of a subscription in windows of time: tenants and lanes that used the slots, and those that waited for one.
+Pure.
 
-A window is *full* if handlers ran in four fifths of the slots of its workers, or in all but one of each worker. Others
-need as many slots as their offered load, the slot time of arrived messages, and its square root besides.
+A window is *full* if handlers ran in four fifths of the slots of its workers, or in all but one of each worker. A load
+needs as many slots as it occupies on average (the slot time of arrived messages), plus the square root of that number.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Chosen = Callable[[Lane], bool]
 
 @dataclass(frozen=True, slots=True)
 class LaneUse:
-    """One lane in one window. `slot_ms`: time that its handlers ran in the window; `offered_ms`: slot time of the
-    messages that arrived in it. `started`: messages on their first hop whose run began in the window, or that were late
-    in it; `late`: how many of them waited longer than the goal.
+    """Slot use of one lane in one window. `slot_ms`: time that its handlers ran in the window; `offered_ms`: slot time
+    of the messages that arrived in the window. `started`: number of messages on their first hop whose run began in the
+    window, or that were late in it; `late`: number of these that waited longer than the goal.
     """
 
     slot_ms: int = 0
@@ -34,8 +34,8 @@ class LaneUse:
 
 @dataclass(frozen=True, slots=True)
 class TenantUse:
-    """One tenant in one window, summed over all lanes, as LaneUse has it. `levels`: levels in which handlers ran for
-    it.
+    """Slot use of one tenant in one window, summed over all lanes; fields as in LaneUse. `levels`: levels in which
+    handlers ran for the tenant.
     """
 
     slot_ms: int = 0
@@ -47,8 +47,8 @@ class TenantUse:
 
 @dataclass(frozen=True, slots=True)
 class SlotWindow:
-    """One window, `at` ms since the epoch. `workers`: number of workers in it. `tenants`: those with most slot time,
-    candidates for a promotion, and those that a route has promoted.
+    """One window of a subscription. `at`: its start, ms since the epoch; `workers`: number of workers in it; `tenants`:
+    only those with most slot time, candidates for a promotion, and those that a route has promoted.
     """
 
     at: int
@@ -57,12 +57,16 @@ class SlotWindow:
     tenants: Mapping[str, TenantUse]
 
     def busy(self, width: int, chosen: Chosen = lambda _: True) -> float:
-        """Number of one worker's slots in which handlers of the chosen lanes ran, on average. `width`: ms."""
+        """Average number of slots of one worker in which handlers of the chosen lanes ran. `width`: width of the window
+        in ms.
+        """
         taken = sum(one.slot_ms for lane, one in self.lanes.items() if chosen(lane))
         return taken / width / max(1, self.workers)
 
     def offered(self, width: int, chosen: Chosen = lambda _: True) -> float:
-        """Returns the average number of one worker's slots that the arrivals in the chosen lanes need. `width`: ms."""
+        """Average number of slots of one worker that the arrivals in the chosen lanes need. `width`: width of the
+        window in ms.
+        """
         return sum(one.offered_ms for lane, one in self.lanes.items() if chosen(lane)) / width / max(1, self.workers)
 
     def waits(self, chosen: Chosen = lambda _: True) -> tuple[int, int]:
@@ -73,8 +77,8 @@ class SlotWindow:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSlots:
-    """Slot use of one subscription. `total`: slots of one worker; `width` of a window in ms; `slices`: windows in any
-    order.
+    """Slot use of one subscription. `total`: slots of one worker; `width`: width of a window in ms; `slices`: windows
+    in any order.
     """
 
     topic: str
@@ -84,41 +88,43 @@ class SubscriptionSlots:
     slices: Sequence[SlotWindow]
 
     def recent(self) -> list[SlotWindow]:
-        """Windows that begin within the newest RECENT widths, oldest first."""
+        """The newest windows, oldest first: those that begin within RECENT widths of the newest one."""
         if not self.slices:
             return []
         since = max(one.at for one in self.slices) - (RECENT - 1) * self.width
         return sorted((one for one in self.slices if one.at >= since), key=lambda one: one.at)
 
     def is_full(self, one: SlotWindow) -> bool:
-        """True if handlers took at least the share FULL of the slots, or all but one of each worker."""
+        """True if handlers used at least the share FULL of the slots, or all but one of each worker."""
         return one.workers > 0 and one.busy(self.width) >= min(FULL * self.total, self.total - 1)
 
     def late(self, windows: Iterable[SlotWindow], chosen: Chosen) -> float | None:
-        """Share of the runs of the chosen lanes that began later than the goal; None if none began."""
+        """Share of the runs of the chosen lanes that began later than the goal, 0 to 1; None if none began."""
         counts = [one.waits(chosen) for one in windows]
         started = sum(count for count, _ in counts)
         return sum(late for _, late in counts) / started if started else None
 
 
 def is_harmed(one: SlotWindow, chosen: Chosen) -> bool:
-    """True if of the runs of the chosen lanes, at least JUDGED, more than the share LATE waited longer than the goal."""
+    """True if of at least JUDGED runs of the chosen lanes, more than the share LATE waited longer than the goal."""
     started, late = one.waits(chosen)
     return started >= JUDGED and late > LATE * started
 
 
 def slots_for(offered: float) -> int:
-    """Slots for an offered load: its mean and the square root of it, at least one."""
+    """Number of slots for an offered load (average number of busy slots): the load plus its square root, at least one."""
     return max(1, math.ceil(offered + math.sqrt(offered)))
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """A setting of one subscription that the figures suggest. `action`: bulkhead, limit or concurrency; `path`: keys
-    below the subscription in the file; `before`: None if the file has no value. `who`: the lanes or the tenant that
-    took the slots: `busy` of the `total` slots of one worker, on average over `windows` (their beginnings); `needed`:
-    slots that the others need. `late`, `late_else`: shares of the others' runs that began later than the goal, in these
-    windows and in all others. `by`: the property of a limit.
+    """A recommended setting of one subscription. `action`: bulkhead, limit or concurrency; `path`: keys below the
+    subscription in the file; `before`, `after`: present and new value, `before` None if the file has none.
+
+    `who`: the lanes or the tenant that used the slots; `busy`: how many of the `total` slots of one worker they used,
+    on average over `windows` (starts of windows in ms); `needed`: slots that the others need. `late`, `late_else`:
+    shares of the others' runs that began later than the goal, in these windows and in all others. `by`: property of a
+    limit.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Subscriptions whose tenants routes may move, with their routes and levels in the file. Pure."""
+"""Subscriptions whose tenants can be moved by routes, with their present routes and levels in the file. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class SubscriptionRoutes:
     """Settings of one subscription in the file. `ladder`: levels below L1, nearest first; `above`: levels above it,
-    nearest first. `added`: of these the levels that the file does not have yet, each with (the topic's key that adds
-    it, the key's value as text in the file, and as data). `routes`: managed ones; `fixed`: tenants that must not be
-    moved.
+    nearest first; `added`: those of these levels that the file lacks, each with (key of the topic that adds the level,
+    value of the key as text in the file, and as data). `routes`: routes that kodoctl manages; `fixed`: tenants that
+    must not be moved.
     """
 
     topic: str
@@ -36,7 +36,7 @@ class SubscriptionRoutes:
 
     @property
     def routed(self) -> dict[str, str]:
-        """Level by tenant, as the managed routes have it. If several name a tenant, the first counts."""
+        """Level by tenant, of the managed routes. If several routes name a tenant, the first counts."""
         found: dict[str, str] = {}
         for one in self.routes:
             for tenant in one.tenants:
@@ -45,17 +45,19 @@ class SubscriptionRoutes:
 
     @property
     def promoted(self) -> dict[str, str]:
-        """Level by tenant, of the tenants that managed routes move above L1."""
+        """Level by tenant, for tenants that managed routes send above L1."""
         return {tenant: level for tenant, level in self.routed.items() if level in self.above}
 
     def adds(self, levels: Iterable[str]) -> dict[str, tuple[str, Any]]:
-        """Keys that the topic needs for these levels, each with its value as text and as data."""
+        """Keys that the topic needs for these levels, each with its value as (text in the file, data)."""
         needed = [self.added[level] for level in levels if level in self.added]
         return {key: (text, value) for key, text, value in needed}
 
 
 def movable_subscriptions(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
-    """(subscriptions whose tenants can be distinguished and moved, the reasons for all others)."""
+    """Finds subscriptions whose tenants can be told apart and moved: (these subscriptions, a sentence for each of the
+    others).
+    """
     places, notes = [], []
     for topic, ground in expansion.topology.spec.topics.items():
         if ground.fair_by is None:
@@ -89,7 +91,7 @@ def _routes_of(topic: str, name: str, ground: GroundTopic) -> SubscriptionRoutes
 
 
 def with_level(ground: GroundTopic, level: Level) -> tuple[str, Any]:
-    """New value of the topic's key `levels`, with one level more: as text in the file, and as data."""
+    """New value of the topic's key `levels` with one more level, as (text in the file, data)."""
     if ground.levels == "single" and level is Level.L2:
         return "double", "double"
     named = {"single": (Level.L1,), "double": (Level.L1, Level.L2)}

@@ -1,6 +1,6 @@
 # adapter: reads a file
-"""Patch of the topology file with recommended routes and settings: edited as text, then read again and compared with
-the recommendations.
+"""Patch of the topology file with the recommended changes: the text is edited, then parsed again and compared with the
+recommendations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class Recommendations:
-    """Changes that a patch writes: moves by subscription, settings, and exclusive levels."""
+    """Changes for a patch: moves of tenants by subscription, settings, and exclusive levels."""
 
     moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]
     settings: Sequence[SettingChange]
@@ -52,7 +52,7 @@ class Recommendations:
         return bool(self.moves or self.settings or self.levels)
 
     def texts(self) -> list[str]:
-        """A line of text for each change, for an error."""
+        """A line of text for each change, for an error message."""
         moved = [
             f"{place.topic} / {place.subscription}: {one.tenant} from {one.source} to {one.target}"
             for place, some in self.moves
@@ -66,8 +66,8 @@ class Recommendations:
 
 
 def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, str]:
-    """Reads the topology file and returns (its text, the text with the recommendations); writes nothing. Raises
-    KodoctlError (K803) if the new text would say anything else than the recommendations.
+    """Reads the topology file, and returns (its text, the text with the recommended changes); writes nothing. Raises
+    KodoctlError (K803) if the new text would not mean exactly the recommended changes.
     """
     source, environment = expansion.topology.source, expansion.topology.environment
     before = FilePath(source.path).read_bytes().decode("utf-8")

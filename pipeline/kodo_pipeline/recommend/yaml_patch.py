@@ -1,7 +1,7 @@
 """Editor of the routes in the text of a topology file, which keeps comments and layout. Pure.
 
-Edits are made at the positions that kodoctl.topology.fmt.tree reads, so all other text stays as it is. Only routes
-that name tenants by the topic's `fair_by` with `in`, or keys with `key IN (…)`, are managed; all others belong to the
+Edits are made at positions that kodoctl.topology.fmt.tree finds, so all other text stays as it is. A route is managed
+by kodoctl if it names tenants by the topic's `fair_by` with `in`, or keys with `key IN (…)`; all others belong to the
 user.
 """
 
@@ -33,12 +33,14 @@ _NO_END: Final = "\\ No newline at end of file\n"
 
 
 class CannotPatchError(Exception):
-    """The file cannot be edited, or the patch does not fit. The message names the place."""
+    """The file cannot be edited, or a patch does not fit. The text names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedRoute:
-    """A route that kodoctl manages: its index in the list (-1: not in the file yet), its tenants and its level."""
+    """A route that kodoctl manages. `index`: index in the list of routes, -1: not in the file yet; `tenants`: tenants
+    that it moves; `to`: the level.
+    """
 
     index: int
     tenants: tuple[str, ...]
@@ -46,7 +48,7 @@ class ManagedRoute:
 
 
 def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
-    """Managed routes among `routes`: they move tenants, which they name by `fair_by`, to a level of `ladder`."""
+    """Finds the routes that kodoctl manages: they move tenants, named by `fair_by`, to a level of `ladder`."""
     return [
         ManagedRoute(at, tuple(as_property(value) for value in when.in_), route.to.value)
         for at, route in enumerate(routes)
@@ -64,7 +66,7 @@ def _test_of(route: Route, fair_by: str | None) -> RouteCondition | None:
 
 
 def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
-    """Tenants that are named by a route that is not managed."""
+    """Tenants that are named by routes which kodoctl does not manage."""
     known = {one.index for one in managed_routes(routes, fair_by, ladder)}
     named = [_test_of(route, fair_by) for at, route in enumerate(routes) if at not in known]
     values = [
@@ -79,8 +81,10 @@ def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequen
 def move_tenants(
     before: Sequence[ManagedRoute], places: Mapping[str, str | None]
 ) -> tuple[list[ManagedRoute], list[ManagedRoute]]:
-    """Returns (managed routes after the change, routes to append). `places`: new level by tenant; None: no route. The
-    first list has an item for each of `before`; one without tenants is to be removed.
+    """Changes managed routes so that tenants go to new levels. Returns (routes after the change, routes to append).
+
+    `places`: new level by tenant, None: no route. The first list has one item for each of `before`; a route without
+    tenants in it is to be removed.
     """
     kept = [
         ManagedRoute(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before
@@ -100,7 +104,7 @@ def move_tenants(
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """Replacement of the characters from `start` to before `end` by `text`."""
+    """Edit of a text: the characters from `start` to before `end` are replaced by `text`."""
 
     start: int
     end: int
@@ -108,7 +112,7 @@ class TextEdit:
 
 
 class Text:
-    """A YAML text, its parsed tree, and edits to be made in it: methods add edits, and `result` makes them."""
+    """A YAML text with its parsed tree. Methods record edits, and `result` carries them out."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -120,7 +124,7 @@ class Text:
         self.edits: list[TextEdit] = []
 
     def find(self, path: Path) -> Item | None:
-        """Item at the path, whose steps are keys and indexes; None if there is none."""
+        """Item at the path, a sequence of keys and indexes; None if there is none."""
         item = self.tree
         for step in path:
             entry = _entry(item, step)
@@ -130,18 +134,18 @@ class Text:
         return item
 
     def result(self) -> str:
-        """Returns the text with every edit made."""
+        """Returns the text with every recorded edit made."""
         text = self.text
         for one in sorted(self.edits, key=lambda one: (one.start, one.end), reverse=True):
             text = text[: one.start] + one.text + text[one.end :]
         return text
 
     def replace(self, item: Item, text: str) -> None:
-        """Adds an edit: other text for the item."""
+        """Records an edit that replaces the item by `text`."""
         self.edits.append(TextEdit(self._offset(item.start), self._offset(item.end), text))
 
     def put(self, path: Path, key: str, value: str) -> None:
-        """Adds an edit: the key at `path` gets this value, on one line, whether the key is there or not. Raises
+        """Records an edit that sets the key at `path` to a value on one line, whether the key exists or not. Raises
         CannotPatchError.
         """
         there = self.find((*path, key))
@@ -153,8 +157,8 @@ class Text:
             raise CannotPatchError(f"`{key}` is written over several lines")
 
     def set_key(self, path: Path, key: str, value: Sequence[str]) -> None:
-        """Adds an edit: a new key at `path`. `value`: one line, or lines that begin with `- ` and stand below the key,
-        indented. Raises CannotPatchError if `path` has no keys.
+        """Records an edit that adds a key at `path`. `value`: one line, or lines that begin with `- ` and are written
+        below the key, indented. Raises CannotPatchError if `path` has no keys.
         """
         owner = self.find(path)
         if owner is None or not owner.entries:
@@ -179,7 +183,7 @@ class Text:
             self._insert_below(owner.entries[0].start[0] - 1, lines)
 
     def append(self, path: Path, line: str) -> None:
-        """Adds an edit: one more entry, such as `{…}`, at the end of the list at `path`."""
+        """Records an edit that adds an entry, such as `{…}`, to the end of the list at `path`."""
         owner = self.find(path)
         assert owner is not None
         if owner.flow:
@@ -189,8 +193,8 @@ class Text:
             self._insert_below(_last_line(owner), [f"{' ' * owner.start[1]}- {line}"])
 
     def remove(self, path: Path, indexes: set[int]) -> None:
-        """Adds edits that remove entries of the list at `path`, or its key if no entry stays. Raises CannotPatchError
-        if the mapping would then be empty.
+        """Records edits that remove entries of the list at `path`, or its key if no entry is left. Raises
+        CannotPatchError if the mapping would then be empty.
         """
         owner = self.find(path)
         assert owner is not None
@@ -245,8 +249,9 @@ def rewrite_routes(
     places: Mapping[str, str | None],
     adds: Sequence[tuple[Path, str, str]] = (),
 ) -> str:
-    """Returns the text in which tenants of the subscription at `path` have these levels (None: no route). `adds`: (path
-    of a topic, key, value) of keys to set, such as `backup: true`. Raises CannotPatchError.
+    """Returns the text of the topology file, with routes that send tenants of the subscription at `path` to new levels.
+    `before`: present managed routes; `places`: new level by tenant, None: no route; `adds`: (path of a topic, key,
+    value) of keys to set, such as `backup: true`. Raises CannotPatchError.
     """
     edited = Text(text)
     kept, appended = move_tenants(before, places)
@@ -290,7 +295,7 @@ def _route(fair_by: str, one: ManagedRoute) -> str:
 
 
 def key_condition(keys: Sequence[str]) -> str:
-    """The condition of a route that takes these message keys."""
+    """Condition of a route that applies to messages with these keys."""
     quoted = ", ".join("'{}'".format(key.replace("\\", "\\\\").replace("'", "\\'")) for key in keys)
     return f"key IN ({quoted})"
 
@@ -308,7 +313,7 @@ def yaml_scalar(text: str) -> str:
 
 
 def unified_diff(name: str, before: str, after: str) -> str:
-    """Returns a unified diff for `git apply`. `name`: path of the file from the root of its repository."""
+    """Unified diff of a file, for `git apply`. `name`: path of the file from the root of its repository."""
     return "".join(_diff(name, before, after))
 
 
@@ -319,8 +324,8 @@ def _diff(name: str, before: str, after: str) -> Iterator[str]:
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """Returns the text after a unified diff of this one file. Lines before the first hunk are ignored, as git does.
-    Raises CannotPatchError if the diff was made of another text, or has no hunk.
+    """Applies a unified diff of one file to its text. Lines before the first hunk are ignored, as git does. Raises
+    CannotPatchError if the diff was made of another text, or has no hunk.
     """
     old, made, at = _LINE.findall(text), list[str](), 0
     lines = _LINE.findall(diff)

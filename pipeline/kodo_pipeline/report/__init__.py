@@ -1,1 +1,1 @@
-"""The report for people: one page from the documents of all other commands."""
+"""The report for people: one page made of the JSON documents of audit and rollup."""

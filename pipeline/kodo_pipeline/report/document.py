@@ -1,7 +1,7 @@
-"""The document of a report: the audit, the counts and the waiting messages, with recommended steps. Pure.
+"""JSON document of a report: the audit, counts and waiting messages, with recommended steps. Pure.
 
-It has only few rows, made by kodo_pipeline.report.report_tables and kodo_pipeline.rollup.summary. Modules of this
-package draw the page, the pictures and the lines from it.
+It has few rows, made by kodo_pipeline.report.report_tables and kodo_pipeline.rollup.summary. The page, the pictures and
+the text are made from it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ NOTHING: Final[TrafficCounts] = {"arrivals": 0, "done": 0, "failed": 0, "over_li
 class Facts:
     """Input of a report. Durations are ms, times are ms since the epoch.
 
-    `waiting`, `failures` (the most frequent of `failed` in all), `groups` and `points` (windows `width` long): rows of
-    kodo_pipeline.report.report_tables, those of `waiting` with their level. `past`, `future`, `impossible_ages`: see
+    `waiting`, `groups`, `failures` and `points`: rows of kodo_pipeline.report.report_tables; `failures` are the most
+    frequent ones of `failed` in all; `points` are windows of `width`. `past`, `future`, `impossible_ages`: see
     kodo_pipeline.report.report_document. `sent`: messages sent, by (ground topic, tenant), for the tenants of
-    `counted`; a tenant that is not in it sent none.
+    `counted`; a tenant that is missing sent none.
     """
 
     audit: AuditDocument
@@ -69,9 +69,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class ReportOrigin:
-    """Identity of a report. `run`: id of the run that made it; `made_at`: ms since the epoch; `file`, `typed`:
-    arguments of a command line that name the topology file, and the landing as well; `ledger`: the recall ledger, empty
-    if it is at its default address.
+    """Origin of a report. `run`: id of the run that made it; `made_at`: ms since the epoch; `file`: command-line
+    arguments that name the topology file; `typed`: those that name the landing as well; `ledger`: address of the recall
+    ledger, "" if it is the default.
     """
 
     run: str
@@ -84,7 +84,7 @@ class ReportOrigin:
 
 
 def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
-    """Returns the report as a JSON document, for programs and for the renderers."""
+    """Makes the report as a JSON document, from which programs and renderers work."""
     made: ReportDocument = {
         "format_version": FORMAT_VERSION,
         "run": about.run,
@@ -114,14 +114,14 @@ def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
 
 
 def fitting(span: int) -> int:
-    """Width (ms) of the narrowest windows of which at most MOST cover a time of `span` ms; else of the widest that
-    there are.
+    """Width (ms) of the narrowest windows for a chart of `span` ms that has at most MOST of them; the widest that exist
+    if none fits.
     """
     return next((width for width in _WIDTHS if span <= width * MOST), _WIDTHS[-1])
 
 
 def coarser(span: int, width: int) -> int:
-    """Width (ms) of windows for a chart of `span` ms, as a multiple of `width`, that of the counted windows."""
+    """Width (ms) of windows for a chart of `span` ms, a multiple of `width`, the width of the counted windows."""
     wanted = max(width, fitting(span))
     return wanted - wanted % width
 

@@ -1,6 +1,6 @@
 # adapter: runs Spark
-"""Report job: the verdict of the audit and the counts of windows, from the tables of the landing, each made once.
-Writes nothing.
+"""Report job: computes the verdict of an audit and the counts of windows from the landing's tables, each once. Writes
+nothing.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 
 class RollupTables(NamedTuple):
-    """Tables as `kodoctl pipeline rollup` counts them, except that several rows may have one key. `width` of a window
-    in ms; `bounds`: the time that is drawn; `failures`: each failure in one row only.
+    """Counted tables, as those of `kodoctl pipeline rollup`, but several rows may have the same key. `width`: width of
+    a window in ms; `bounds`: time span of the charts; `failures`: has each failure in one row only.
     """
 
     rollup: DataFrame
@@ -57,7 +57,7 @@ class RollupTables(NamedTuple):
 def gather(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> Facts:
-    """Audits a landing, and computes all facts of a report. Writes nothing. `keys`: see
+    """Audits a landing, and computes everything that a report shows. Writes nothing. `keys`: see
     kodo_pipeline.audit.job.classify_landing.
     """
     inputs = load_inputs(spark, landing, expansion, admin, ledger, keys)
@@ -66,7 +66,7 @@ def gather(
 
 
 def gather_facts(spark: SparkSession, landing: Landing, expansion: Expansion, judged: JudgedLanding) -> Facts:
-    """Computes all facts of a report from an audit that was made already. Writes nothing."""
+    """Computes everything that a report shows, from an audit that has been made. Writes nothing."""
     found, audit = judged.result, judged.document
     with counts(spark, landing, judged.tables) as known:
         failures, totals, groups, waiting = run_queries(
@@ -111,9 +111,9 @@ def _waiting(found: AuditResult, audit: AuditDocument, since: int) -> list[dict[
 
 @contextmanager
 def counts(spark: SparkSession, landing: Landing, audited: LandedTables | None = None) -> Iterator[RollupTables]:
-    """Context with the counts for a report. They come from the last `rollup` if it includes everything that landed and
-    its windows are narrow enough. Otherwise they are computed from `audited` (None: from the landing) and not stored.
-    If an older kodoctl made the last `rollup`, the counts that it lacks are computed in the same way.
+    """Context with the counts for a report: those of the last `rollup`, if it includes everything that landed and its
+    windows are narrow enough. Otherwise they are computed from `audited` (None: from the landing) and not stored. If an
+    older kodoctl made the last `rollup`, the counts that it lacks are computed.
     """
     snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS, *COUNTED)
     bounds = time_bounds(landing, snapshot)

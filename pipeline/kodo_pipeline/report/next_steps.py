@@ -1,4 +1,4 @@
-"""Remediation steps for the findings of a report: most urgent first, each with the commands to copy. Pure."""
+"""Recommended steps for the findings of a report: most urgent first, each with commands to copy. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _READERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """A recommended action: `title`, its reason `why`, and `commands` to copy, in order; empty if no command helps."""
+    """A recommended step. `why`: the reason; `commands`: to copy, in order, () if no command helps."""
 
     title: str
     why: str
@@ -143,9 +143,10 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 
 
 def advice(document: ReportDocument, file: str, typed: str, ledger: str = "") -> list[NextStep]:
-    """Returns the steps for all findings, or one that says to read again. `file`, `typed`: arguments of a command line
-    that name the topology file, and the landing as well, quoted for a shell; `ledger`: the recall ledger, empty if it
-    is at its default address.
+    """Steps for all findings of a report, or, without findings, one that says to run the pipeline again.
+
+    `file`: command-line arguments that name the topology file; `typed`: those that name the landing as well, both
+    quoted for a shell; `ledger`: address of the recall ledger, "" if it is the default.
     """
     words = {"file": file, "typed": typed, "ledger": ledger}
     found = [
@@ -323,8 +324,8 @@ def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextS
 
 
 def is_harmed(fairness: TopicFairness) -> bool:
-    """True if quiet tenants waited at least half as long as noisy ones, by the 95th percentile, and at least a second:
-    tenants that are kept apart wait a fraction of it.
+    """True if quiet tenants waited at least a second, and at least half as long as noisy ones, by the 95th percentile.
+    Where tenants are kept apart, quiet ones wait a small part of that time.
     """
     noisy = fairness["noisy"]["latency_ms"] if fairness["noisy"] else None
     quiet = fairness["quiet"]["latency_ms"]

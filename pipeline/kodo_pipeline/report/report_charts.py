@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""Charts of a report: each for a page (SVG; light and dark, wide and narrow) and for a chat (PNG)."""
+"""Charts of a report: for a page as SVG (light and dark, wide and narrow), and for a chat as PNG."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style)
 
 
 def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of the messages that wait in each lane, with the age of the oldest; None if none wait."""
+    """Chart of waiting messages by lane, with the age of the oldest; None if no message waits."""
     rows = [
         (
             words.lane(document, one),
@@ -63,7 +63,7 @@ def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure |
 
 
 def failures(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of failed runs of handlers, by cause; None if none failed."""
+    """Chart of failed handler runs by cause; None if none failed."""
     found = words.causes(document)
     total = sum(number for _, number in found)
     rows = [
@@ -83,7 +83,7 @@ def failures(document: ReportDocument, style: Style, title: str = "") -> Figure 
 
 
 def latency(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of the time until messages were done, lane by lane, on a logarithmic scale; None if none were done."""
+    """Chart of the time until messages were done, by lane, on a logarithmic scale; None if none were done."""
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
         return None
@@ -129,7 +129,7 @@ def _ranges(
 
 
 def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of the messages that each tenant sent, and of the time until they were done; None if there are no tenants."""
+    """Chart of the messages that each tenant sent, and the time until they were done; None if there are no tenants."""
     rows = document["tenants"][:_TENANTS]
     if not rows:
         return None
@@ -153,8 +153,8 @@ def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure |
 
 
 def traffic(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart over time of messages that arrived, were done, failed, or were over a limit; None for fewer than three
-    points.
+    """Chart over time of messages that arrived, were done, failed, or were over a limit; None if there are fewer than
+    three windows.
     """
     points, width = document["over_time"]["points"], document["over_time"]["width_ms"]
     if len(points) < 3:
@@ -218,9 +218,7 @@ CHARTS: Final[dict[str, Callable[..., Figure | None]]] = {
 
 
 def for_chat(document: ReportDocument) -> Iterator[tuple[str, bytes]]:
-    """Yields (name of the file, PNG) of the verdict and of every chart that has something to show, each with its
-    headline.
-    """
+    """Yields (file name, PNG) of the verdict, and of every chart that has something to show, each with a headline."""
     titles = {
         "waiting": words.waiting,
         "latency": words.slow,

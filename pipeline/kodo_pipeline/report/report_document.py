@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class WaitingLane(TypedDict):
-    """Messages that wait in a lane. `overdue`: how many wait for longer than any delay in the file; `oldest_ms`,
+    """Waiting messages of a lane. `overdue`: number that has waited longer than any delay in the file; `oldest_ms`,
     `median_ms`: ages.
     """
 
@@ -26,7 +26,9 @@ class WaitingLane(TypedDict):
 
 
 class LaneLatency(TypedDict):
-    """Time until messages were done in a lane: percentiles in ms. `done`: number of messages."""
+    """Time from first storing until done, of messages that were done in a lane: percentiles in ms. `done`: number of
+    messages.
+    """
 
     topic: str
     subscription: str | None
@@ -39,8 +41,8 @@ class LaneLatency(TypedDict):
 
 
 class FailureCount(TypedDict):
-    """Failed runs of a handler with one cause (`kodoctl.protocol.error_causes`), and one of their reasons.
-    `rule`: the rule that decided about the message; "(others)": all other causes.
+    """Failed handler runs with the same cause (`kodoctl.protocol.error_causes`). `reason`: one of their reasons;
+    `rule`: the rule that decided about the message; `messages`: number of runs; "(others)" stands for all other causes.
     """
 
     topic: str
@@ -53,15 +55,17 @@ class FailureCount(TypedDict):
 
 
 class ReportTenant(TenantCounts):
-    """Counts of a tenant. `arrivals`: messages that it sent; `share`: of the messages sent to the topic, 0 to 1."""
+    """Counts of a tenant. `arrivals`: messages that it sent; `share`: its share of the messages sent to the topic, 0 to
+    1.
+    """
 
     share: float
     noisy: bool
 
 
 class TenantGroup(TypedDict):
-    """The noisy tenants of a topic together, or all others. `names`: of the noisy ones, empty for the others; `share`:
-    of the messages sent, 0 to 1.
+    """Sums over all noisy tenants of a topic, or over all others. `names`: the noisy tenants, [] for the others;
+    `tenants`: number of tenants; `share`: share of the messages sent, 0 to 1.
     """
 
     tenants: int
@@ -72,7 +76,7 @@ class TenantGroup(TypedDict):
 
 
 class TopicFairness(TypedDict):
-    """The two groups of a topic; `noisy` is null if no tenant is noisy."""
+    """Comparison of the noisy and the quiet tenants of a topic. `noisy`: null if no tenant is noisy."""
 
     topic: str
     quiet: TenantGroup
@@ -80,7 +84,7 @@ class TopicFairness(TypedDict):
 
 
 class TrafficCounts(TypedDict):
-    """Messages that arrived, and their results in the workers."""
+    """Numbers of messages that arrived, and of their results in the workers."""
 
     arrivals: int
     done: int
@@ -89,14 +93,14 @@ class TrafficCounts(TypedDict):
 
 
 class TrafficPoint(TrafficCounts):
-    """Counts of one window. `at`: its beginning, ms since the epoch."""
+    """Counts of one window. `at`: start of the window, ms since the epoch."""
 
     at: int
 
 
 class TrafficOverTime(TypedDict):
-    """Windows of equal width without a gap. `past`, `future`: counts of messages with a time at which nothing
-    can have been stored or done, so that no window is drawn for them.
+    """Counts in windows of equal width without a gap. `past`, `future`: counts of messages whose time is earlier, or
+    later, than anything can have been stored or done; no window is drawn for them.
     """
 
     width_ms: int
@@ -106,7 +110,7 @@ class TrafficOverTime(TypedDict):
 
 
 class Advice(TypedDict):
-    """A step to take. `commands` can be copied as they are; empty if no command helps."""
+    """A recommended step. `commands`: to copy as they are, [] if no command helps."""
 
     title: str
     why: str
@@ -114,9 +118,9 @@ class Advice(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """A report as JSON. `read_at`: time of the newest reading; `since`, `until`: of the windows that are drawn; all in
-    ms since the epoch. `impossible_ages`: number of done messages that no percentile includes, because by their publish
-    time they are older than their topic.
+    """A report as JSON. `read_at`: time of the newest ingest; `since`, `until`: bounds of the windows that are drawn;
+    all in ms since the epoch. `impossible_ages`: number of done messages that are older, by their publish time, than
+    their topic, so that no percentile includes them.
     """
 
     format_version: int

@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""A report as one HTML page that loads no other file: the verdict first, then one part for each question."""
+"""A report as one HTML page that loads no other file: first the verdict, then a section for each question."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GLOSSARY: Final = (
 
 
 def report_html(document: ReportDocument) -> str:
-    """The report's HTML page, complete with its styles and pictures, from the report's JSON document."""
+    """Makes the HTML page of a report, complete with styles and pictures, from its JSON document."""
     kind, title, meaning = words.verdict(document)
     audit = document["audit"]
     return page(

@@ -1,5 +1,5 @@
-"""Aggregates for a report besides the audit and the rollup, a few rows each: waiting messages, failures, noisy
-tenants, and traffic over time.
+"""Tables of a report, of a few rows each, besides those of audit and rollup: waiting messages, failures, noisy tenants,
+and traffic over time.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ Row = dict[str, Any]
 
 
 def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: DataFrame | None = None) -> list[Row]:
-    """Returns (topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of each lane with
-    waiting messages or dead letters. An age is from the publish time, but from `since` (ms since the epoch) at the
-    earliest, to the reading of the cursors. `verdicts`: result of kodo_pipeline.audit.classify.place_outcomes;
-    `dead_letters`: settled ones, which are not among them, with the columns of
-    kodo_pipeline.landing.state_tables.DEAD_LETTERS.
+    """Counts waiting messages and dead letters by lane: (topic, subscription, msg_topic, state, messages, overdue,
+    oldest_ms, median_ms).
+
+    An age is the time from the publish time, or from `since` (ms since the epoch) if that is later, to the reading of
+    the cursors. `verdicts`: result of kodo_pipeline.audit.classify.place_outcomes; `dead_letters`: settled dead
+    letters, which are not in `verdicts`, with the columns of kodo_pipeline.landing.state_tables.DEAD_LETTERS.
     """
     came = F.greatest("published", F.lit(since))
     named = lanes.select("lane", *_LANE, "read_at")
@@ -70,7 +71,7 @@ def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: Dat
 
 
 def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
-    """Returns (rows of the CAUSES commonest failures, number of all failures). `reason` is one of those that have the
+    """(rows of the CAUSES most frequent failures, number of all failures). `reason` in a row is one of those with this
     cause. `counted`: the table `failures`, with each failure in one row.
     """
     messages, reason = F.sum("messages").alias("messages"), F.min("reason").alias("reason")
@@ -83,7 +84,7 @@ def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
 
 def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[tuple[str, str], int]:
     """Number of messages that each of these (topic, tenant) sent; those that sent none are missing. `sent`: the table
-    of that name.
+    `sent`.
     """
     names = sorted({name for _, name in tenants if name is not None})
     found = sent.where(F.col("tenant").isin(names)).groupBy("topic", "tenant").agg(F.sum("messages").alias("messages"))
@@ -91,9 +92,9 @@ def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[
 
 
 def groups(sent: DataFrame) -> list[Row]:
-    """Returns (topic, noisy, names, tenants, arrivals): for each topic a row of its noisy tenants and one of all
-    others. `noisy`: over the whole time as kodo_pipeline.recommend.noisy_neighbours defines loud for a window; `names`:
-    of the noisy ones; `arrivals`: messages in the table `sent`.
+    """Sums messages sent by noisy tenants and by all others: (topic, noisy, names, tenants, arrivals), two rows for
+    each topic. A tenant is `noisy` if it is loud over the whole time, as kodo_pipeline.recommend.noisy_neighbours
+    defines it for a window; `names`: the noisy tenants; `arrivals`: messages in the table `sent`.
     """
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
@@ -111,7 +112,9 @@ def groups(sent: DataFrame) -> list[Row]:
 
 
 def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
-    """Returns `groups` with `latency_ms` (percentiles), None if nothing was done. `late` must have all noisy tenants."""
+    """Adds `latency_ms` (percentiles, None if nothing was done) to `groups`. `late`: histograms that include all noisy
+    tenants.
+    """
     names = {group["topic"]: group["names"] for group in groups if group["noisy"]}
 
     def row(group: Row) -> Row:
@@ -125,7 +128,7 @@ def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
 
 
 class Traffic(NamedTuple):
-    """Counts of the windows in which something happened, and of everything before and after the time that is drawn."""
+    """Counts of windows in which something happened (`points`), and of everything before and after the bounds of time."""
 
     points: list[TrafficPoint]
     past: TrafficCounts
@@ -133,8 +136,8 @@ class Traffic(NamedTuple):
 
 
 def traffic(rollup: DataFrame, sent: DataFrame, width: int, bounds: TimeBounds) -> Traffic:
-    """Counts windows of `width` ms within the bounds. Arrivals are those of the table `sent`, whose windows divide
-    these. Spark sums up everything outside of the bounds, because senders may choose any number of times.
+    """Counts messages in windows of `width` ms within the bounds. Arrivals are those of the table `sent`, whose windows
+    divide these. Spark sums up everything outside of the bounds, because senders may choose any number of times.
     """
     first, last = bounds.windows(width)
     within = F.greatest(F.lit(first - 1), F.least(F.lit(last + 1), "at")).alias("at")

@@ -1,5 +1,5 @@
 # pure: every branch is tested
-"""A report in words, for somebody who knows neither Spark nor the topology: one headline for each question. Pure."""
+"""A report in words, for readers who know neither Spark nor the topology: one headline for each question. Pure."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _coverage(audit: AuditDocument) -> str:
 
 
 def waiting(document: ReportDocument) -> str:
-    """Headline on waiting messages and their lanes."""
+    """Headline about waiting messages and their lanes."""
     rows = document["waiting"]
     alive = [one for one in rows if one["state"] != "dead"]
     total = sum(one["messages"] for one in alive)
@@ -107,7 +107,7 @@ def waiting(document: ReportDocument) -> str:
 
 
 def slow(document: ReportDocument) -> str:
-    """Headline on slow lanes."""
+    """Headline about slow lanes."""
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
         return "No record says how long anything took"
@@ -120,7 +120,7 @@ def slow(document: ReportDocument) -> str:
 
 
 def failing(document: ReportDocument) -> str:
-    """Headline on failed runs of handlers, with the most frequent cause."""
+    """Headline about failed handler runs, with the most frequent cause."""
     found = causes(document)
     total = sum(number for _, number in found)
     if not total:
@@ -133,7 +133,7 @@ def failing(document: ReportDocument) -> str:
 
 
 def causes(document: ReportDocument) -> list[tuple[str, int]]:
-    """(cause, number of failed runs), whatever the outcome; the commonest first, all others together last."""
+    """(cause, number of failed runs), most frequent first; all other causes together come last."""
     found: dict[str, int] = {}
     for one in document["failures"]:
         found[cause(one)] = found.get(cause(one), 0) + one["messages"]
@@ -141,7 +141,7 @@ def causes(document: ReportDocument) -> list[tuple[str, int]]:
 
 
 def noisy(document: ReportDocument) -> str:
-    """Headline on noisy tenants, and on the delay of others."""
+    """Headline about noisy tenants, and how much they delay others."""
     sentences = [sentence for one in document["fairness"] if (sentence := _noise(one))]
     broken = _failing_tenants(document)
     if sentences:
@@ -180,8 +180,8 @@ def _noise(one: TopicFairness) -> str:
 
 
 def undrawn(document: ReportDocument) -> str:
-    """A text about messages that are in no window, because a sender writes their publish time; "" if there are
-    none.
+    """Text about messages that are in no window of the charts, because their publish time, which the sender chooses, is
+    impossible; "" if there are none.
     """
     over_time = document["over_time"]
     kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))
@@ -210,7 +210,9 @@ def headlines(document: ReportDocument) -> Iterator[str]:
 
 
 def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
-    """`L1 pending`, or `orders / billing: L1 pending` if the report is about several subscriptions."""
+    """Name of a row's lane: `L1 pending`, or `orders / billing: L1 pending` if the report is about several
+    subscriptions.
+    """
     name = lane_text(row["level"], row["state"])
     places = {(one["topic"], one["subscription"]) for one in (*document["waiting"], *document["latency"])}
     if len({place for place in places if place[1]}) <= 1:
@@ -219,7 +221,7 @@ def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
 
 
 def cause(row: FailureCount) -> str:
-    """The cause of a failure; if there is none, its outcome."""
+    """Cause of a failure; its outcome in words if it has no cause."""
     return safe_name(row["cause"]) if row["cause"] else outcome(row)
 
 
@@ -229,14 +231,14 @@ def outcome(row: FailureCount) -> str:
 
 
 def safe_name(text: str | None, limit: int = NAME) -> str:
-    """A name from the cluster, escaped and on one line: cut after `limit` characters, counted before escaping; None:
-    empty.
+    """A name from the cluster, escaped, on one line, and cut after `limit` characters, counted before escaping; "" for
+    None.
     """
     return one_line(text or "", limit)
 
 
 def span(document: ReportDocument) -> str:
-    """The time span of the report as text; "" if there are no windows."""
+    """Time span of the report's windows as text; "" if there are no windows."""
     if not document["since"]:
         return ""
     width = document["over_time"]["width_ms"]
@@ -244,8 +246,8 @@ def span(document: ReportDocument) -> str:
 
 
 def figures(document: ReportDocument) -> Sequence[tuple[str, str]]:
-    """(figure, its name) for the head of the page; the first is the sum of the others. Producers' markers and messages
-    for another subscription are not counted.
+    """(figure, its name) for the head of the page. The first figure is the sum of the others. Producers' marks, and
+    messages for another subscription, are not counted.
     """
     counts: dict[str, int] = {}
     for one in document["audit"]["subscriptions"]:

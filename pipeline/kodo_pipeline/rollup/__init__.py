@@ -1,1 +1,1 @@
-"""The rollup: latencies and failures of subscriptions, and messages that producers sent, in windows of time."""
+"""The rollup: latencies and failures of subscriptions, and messages that producers sent, counted in windows of time."""

@@ -1,4 +1,4 @@
-"""Files of the counted tables for some days, written by Spark, or, if few rows have landed, by this process."""
+"""Files of the counted tables for some days: Spark counts the rows, or this process if few rows have landed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CountedDays:
-    """Days that a rollup counts. `days`: those of windows, in order; `failure_days`: those of failures, in order;
-    `window`: ms; `anew`: whether the files of all days are replaced.
+    """Days that a rollup counts. `days`: days of windows, in order; `failure_days`: days of failures, in order;
+    `window`: width of a window in ms; `anew`: everything is counted again, so the files of all days are replaced.
     """
 
     days: list[str]
@@ -39,15 +39,15 @@ class CountedDays:
     anew: bool
 
     def replaced(self, table: Table) -> list[str]:
-        """Days whose files of the table are replaced; an empty list: all files."""
+        """Days whose files of the table are replaced; []: all files."""
         return [] if self.anew else self.failure_days if table is FAILURES else self.days
 
 
 def write_counts(
     landing: Landing, snapshot: LandingSnapshot, topics: DataFrame, work: CountedDays, attempt: str
 ) -> dict[str, TableFiles]:
-    """Counts the rows of these days and writes files, which no commit names yet. Returns, by table name, the files and
-    the days whose files they replace (all, with `anew`). A day without rows has no file. `topics`: see
+    """Counts the rows of these days and writes files, which no commit names yet. Returns the files by table name, each
+    with the days whose files they replace (all with `anew`). A day without rows has no file. `topics`: see
     kodo_pipeline.rollup.job.topics_table; `attempt`: folder of the files.
     """
     if not work.failure_days and not work.anew:

@@ -1,5 +1,5 @@
-"""Failures by day: from audit records, and, for subscriptions without any, from the messages on retry and dead letter
-topics.
+"""Failures by day, counted from audit records, and for subscriptions without audit records from the messages on retry
+and dead-letter topics.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ _COLUMNS: Final = (*_KEYS, "reason")
 
 
 def failed_records(transitions: DataFrame) -> DataFrame:
-    """Audit records of failures."""
+    """Filters the audit records of failed handler runs."""
     return transitions.where(F.col("rule").isin(*FAILED)).where(is_dated("at_ts"))
 
 
 def failures_by_day(stored: DataFrame, failed: DataFrame, targets: DataFrame) -> DataFrame:
-    """Returns the rows of the table `failures` for some days. `stored`: events of these days; `failed`: their records,
-    each once, by `failed_records`; `targets`: events of these days, of the day before and of the day after each. The
-    cause of a record is that of the message as it went on, which has the error text also if records have none, provided
-    that the message was published within a day of the record: so a day's failures do not depend on the other days of a
-    count.
+    """Rows of the table `failures` for some days. `stored`: events of these days; `failed`: audit records of these days
+    by `failed_records`, each once; `targets`: events of these days and of the day before and after each.
+
+    The cause of a record is that of the moved message, which has an error text even if records have none, provided that
+    the message was published within a day of the record. So a day's failures do not depend on which other days are
+    counted.
     """
     cause = F.coalesce("cause", F.expr(cause_column("reason", "NULL")), F.lit(""))  # landed by an older kodoctl
     reason = F.coalesce(F.min("reason"), F.lit("")).alias("reason")
@@ -38,8 +39,8 @@ def failures_by_day(stored: DataFrame, failed: DataFrame, targets: DataFrame) ->
 
 
 def without_doubles(counted: DataFrame, recorded: DataFrame) -> DataFrame:
-    """Returns `counted`, the table `failures`, with each failure in one row. `recorded`: (topic, subscription) of those
-    with any audit record: for these, rows that are counted from messages are left out.
+    """Filters `counted`, rows of the table `failures`, so that each failure is in one row. `recorded`: (topic,
+    subscription) of subscriptions with any audit record: for these, rows that were counted from messages are left out.
     """
     pairs = recorded.select("topic", "subscription", F.lit(False).alias("recorded"))
     return counted.join(F.broadcast(pairs), ["topic", "subscription", "recorded"], how="left_anti")

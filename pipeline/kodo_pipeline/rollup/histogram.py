@@ -1,9 +1,9 @@
-"""Histogram of latencies with buckets that grow by 2 %, and its percentiles. Histograms of hours, topics and runs add
-up.
+"""Histogram of latencies with buckets that grow by 2 %, and its percentiles. Histograms of different hours, topics and
+runs can be added.
 
 The bucket of a latency is the whole part of its logarithm to the base 1.02; its value is the middle of the bucket, so
-that no percentile is off by more than 1 %. Latencies below 1 ms, and negative ones of clocks that differ, have buckets
-of their own, with the value 0.
+that no percentile is wrong by more than 1 %. Latencies below 1 ms, and negative ones (clocks differ), have buckets of
+their own, with the value 0.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from kodo_pipeline.rollup.latency_histograms import BASE, NEGATIVE, ZERO
 
 
 def bucket(latency: str | Column) -> Column:
-    """Bucket of a latency in ms, given as a column or the name of one; null for null."""
+    """Column: bucket of a latency in ms, which is a column or the name of one; null for null."""
     taken = F.col(latency) if isinstance(latency, str) else latency
     return F.when(taken < 0, NEGATIVE).when(taken < 1, ZERO).otherwise(F.floor(F.log(BASE, taken))).cast("int")
 
 
 def value(number: str) -> Column:
-    """Latency, in ms, of a bucket in the column `number`: the harmonic middle of its ends, off by at most 1 % to both
-    sides.
+    """Column: latency in ms of the bucket in the column `number`. It is the harmonic middle of the bucket's ends, at
+    most 1 % off.
     """
     middle = 2 * BASE / (1 + BASE)
     return F.when(F.col(number) < 0, F.lit(0.0)).otherwise(F.pow(F.lit(BASE), F.col(number)) * middle)
 
 
 def percentiles(histogram: DataFrame, keys: Sequence[str], shares: Sequence[float]) -> DataFrame:
-    """Returns (keys, share, latency): for each share the latency (ms) that this share of the messages did not exceed.
-    `histogram`: (keys, bucket, messages), with any number of rows for a bucket.
+    """Percentiles of latency for each of the keys: (keys, share, latency), where the share (0 to 1) of the messages did
+    not exceed the latency (ms). `histogram`: (keys, bucket, messages), with any number of rows per bucket.
     """
     order = Window.partitionBy(*keys).orderBy("bucket")
     counted = (

@@ -2,11 +2,11 @@
 """Rollup job: counts landed messages and audit records by time window, into the tables `rollup`, `latencies` and
 `sent`, and failures by day, into `failures`.
 
-The unit of work is a day (UTC), which consists of whole windows. A run reads which batches are not counted yet and the
-days of their rows; it counts these days again from all landed rows, and then replaces the files of these days by one
-commit of all tables. So a repeated run finds nothing to do, a killed run leaves the earlier result, and no message is
+The unit of work is a day (UTC), which consists of whole windows. A run finds out which batches are not counted yet, and
+the days of their rows; it counts these days again from all landed rows, and then replaces the files of these days by
+one commit of all tables. So a repeated run has nothing to do, a killed run leaves the earlier result, and no message is
 counted twice. Duplicates of an audit record have the same event time: both are on a day that is counted, and one of
-them counts. Days whose rows were removed stay as they were counted.
+them counts. Days whose rows were removed keep their counts.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Pair = tuple[str, str]  # ground topic, subscription
 
 @dataclass(frozen=True, slots=True)
 class RollupState:
-    """State of the counted tables. `window`: ms; 0 if nothing was counted yet. `batch`: the last batch that is counted,
-    with all batches before it; `batches`: how many of these have messages. `topics`: level and state of every topic
-    with any event so far. `number`: the number of the commit. `recorded`: subscriptions with any audit record so far;
-    None if an older kodoctl counted, which had only the tables `rollup` and `latencies`.
+    """State of the counted tables. `window`: width in ms, 0 if nothing was counted yet; `batch`: the last batch that is
+    counted, with all before it; `batches`: how many of these have messages; `topics`: level and state of every topic
+    with any event so far; `number`: number of the commit; `recorded`: subscriptions with any audit record so far, None
+    if the last rollup was by an older kodoctl, which had only the tables `rollup` and `latencies`.
     """
 
     window: int = 0
@@ -60,7 +60,7 @@ class RollupState:
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self:
-        """Returns the state that the last rollup committed; an empty state if there was none."""
+        """The state that the last rollup committed; an empty state if there was none."""
         found = next((one for one in commits if one.run == ROLLUP_RUN), None)
         if found is None:
             return cls()
@@ -71,7 +71,7 @@ class RollupState:
         return cls(facts["window"], facts["batch"], facts.get("batches", 0), topics, found.number, recorded)
 
     def to_facts(self, run: str) -> dict[str, Any]:
-        """Returns the state as the JSON facts of a commit of the run."""
+        """The state as JSON facts of a commit of the run."""
         return {
             "run": run, "window": self.window, "batch": self.batch, "batches": self.batches, "topics": dict(self.topics),
             "recorded": [list(pair) for pair in sorted(self.recorded or ())],
@@ -80,8 +80,8 @@ class RollupState:
 
 @dataclass(frozen=True, slots=True)
 class RollupScope:
-    """Work of a run. `window`: ms; `fresh`: number of batches to count; `anew`: all are counted again, because windows
-    have another width, or (`is_upgrade`) because an older kodoctl counted less.
+    """Work of a run. `window`: width in ms; `fresh`: number of batches to count; `anew`: all batches are counted again,
+    because windows have another width, or (`is_upgrade`) because an older kodoctl counted less.
     """
 
     window: int
@@ -92,8 +92,8 @@ class RollupScope:
 
 @dataclass(frozen=True, slots=True)
 class RollupResult:
-    """Result of a run. `window`: ms; `batches`: number of counted batches; `days`: days (2026-01-31) that were counted
-    anew.
+    """Result of a run. `window`: width in ms; `batches`: number of counted batches; `days`: days (such as 2026-01-31)
+    that were counted again.
     """
 
     window: int
@@ -103,8 +103,8 @@ class RollupResult:
 
 @dataclass(frozen=True, slots=True)
 class CountedTables:
-    """All windows counted so far. `window`: their width in ms; `bounds`: the time to which anything that landed can
-    belong.
+    """All windows counted so far. `window`: their width in ms; `bounds`: time span in which landed messages can have
+    been stored.
     """
 
     window: int
@@ -114,14 +114,14 @@ class CountedTables:
 
 
 def check_counted(landing: Landing) -> None:
-    """Raises UsageError if nothing was counted, or no messages have landed. Starts no Spark, makes no folder."""
+    """Raises UsageError if there are no counts, or no messages have landed. Starts no Spark, creates no folder."""
     must_hold(landing, "TOPOLOGY", messages=True)
     if not RollupState.of(landing.commits()).window:
         raise UsageError(error("K802", "nothing has been counted", f"{landing.root.uri} has no windows yet"))
 
 
 def counted_tables(spark: SparkSession, landing: Landing) -> CountedTables:
-    """The tables as the last run left them. Raises UsageError if nothing was counted."""
+    """The counted tables, as the last run left them. Raises UsageError if nothing was counted."""
     check_counted(landing)
     snapshot = landing.snapshot(ROLLUP, LATENCIES, CURSORS)
     rollup, latencies = (landing.read(spark, table, snapshot=snapshot) for table in (ROLLUP, LATENCIES))
@@ -129,8 +129,8 @@ def counted_tables(spark: SparkSession, landing: Landing) -> CountedTables:
 
 
 def time_bounds(landing: Landing, snapshot: LandingSnapshot) -> TimeBounds:
-    """Returns the bounds of times, from the creation times of partitions and the times of readings and landings, which
-    are by the cluster's clock. `snapshot` must have the table CURSORS.
+    """Time span in which landed messages can have been stored: from the creation times of partitions to the times of
+    readings and landings, by the cluster's clock. `snapshot` must have the table CURSORS.
     """
     cursors = small_rows(landing.table(CURSORS), snapshot.files[CURSORS.name]).select(["created_ts", "taken_ts"])
     created, taken = ({round(at.timestamp() * 1000) for at in column.unique().to_pylist() if at} for column in cursors)
@@ -145,10 +145,11 @@ def count(
     window: int | None = None,
     report: Callable[[RollupScope], None] = lambda _: None,
 ) -> RollupResult:
-    """Counts the batches that are not counted yet, and commits the result. `window`: ms, a whole part of a day; None:
-    the width of the existing tables, else 5 minutes. Another width counts everything again, and so does the first count
-    after one by an older kodoctl. Raises UsageError if nothing was landed, LockedError while another run counts, and
-    UsageError (K800) for another width if rows were removed.
+    """Counts the batches that are not counted yet, and commits the result. Calls `report` before the work.
+
+    `window`: width in ms, which divides a day; None: that of the existing tables, else 5 minutes. With another width,
+    and after a rollup by an older kodoctl, everything is counted again. Raises UsageError if nothing was landed,
+    LockedError while another run counts, and UsageError (K800) for another width if rows were removed.
     """
     from kodo_pipeline.rollup.counted_files import CountedDays, write_counts
 
@@ -250,7 +251,7 @@ def _state_after(
 
 
 def topics_table(spark: SparkSession, places: Mapping[str, Place]) -> DataFrame:
-    """(msg_topic, level, state) of each topic."""
+    """Table of topics: (msg_topic, level, state). `places`: level and state by topic."""
     listed = [(name, level, state) for name, (level, state) in places.items()]
     return small_table(spark, listed, "msg_topic string, level string, state string")
 

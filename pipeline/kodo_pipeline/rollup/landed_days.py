@@ -1,4 +1,4 @@
-"""Landed rows by the days (UTC) on which they happened."""
+"""Landed rows by the days (UTC) of their time columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DAY: Final = timedelta(days=1)
 
 
 def is_dated(moment: str) -> str:
-    """SQL condition: the time in the column `moment` is on a day that a date can have. An older kodoctl landed other
+    """SQL condition: the time in the column `moment` is one that a date can represent. An older kodoctl landed other
     times.
     """
     return f"{moment} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
@@ -34,7 +34,7 @@ def day_of(ms: int) -> str:
 
 
 def with_neighbours(days: Iterable[str]) -> list[str]:
-    """These days, and the day before and the day after each, sorted, without days on which nothing can happen."""
+    """These days and the day before and after each, sorted, without impossible days."""
     steps = (-_DAY, timedelta(), _DAY)
     every = {(date.fromisoformat(day) + step).isoformat() for day in days for step in steps}
     return sorted(one for one in every if day_of(0) <= one <= day_of(LATEST))
@@ -43,7 +43,7 @@ def with_neighbours(days: Iterable[str]) -> list[str]:
 def rows_of_days(
     spark: SparkSession, landing: Landing, table: Table, files: Iterable[DataFile], days: list[str]
 ) -> DataFrame:
-    """Rows of `files` that happened on these days. Files whose times are all on other days are not read."""
+    """Rows of `files` whose time is on these days. Files whose times are all on other days are not read."""
     spans = _spans(days)
     if not spans:
         return landing.read_files(spark, table, ())
@@ -53,7 +53,7 @@ def rows_of_days(
 
 
 def is_on_days(table: Table, days: list[str]) -> Column:
-    """Condition on rows of a table: they happened on these days."""
+    """Condition on rows of a table: their time is on one of these days."""
     from pyspark.sql import functions as F
 
     moment, spans = F.col(table.moment or ""), _spans(days)

@@ -1,5 +1,5 @@
-"""Histograms of latencies of lanes and of tenants, and their percentiles: sums over windows of the histograms of
-kodo_pipeline.rollup.histogram, in this process. Pure.
+"""Latency histograms of lanes and of tenants, summed over windows in this process, and their percentiles. Buckets are
+those of kodo_pipeline.rollup.histogram. Pure.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MIDDLE: Final = 2 * BASE / (1 + BASE)
 
 @dataclass(frozen=True, slots=True)
 class Histograms:
-    """Latency histograms. `lanes`: by lane key, the topic first (kodo_pipeline.rollup.report.lane_key); `tenants`:
-    of some tenants, by (topic, tenant).
+    """Latency histograms. `lanes`: by lane key (kodo_pipeline.rollup.report.lane_key), whose first item is the topic;
+    `tenants`: of some tenants, by (topic, tenant).
     """
 
     lanes: Mapping[tuple[Any, ...], Histogram]
@@ -29,7 +29,7 @@ class Histograms:
 
     @classmethod
     def of(cls, lanes: Iterable[tuple[Any, ...]], tenants: Iterable[tuple[Any, ...]]) -> Self:
-        """Returns the histograms of rows (key, bucket, messages)."""
+        """Makes the histograms from rows (key, bucket, messages)."""
         return cls(_by_key(lanes), _by_key(tenants))
 
     @property
@@ -38,22 +38,22 @@ class Histograms:
         return sum(one.total() for one in map(Counter, self.lanes.values()))
 
     def possible(self, oldest: int) -> Histograms:
-        """Copy without buckets above `oldest`."""
+        """Copy without buckets above `oldest`, which are impossible latencies."""
         return Histograms(_until(self.lanes, oldest), _until(self.tenants, oldest))
 
     def of_tenants(self, topic: str, names: Iterable[str]) -> Counter[int]:
-        """Returns the sum of the histograms of these tenants of a topic."""
+        """Sum of the histograms of these tenants of a topic."""
         return _together(self.tenants.get((topic, name), {}) for name in names)
 
     def of_others(self, topic: str, names: Iterable[str]) -> Counter[int]:
-        """Returns the sum of the histograms of all tenants of a topic except these."""
+        """Sum of the histograms of all other tenants of a topic."""
         every = _together(one for key, one in self.lanes.items() if key[0] == topic)
         return every - self.of_tenants(topic, names)
 
 
 def percentiles_of(histogram: Histogram, shares: Mapping[str, float]) -> dict[str, float]:
-    """Returns for each name in `shares` the latency (ms) that this share of the messages did not exceed. Empty if the
-    histogram is empty.
+    """Percentiles of a histogram: for each name in `shares` the latency (ms) that this share (0 to 1) of the messages
+    did not exceed. {} if the histogram is empty.
     """
     total, found = sum(histogram.values()), dict[str, float]()
     for name, share in shares.items():
@@ -67,7 +67,7 @@ def percentiles_of(histogram: Histogram, shares: Mapping[str, float]) -> dict[st
 
 
 def bucket_of(latency: int) -> int:
-    """Bucket of a latency in ms, as kodo_pipeline.rollup.histogram.bucket has it."""
+    """Bucket of a latency in ms, as kodo_pipeline.rollup.histogram.bucket computes it."""
     return NEGATIVE if latency < 0 else ZERO if latency < 1 else floor(log(latency) / log(BASE))
 
 

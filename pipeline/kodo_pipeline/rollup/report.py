@@ -1,7 +1,4 @@
-"""Report of a rollup: the parser of the window width, and one JSON document. Pure.
-
-A width that does not divide a day raises UsageError.
-"""
+"""Report of a rollup as a JSON document, and the parser of the window width. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ Row = dict[str, Any]
 
 
 def parse_window(text: str) -> int:
-    """Parses a width such as `5m` or `5 minutes` to ms. Raises UsageError if it does not divide a day: windows of all
-    days begin alike.
+    """Parses a width such as `5m` or `5 minutes` to ms. Raises UsageError if it does not divide a day, because the
+    windows of every day begin at midnight.
     """
     found = _WIDTH.fullmatch(text)
     window = int(found[1]) * _UNITS[found[2][0]] if found else 0
@@ -53,11 +50,11 @@ def document(
     tenants: Iterable[Row],
     late: Mapping[str, Mapping[Any, Row]],
 ) -> RollupDocument:
-    """Returns the report as a JSON document for programs. Times are in ms.
+    """Makes the JSON document of a rollup. Times are in ms.
 
     Args:
-        window: the width of a window.
-        span: begin of the first window, begin of the last one, number of windows with rows, and number of windows at
+        window: width of a window.
+        span: start of the first window, start of the last one, number of windows with rows, and number of windows at
             impossible times.
         lanes: counts of the lanes.
         tenants: counts of the tenants.

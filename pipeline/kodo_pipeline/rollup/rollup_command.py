@@ -1,5 +1,5 @@
 # adapter: a command line
-"""Command `pipeline rollup`: counts landed messages by windows of time, for questions about tenants, lanes and
+"""Command `pipeline rollup`: counts landed messages in windows of time, for questions about tenants, lanes and
 latencies.
 """
 

@@ -1,4 +1,4 @@
-"""The counts that `kodoctl pipeline rollup` draws as tables and writes as lines of JSON."""
+"""The JSON of `kodoctl pipeline rollup`, from which its tables are drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TypedDict
 
 
 class RollupCounts(TypedDict):
-    """Events in all windows together. `latency_ms`: percentiles (p50, p95, p99) until done; null: nothing was done."""
+    """Counts over all windows. `latency_ms`: percentiles (p50, p95, p99) of the time until done, null: nothing was
+    done.
+    """
 
     topic: str
     arrivals: int
@@ -32,15 +34,15 @@ class LaneCounts(RollupCounts):
 
 
 class TenantCounts(RollupCounts):
-    """Counts of one of the tenants with most messages on a topic. `tenant`: null for messages without one."""
+    """Counts of a tenant, one of those with most messages on a topic. `tenant`: null for messages without one."""
 
     tenant: str | None
 
 
 class RollupDocument(TypedDict):
-    """A rollup as JSON. `since`, `until`: beginning of the first window and end of the last one, ms since the epoch;
-    `windows`: number of windows between them with rows. `impossible_windows`: number of further ones, of times at which
-    nothing can have been stored or done; every count includes them.
+    """A rollup as JSON. `since`, `until`: start of the first window and end of the last one, ms since the epoch;
+    `windows`: number of windows between them that have rows. `impossible_windows`: number of other windows, at times at
+    which nothing can have been stored or done; every count includes them.
     """
 
     format_version: int

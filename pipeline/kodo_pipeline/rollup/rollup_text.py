@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""A rollup for people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
+"""Text of a rollup for people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counted tables made by Arrow, for few rows: Spark takes longer to plan a query for each table. Pure."""
+"""Counted tables made by Arrow, for few rows, because Spark takes longer to plan a query for each table. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _KEYS: Final = LATENCIES.names[:-2]
 
 
 def small_counts(detailed: pa.Table) -> dict[Table, pa.Table]:
-    """Rows of the tables of windows, from the result of kodo_pipeline.rollup.transforms.detailed_counts."""
+    """Sums up `detailed`, the result of kodo_pipeline.rollup.transforms.detailed_counts, to the rows of each counted
+    table of windows.
+    """
     import pyarrow.compute as pc
 
     counts = {name: name for name in ROLLUP.names if name not in _KEYS}

@@ -1,5 +1,5 @@
-"""Summary of the counted tables in a few rows: lanes, and for each ground topic the tenants with most messages. Spark
-sums up the rows.
+"""Summary of the counted tables in a few rows, summed up by Spark: lanes, and for each ground topic the tenants with
+most messages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _TENANT: Final = ("topic", "tenant")
 
 
 class RollupTotals(NamedTuple):
-    """Counts of lanes, and of the tenants with most messages. `span`: (beginning of the first window and of the last,
-    in ms since the epoch; number of windows with rows; number of further ones, at impossible times).
+    """Counts of lanes, and of the tenants with most messages, over all windows. `span`: (start of the first window and
+    of the last, in ms since the epoch; number of windows with rows; number of other windows, at impossible times).
     """
 
     lanes: Sequence[dict[str, Any]]
@@ -35,12 +35,12 @@ class RollupTotals(NamedTuple):
 
     @property
     def names(self) -> set[tuple[str, str]]:
-        """The tenants by (topic, tenant), without messages that have no tenant."""
+        """(topic, tenant) of the tenants, without the row for messages that have no tenant."""
         return {(one["topic"], one["tenant"]) for one in self.tenants if one["tenant"] is not None}
 
     def document(self, window: int, late: Histograms) -> RollupDocument:
-        """Returns the report as a JSON document for programs. `window`: ms; `late`: histograms of the lanes and tenants
-        of this summary.
+        """Makes the JSON document of a rollup. `window`: width in ms; `late`: histograms of the lanes and tenants in
+        this summary.
         """
         shares = {
             kind: {key: percentiles_of(one, SHARES) for key, one in of.items()}
@@ -50,15 +50,15 @@ class RollupTotals(NamedTuple):
 
 
 def summary(rollup: DataFrame, latencies: DataFrame, window: int, bounds: TimeBounds) -> RollupDocument:
-    """Returns the document of a rollup. `window`: ms; `bounds`: of the windows in its span; its counts are those of all
-    windows. Runs queries.
+    """Runs the queries of a rollup's report, and makes its JSON document. `window`: width in ms; `bounds`: limit the
+    windows of its span, but not its counts, which are those of all windows.
     """
     found = totals(rollup, bounds.windows(window))
     return found.document(window, histograms(latencies, found.names))
 
 
 def totals(rollup: DataFrame, within: tuple[int, int]) -> RollupTotals:
-    """Counts of all windows. `within`: the first and the last moment (ms) at which a window of the span may begin."""
+    """Counts over all windows. `within`: the first and the last time (ms) at which a window of the span may begin."""
     lanes = rollup.groupBy(*_LANE).agg(*(F.sum(name).alias(name) for name in COUNTS))
     counted, tenants, ((since, until, windows, every),) = collect_all(lanes, _largest(rollup), _span(rollup, within))
     span = (since or 0, until or 0, windows, every - windows)
@@ -66,7 +66,7 @@ def totals(rollup: DataFrame, within: tuple[int, int]) -> RollupTotals:
 
 
 def histograms(latencies: DataFrame, tenants: Collection[tuple[str, str]]) -> Histograms:
-    """Returns the histograms of all lanes, and those of `tenants`, by (topic, tenant)."""
+    """Latency histograms of all lanes, and of `tenants`, by (topic, tenant)."""
     named = small_table(latencies.sparkSession, sorted(tenants), "topic string, tenant string")
     known = latencies.join(F.broadcast(named), list(_TENANT), how="inner")
     messages = F.sum("messages").alias("messages")

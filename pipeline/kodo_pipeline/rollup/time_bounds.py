@@ -1,7 +1,8 @@
-"""Bounds of time: the first and the last moment at which a landed message can have been stored. Pure.
+"""Bounds of time: the first and the last time at which a landed message can have been stored. Pure.
 
-They come from the creation of partitions and from the readings, by the cluster's clock. A publish time is chosen by its
-sender: one in the year 9999 would stretch a chart over eight thousand years, and its window would be the newest.
+They come from the creation of partitions and from the readings, by the cluster's clock. The sender of a message chooses
+its publish time: one in the year 9999 would stretch a chart over eight thousand years, and its window would be the
+newest.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ class TimeBounds(NamedTuple):
 
     @classmethod
     def of(cls, created: Iterable[int], read: Iterable[int]) -> TimeBounds:
-        """Bounds from two sets of times in ms since the epoch. `created`: of partitions, if the broker tells; `read`:
-        of readings and of landings.
+        """Bounds from `created`, the creation times of partitions (if the broker reports them), and `read`, the times
+        of readings and landings; all in ms since the epoch.
         """
         until = max(read, default=0) + CLOCKS
         return cls(max(min(created, default=0) - CLOCKS, until - LONGEST, 0), until)
 
     def span(self, first: int, last: int) -> int:
-        """Returns the length (ms) of the time from `first` to `last` that is within the bounds; 0 if none is."""
+        """Length (ms) of the part of the time from `first` to `last` that is within the bounds; 0 if there is none."""
         return max(0, min(last, self.until) - max(first, self.since))
 
     def windows(self, width: int) -> tuple[int, int]:
-        """First and last moment at which a window of `width` ms that touches this time can begin."""
+        """(first, last) time at which a window of `width` ms can begin that overlaps the bounds."""
         return self.since - self.since % width, self.until

@@ -1,7 +1,8 @@
-"""Rollup by windows of time: counts and latencies by topic, subscription, level, state and tenant.
+"""Rollup by windows of time: counts and latencies by topic, subscription, level, state and tenant, as transforms of
+Spark DataFrames.
 
-Rows add up: over windows, topics, runs. A row counts in the window in which its event happened: an arrival at its
-publish time, an action of a worker at the time of the action.
+Rows can be added over windows, topics and runs. A row counts in the window in which its event happened: an arrival at
+its publish time, an action of a worker at the time of the action.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _SENT: Final = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS N
 
 
 def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """Returns (KEYS, COUNTS), a row for each key with counts that are not all 0. `window` such as `5 minutes`. On ready
-    topics, which every subscription reads, arrivals are counted once, with `subscription` null. `topics`: (msg_topic,
-    level, state) of all topics, needed if `events` may lack some.
+    """Counts events by window: (KEYS, COUNTS), a row for each key with counts that are not all 0. `window`: such as `5
+    minutes`. On ready topics, which every subscription reads, arrivals are counted once, with `subscription` null.
+    `topics`: (msg_topic, level, state) of all topics, needed if `events` may lack some.
 
-    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait because of a limit
-    or on request of the handler; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
+    `failed`: handler runs after which the message left its lane; `over_limit`: messages that were moved to wait because
+    of a limit or at the handler's request; `rerouted`: messages moved for any reason; `retries`: arrivals that had been
+    attempted before.
     """
     return together(_count_events(events, transitions, window, topics))
 
@@ -37,9 +39,9 @@ def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: Da
 def detailed_counts(
     events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None
 ) -> DataFrame:
-    """Returns (KEYS, bucket, COUNTS, sent): `rollup`, `latencies` and `sent_counts` in one table, of which `together`,
-    `late` and `sent_among` make them. Done messages have a row for each bucket; all other counts are in a row without a
-    bucket.
+    """Counts of `rollup`, `latencies` and `sent_counts` in one table: (KEYS, bucket, COUNTS, sent), from which
+    `together`, `late` and `sent_among` extract them. Done messages have a row for each bucket; all other counts are in
+    a row without a bucket.
     """
     first = F.when(F.expr(_SENT), 1).otherwise(0).cast("bigint").alias("sent")
     rows = _count_events(events, transitions, window, topics, first).groupBy(*KEYS, "bucket")
@@ -48,33 +50,32 @@ def detailed_counts(
 
 
 def together(rows: DataFrame) -> DataFrame:
-    """Returns (KEYS, COUNTS): the rows of each key summed up."""
+    """Sums up rows by key: (KEYS, COUNTS)."""
     return rows.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in COUNTS)).select(*KEYS, *COUNTS)
 
 
 def late(detailed: DataFrame) -> DataFrame:
-    """Returns the result of `latencies`, from that of `detailed_counts`."""
+    """Extracts the result of `latencies` from that of `detailed_counts`."""
     done = detailed.where("bucket IS NOT NULL")
     return done.select(*KEYS, "bucket", F.col("done").alias("messages"))
 
 
 def sent_among(detailed: DataFrame) -> DataFrame:
-    """Returns the result of `sent_counts`, from that of `detailed_counts`."""
+    """Extracts the result of `sent_counts` from that of `detailed_counts`."""
     return detailed.where("sent > 0").groupBy(*SENT.names[:-1]).agg(F.sum("sent").alias("messages"))
 
 
 def sent_counts(events: DataFrame, *, window: str) -> DataFrame:
-    """Returns (window_ts, topic, tenant, messages): the number of messages that producers sent. Each message counts
-    once: moves, redeliveries and recalls are not counted, nor are the markers that a producer writes.
+    """Counts the messages that producers sent: (window_ts, topic, tenant, messages). Each message counts once: moves,
+    redeliveries and recalls are not counted, nor are the marks of producers.
     """
     windows = events.where(_SENT).select(F.window("publish_ts", window)["start"].alias("window_ts"), "topic", "tenant")
     return windows.groupBy(*SENT.names[:-1]).agg(F.count("*").alias("messages"))
 
 
 def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """Returns (KEYS, bucket, messages): histograms of the time from the first storage of a message to its completion,
-    with the buckets of kodo_pipeline.rollup.histogram. Histograms of one key in several windows or runs are added
-    bucket by bucket.
+    """Histograms of the time from the first storing of a message until it was done: (KEYS, bucket, messages), with the
+    buckets of kodo_pipeline.rollup.histogram. Histograms of one key in several windows or runs can be added.
     """
     return (
         _add_places(

@@ -1,6 +1,6 @@
 # adapter: runs Spark
-"""Run job: ingest, then rollup and audit side by side, then the facts of a report, of one topology in one Spark
-session.
+"""Run job: for one topology in one Spark session, ingest, then rollup and audit in parallel, then the facts of a
+report.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ STAGES = ("ingest", "rollup", "audit", "report")
 
 
 class RunProgress(Protocol):
-    """Observer of a run: its methods are called as the run proceeds."""
+    """Observer of a run, whose methods are called as the run proceeds."""
 
     def stage(self, name: str) -> None:
-        """Called when a stage begins; `name` is of STAGES."""
+        """Called when a stage begins. `name`: one of STAGES."""
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Called before the topics are read. Raises ClusterError if there are none."""
+        """Called before the topics are read. Raises ClusterError if there are none to read."""
 
     def batch(self, landed: LandingResult) -> None:
-        """Called after each batch that was committed."""
+        """Called after each batch is committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run of one topology. `run`: its id; `counted`: the landing again, for the rollup, which runs in another thread
-    beside the audit; `ledger`: address of the recall ledger; `keys`: keys with which producers sign; `max_bytes`,
-    `accept_holes`, `maintain_every`: see kodo_pipeline.ingest.job.IngestRequest. `is_report_wanted`: gather the facts
-    of a page. `window`: see kodo_pipeline.rollup.job.count.
+    """Request of a run of one topology. `run`: id of the run; `counted`: a second Landing of the same place, for the
+    rollup, which runs in another thread than the audit; `ledger`: address of the recall ledger; `keys`: keys with which
+    producers sign; `max_bytes`, `accept_holes`, `maintain_every`: see kodo_pipeline.ingest.job.IngestRequest;
+    `is_report_wanted`: gather the facts of a report; `window`: see kodo_pipeline.rollup.job.count.
     """
 
     run: str
@@ -80,10 +80,10 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Result of a run. `facts`: of the page; None if no page is wanted, or if a later step than the audit raised
-    `failure`. `landed`: batches; `seconds`: by stage, two of which may run side by side; `took`: seconds of all.
-    `read_at`: start time of the last complete ingest, ms since the epoch. `holes`: error that names partitions left
-    unread, which the audit doubts.
+    """Result of a run. `facts`: facts of the report, None if none is wanted, or if a step after the audit raised
+    `failure`; `landed`: batches; `seconds`: duration by stage (rollup and audit run at the same time); `took`: duration
+    of the run in seconds; `read_at`: start time of the last complete ingest, ms since the epoch; `holes`: error that
+    names partitions left unread, None if there are none.
     """
 
     audit: AuditDocument
@@ -125,8 +125,8 @@ def run_topology(
     progress: RunProgress,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
-    """Runs all stages, rollup and audit side by side. Raises KodoctlError; StoppedError between two batches or stages
-    if `is_stopped` returns True. Everything that a stage has completed stays.
+    """Runs all stages, rollup and audit in parallel. Raises KodoctlError, and StoppedError between two batches or
+    stages if `is_stopped` returns True. The results of completed stages stay.
     """
     stages, began = _Stages(progress, is_stopped), time.monotonic()
     landing = request.landing

@@ -1,9 +1,9 @@
 # adapter: draws for people
-"""Runs of the pipeline as metrics for Prometheus, and its health. One table of all metrics, for export,
-documentation and tests.
+"""Metrics for Prometheus and health of the pipeline's runs. One table of all metrics, for export, documentation and
+tests.
 
-Unknown is never zero: before the first verdict of a topology there is no sample, nor of a value that a failed
-run did not determine. The last verdict stays while runs fail, and the lag shows its age.
+Unknown is never zero: before the first verdict of a topology it has no samples, and a value that a failed run did not
+determine has none. The last verdict stays while runs fail, and the lag shows its age.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Labels = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class PipelineMetric:
-    """A metric: its name, kind and labels, and its `help` text."""
+    """A metric: name, kind, labels, and `help` text."""
 
     name: str
     help: str
@@ -62,8 +62,9 @@ PIPELINE_METRICS: Final = (VERDICT, MESSAGES, HOLES, LAG, INTERVAL, LAST_RUN, ST
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """Results of a run. Times are ms since the epoch; `messages`: by (topic, subscription), the number of messages by
-    status; `hole_entries`: entries that could not be read; `seconds`: by stage; `landed`: number of messages.
+    """Results of a run, for the metrics. Times are ms since the epoch. `messages`: by (topic, subscription), the number
+    of messages by status; `hole_entries`: number of entries that could not be read; `seconds`: duration by stage;
+    `landed`: number of messages.
     """
 
     labels: Labels
@@ -85,9 +86,10 @@ class _Topology:
 
 
 class PipelineCollector(Collector):
-    """Collector of the last run of each topology, for a registry and for probes. `statuses`: statuses of messages,
-    which have a sample even at 0; `interval`: seconds; `now`: returns ms since the epoch; `silent`: seconds without
-    progress after which a run makes the process unhealthy. One thread notifies, others collect.
+    """Prometheus collector of the last run of each topology, which also answers probes. `statuses`: statuses of
+    messages, which have a sample even at 0; `interval`: seconds between runs; `now`: returns ms since the epoch;
+    `silent`: seconds without progress after which a run makes the process unhealthy. One thread reports, others
+    collect.
     """
 
     def __init__(
@@ -104,35 +106,35 @@ class PipelineCollector(Collector):
         self._progress_at: int | None = None  # of the run under way
 
     def progress(self) -> None:
-        """Notes that a run begins or makes progress."""
+        """Reports that a run begins or makes progress."""
         self._progress_at = self._now()
 
     def rest(self) -> None:
-        """Notes that no run is under way."""
+        """Reports that no run is active."""
         self._progress_at = None
 
     def landed(self, labels: Labels, messages: int) -> None:
-        """Notes a committed batch with this number of messages, and progress."""
+        """Reports a committed batch with this number of messages, which is also progress."""
         with self._lock:
             self._topologies[labels].landed += messages
         self.progress()
 
     def update(self, record: RunRecord) -> None:
-        """Notes a run that came to a verdict."""
+        """Reports a run that came to a verdict."""
         with self._lock:
             found = self._topologies[record.labels]
             found.record, found.problem = record, ""
             found.runs["verdict"] += 1
 
     def fail(self, labels: Labels, problem: str) -> None:
-        """Notes a run that failed. `problem`: one line."""
+        """Reports a run that failed. `problem`: reason, on one line."""
         with self._lock:
             found = self._topologies[labels]
             found.problem = problem
             found.runs["failed"] += 1
 
     def health(self) -> tuple[bool, object]:
-        """Returns (is healthy, JSON document) for /healthz. Unhealthy: the run under way has made no progress for too
+        """Answer for /healthz: (is healthy, JSON document). Unhealthy: the active run has made no progress for too
         long, and the process should be restarted.
         """
         at = self._progress_at
@@ -141,7 +143,7 @@ class PipelineCollector(Collector):
         return not problems, {"ok": not problems, "problems": problems, **self._runs()}
 
     def readiness(self) -> tuple[bool, object]:
-        """Returns (is ready, JSON document) for /readyz. Ready: the last run of each topology came to a verdict."""
+        """Answer for /readyz: (is ready, JSON document). Ready: the last run of each topology came to a verdict."""
         runs = self._runs()
         well = not any(one["problems"] for one in runs["topologies"])
         return well, {"ok": well, **runs}
@@ -160,11 +162,11 @@ class PipelineCollector(Collector):
             }
 
     def describe(self) -> Iterator[Metric]:
-        """Names of the metrics for the registry, without any figures."""
+        """Yields the metrics without any samples, for their registration."""
         return (_family(metric) for metric in PIPELINE_METRICS)
 
     def collect(self) -> Iterator[Metric]:
-        """Metrics of the last runs for the registry. The lag is computed at this moment."""
+        """Yields the metrics of the last runs for a scrape. The lag is computed at the time of the scrape."""
         families = {metric.name: _family(metric) for metric in PIPELINE_METRICS}
         now = self._now()
         families[INTERVAL.name].add_metric([], self._interval)

@@ -1,6 +1,6 @@
-"""Deadline of the runs of a service: the Spark jobs of a run without progress are cancelled; if that does not end the
-run, the process cannot continue. A query of Spark's can hang for ever, and the thread that waits for it cannot look at
-a clock.
+"""Deadline of the runs of a service: if a run makes no progress, its Spark jobs are cancelled; if it does not end then,
+the process cannot continue. Needed because a Spark query can hang for ever, and the thread that waits for it cannot
+check the time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 class RunDeadline:
     """Deadline of one run. `limit`: seconds without progress after which `cancel` is called, in a thread of its own;
-    `grace`: seconds after that, when `give_up` is called with the last progress if the run has not ended. `exceeded`:
-    the last progress of a run that was cancelled; None: it was not.
+    `grace`: seconds after that, when `give_up` is called with the name of the last progress if the run has not ended.
+    `exceeded`: name of the last progress of a run that was cancelled, None: it was not.
     """
 
     def __init__(self, limit: float, grace: float, cancel: Callable[[], None], give_up: Callable[[str], None]) -> None:
@@ -23,12 +23,12 @@ class RunDeadline:
         self._progress = "its beginning", time.monotonic()
 
     def progress(self, what: str) -> None:
-        """Notes progress, which starts the time anew. `what`: name of the progress in an error."""
+        """Reports progress, which restarts the time. `what`: name of the progress, for an error."""
         self._progress = what, time.monotonic()
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Watches the deadline during the block, which is the run. Nothing is cancelled after the block."""
+        """Context of the run: the deadline is checked within the block, and nothing is cancelled after it."""
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(ended,), name="kodo-deadline", daemon=True)
         watching.start()

@@ -1,6 +1,6 @@
 # adapter: a command line
-"""Service of `pipeline run --every`: runs at equal intervals in one session, with metrics and health over HTTP, until
-SIGTERM.
+"""Service of `pipeline run --every`: runs at equal intervals in one Spark session, with metrics and health over HTTP,
+until SIGTERM.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def serve(
     address: tuple[str, int | None],
     timeout: int = RUN_TIMEOUT,
 ) -> None:
-    """Runs the topologies until a signal, and blocks. `interval`, `timeout`: ms; `address`: host and port, no port: no
-    HTTP. Raises KodoctlError for errors of the beginning; a later run that fails is reported, and the next one tries
-    again.
+    """Runs the topologies repeatedly until a signal, and blocks. `interval`, `timeout`: ms; `address`: host and port,
+    port None: no HTTP. Raises KodoctlError for errors before the first run; a later run that fails is reported, and the
+    next one tries again.
     """
     from kodo_pipeline.evidence.audit_evidence import MessageStatus
 
@@ -60,9 +60,9 @@ def serve(
 
 @dataclass(slots=True)
 class PipelineService:
-    """Repeated runs of topologies. `interval`: seconds between the beginnings of two runs; `names`: of the topologies
-    whose landings this process has locked; `expansions`: as their files were last read; `timeout`: seconds without
-    progress after which a run is cancelled; `grace`: seconds that it then has to end.
+    """Repeated runs of topologies. `interval`: seconds between the starts of two runs; `names`: names of the topologies
+    whose landings this process has locked; `expansions`: topologies as their files were last read; `timeout`: seconds
+    without progress after which a run is cancelled; `grace`: seconds in which it then has to end.
     """
 
     runner: Runner
@@ -75,8 +75,8 @@ class PipelineService:
     _reasons: dict[Labels, object] = field(default_factory=dict)  # of the last verdict, as it was printed in full
 
     def run(self) -> None:
-        """Runs the topologies in a loop until a signal. Replaces a session whose Java process ended, and a
-        light session for which a landing has become too large.
+        """Runs the topologies in a loop until a signal. Replaces a session whose Java process ended, and a light
+        session for which a landing has become too large.
         """
         is_stopped, has_begun = False, False
         while not is_stopped:

@@ -1,5 +1,5 @@
 # adapter: a command line
-"""Runs of `pipeline run`: options, output, and the work of one run of one topology."""
+"""Runner of `pipeline run`: its options and output, and one run of one topology."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, and 
 
 @dataclass(frozen=True, slots=True)
 class RunFlags:
-    """Arguments and options of a run, without those of the service."""
+    """Arguments and options of a run, without those of the service (`--every` and the like)."""
 
     topologies: Files
     landing: LandingOption = LANDING
@@ -80,8 +80,8 @@ class RunFlags:
 
 
 class RunProgressView(IngestProgress):
-    """Progress of one run of one topology. `brief`: print less, for the log of a service; `landed` is called with the
-    number of messages of each batch, `got_on` with the name of each stage.
+    """View of one run of one topology. `brief`: print less, for the log of a service; `landed`: called with the number
+    of messages of each batch; `got_on`: called with the name of each stage.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RunProgressView(IngestProgress):
         super().line(event, text, **self._facts, **facts)
 
     def stage(self, name: str) -> None:
-        """Notes that a stage begins; JSON output has a line for it."""
+        """Reports that a stage begins; JSON output has a line for it."""
         self._got_on(name)
         if self.json:
             self.line("stage", "", stage=name)
@@ -116,7 +116,7 @@ class RunProgressView(IngestProgress):
         super().topics(expansion, topics, absent)
 
     def batch(self, landed: LandingResult) -> None:
-        """Notes a committed batch, and prints it; a brief view prints no empty batch."""
+        """Reports a committed batch, and prints it; a brief view prints no empty batch."""
         self._landed(landed.events)
         if landed.events or not self._brief:
             super().batch(landed)
@@ -124,8 +124,8 @@ class RunProgressView(IngestProgress):
     def verdict(
         self, result: RunResult, page: str | None, topology: str, *, whole: bool, pictures: Path | None = None
     ) -> None:
-        """Prints the result: the whole audit (`whole`) or one line. `page`: path of the page, None: none; `pictures`:
-        folder.
+        """Prints the result: the whole audit (`whole`), or one line. `page`: path of the report, None: none;
+        `pictures`: folder, None: no pictures.
         """
         from kodo_pipeline.audit.audit_text import WHOLE, lines
 
@@ -160,7 +160,9 @@ class Runner:
     reported_warnings: set[tuple[str, ...]] = field(default_factory=set)
 
     def expansions(self) -> list[Expansion]:
-        """Expands the topology files as they are now. Raises UsageError, InvalidFileError."""
+        """Reads and expands the topology files, which may have changed since the last run. Raises UsageError,
+        InvalidFileError.
+        """
         env = command_target.environment_of(self.connection, self.asked.env)
         return list(command_target.load_desired(self.asked.topologies, env, self._warn).expansions)
 
@@ -172,14 +174,14 @@ class Runner:
             tell_warnings(self.asked.topologies, warnings)
 
     def landing(self, expansion: Expansion) -> Landing:
-        """A new object for the landing of a topology."""
+        """Makes a new Landing object for a topology."""
         from kodo_pipeline.landing.landing_store import Landing
 
         return Landing(self.asked.landing, expansion.name, expansion.topology.environment)
 
     def check(self, expansions: list[Expansion]) -> None:
-        """Raises KodoctlError if the run cannot succeed: missing broker, report libraries or folder. This check
-        costs less time than a start of Spark.
+        """Raises KodoctlError if the run cannot succeed, because the broker's address, libraries for the report or a
+        folder are missing. Done before Spark is started, which takes longer.
         """
         must_name_broker(self.connection)
         if not self.asked.no_report:
@@ -192,20 +194,20 @@ class Runner:
             self.landing(one).check()
 
     def width(self) -> int | None:
-        """The width of the windows, in ms; None: the default. Raises UsageError."""
+        """Width of the windows in ms; None: the default. Raises UsageError."""
         from kodo_pipeline.rollup.report import parse_window
 
         return None if self.asked.window is None else parse_window(self.asked.window)
 
     def pictures(self, expansion: Expansion) -> Path | None:
-        """The folder of a topology's pictures; None if no pictures are wanted."""
+        """Folder for a topology's pictures; None if no pictures are wanted."""
         wanted = self.asked.png if not self.asked.no_report else None
         return None if wanted is None else Path(wanted).absolute() / page_stem(expansion)
 
     @contextmanager
     def alone(self, expansions: list[Expansion]) -> Iterator[None]:
-        """Context in which no other process runs these topologies; without effect for a landing in an object store.
-        Raises LockedError.
+        """Context in which no other process runs these topologies, ensured by locks; has no effect for a landing in an
+        object store. Raises LockedError.
         """
         with ExitStack() as locks:
             for one in expansions:
@@ -213,12 +215,12 @@ class Runner:
             yield
 
     def settings_for(self, expansions: list[Expansion]) -> SparkSettings:
-        """Settings of a Spark session for this run alone: a light one if all landings are small."""
+        """Settings of a Spark session for one run: a light session if all landings are small."""
         return replace(self.settings, light=all(self.landing(one).is_small() for one in expansions))
 
     def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
         """Runs a topology, prints the result, and returns the exit code: that of a loss, else of a reported error, else
-        of the audit. `several`: print the topology's name before.
+        of the audit. `several`: first prints the name of the topology.
         """
         from kodo_pipeline.audit.report import EXIT_CODES
         from kodo_pipeline.audit.verdict import Outcome
@@ -247,7 +249,7 @@ class Runner:
         return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
 
     def failure(self, problem: KodoctlError, view: RunProgressView) -> int:
-        """Reports an error and returns its exit code."""
+        """Prints an error, and returns its exit code."""
         report(problem.diagnostics)
         if self.output is Format.JSON:
             view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
@@ -290,8 +292,8 @@ class Runner:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
 
     def page(self, result: RunResult, expansion: Expansion) -> str | None:
-        """Writes the page and the pictures, and returns the page's path; None if no page is wanted. Raises
-        UsageError, and the error that gathering the facts raised.
+        """Writes the report and the pictures, and returns the report's path; None if no report is wanted. Raises
+        UsageError, and the error (`RunResult.failure`) that occurred when its facts were gathered.
         """
         if result.failure is not None:
             raise result.failure
@@ -322,5 +324,5 @@ class Runner:
 
 
 def problem_json(finding: Any) -> dict[str, str]:
-    """A diagnostic as an object of JSON lines."""
+    """A diagnostic as an object, for JSON lines."""
     return {"code": finding.code, "summary": finding.summary, "detail": finding.detail}

@@ -1,1 +1,1 @@
-"""Simulation of a subscription's recorded arrivals under another topology."""
+"""Simulation of a subscription's recorded arrivals under another topology, or in an outage (`pipeline lab`)."""

@@ -1,9 +1,10 @@
-"""Arrivals of one ground topic for one of its subscriptions: messages that producers sent, messages that waited
-already, and the results that workers recorded for each.
+"""Recorded arrivals of one ground topic for one of its subscriptions: messages that producers sent, messages that
+waited already, and the outcomes that workers recorded for each.
 
-Records have no runs of handlers, only the result of a message in its lane: a letter for each lane in which a handler
-ran says how it ended (kodo_consumer.simulation.simulation.SimulatedArrival). A message that only a limit, a route or
-isolation moved has no letter for that lane.
+Audit records do not have single runs of handlers, only the outcome of a message in its lane. So each message gets a
+text with one letter per lane in which a handler ran, which says how that ended
+(kodo_consumer.simulation.simulation.SimulatedArrival). A lane that a message left only because of a limit, a route or
+isolation has no letter.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ _STATES: Final = ("retrying", "pending", "blocking")
 def arrivals(
     events: DataFrame, transitions: DataFrame, *, topic: str, subscription: str, properties: Sequence[str], newest: int
 ) -> DataFrame:
-    """Returns (COLUMNS) of the `newest` messages of all levels, oldest first. `properties`: names of those to keep.
-    `took_ms`: time until it was done, null without a record; `moves`: number of lanes it left before; `outcomes`: a
-    letter for each lane in which a handler ran. Marks, recalled messages and messages for other subscriptions are left
-    out.
+    """The `newest` messages of all levels, oldest first: (COLUMNS). Marks, recalled messages and messages for other
+    subscriptions are left out.
+
+    `properties`: names of the message properties to keep. `took_ms`: time until the message was done, null without a
+    record; `moves`: number of lanes that it left before; `outcomes`: one letter per lane in which a handler ran.
     """
     reader = F.col("for_subscription")
     sent = events.where(
@@ -64,9 +66,9 @@ def waiting_messages(
     newest: int,
     since: int,
 ) -> DataFrame:
-    """Returns (WAITING) of messages that waited in RETRYING, PENDING, BLOCKING or backup at `since` (ms since the
-    epoch), and left their lane later, by a record: at most `newest`, in order of `due_ms`, which is null without a due
-    time. `outcomes` and `moves` count from `since` on.
+    """Messages that waited in RETRYING, PENDING, BLOCKING or backup at the time `since` (ms since the epoch), and for
+    which a later record shows that they left their lane: (WAITING), at most `newest`, in order of `due_ms`, which is
+    null without a due time. `outcomes` and `moves` count from `since` on.
     """
     records = _records(transitions, topic, subscription).where(F.unix_millis("at_ts") >= since)
     waited = _lanes(events, topic, subscription).where(F.unix_millis("publish_ts") < since)
@@ -85,8 +87,8 @@ def waiting_messages(
 
 
 def run_times(events: DataFrame, transitions: DataFrame, *, topic: str, subscription: str) -> DataFrame:
-    """Returns (tenant, state, quick_ms) for waiting states and `backup`: the 10th percentile of the ms that messages in
-    which a handler ran were in their lane after they were due.
+    """Estimated run times of handlers in waiting states and `backup`: (tenant, state, quick_ms). `quick_ms`: 10th
+    percentile of the ms that messages in which a handler ran were in their lane after they were due.
     """
     ran = _records(transitions, topic, subscription).where(F.col("letter").isNotNull())
     lanes = _lanes(events, topic, subscription)

@@ -1,5 +1,5 @@
-"""Comparison of today's file and a candidate on the same recorded arrivals: input of the replay, and one document.
-Pure.
+"""Comparison of today's topology file and a candidate on the same recorded arrivals: the input of the replay, and the
+JSON document of its result. Pure.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Recorded arrivals of one subscription: rows of kodo_pipeline.simulate.arrivals. `waiting`: messages that waited
-    before; `slots`: handlers at once in all workers, `workers`: their number, None: as the file says. `handler_ms`: by
-    tenant and state; a state that is missing takes as long as ready.
+    """Recorded arrivals of one subscription, for a replay: rows of kodo_pipeline.simulate.arrivals. `waiting`: messages
+    that waited before the first arrival; `slots`: concurrent handlers in all workers, `workers`: number of workers,
+    None: as in the file. `handler_ms`: run time of the handler by tenant and state; a missing state takes as long as
+    ready. `outages`: to be simulated.
     """
 
     topic: str
@@ -51,20 +52,20 @@ class Trial:
 
     @property
     def struck(self) -> list[list[str]]:
-        """Tenants of each outage, most messages first. Raises UsageError if the arrivals have too few tenants, or not
-        these.
+        """Tenants that each outage affects, those with most messages first. Raises UsageError if the arrivals have too
+        few tenants, or not those that an outage names.
         """
         counts = Counter(one["tenant"] for one in self.arrivals)
         ordered = sorted(counts, key=lambda name: (-counts[name], name))
         return [one.tenants_of(ordered, f"{self.topic} / {self.subscription}") for one in self.outages]
 
     def check(self) -> None:
-        """Raises UsageError if the arrivals lack tenants of an outage."""
+        """Raises UsageError if the arrivals lack tenants that an outage affects."""
         _ = self.struck
 
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
         """Yields the input of kodo_consumer.simulation.simulator as JSON lines: a request, the waiting messages, the
-        arrivals in order of time. `text`: of the topology file.
+        arrivals in order of time. `text`: text of the topology file; `path`: name of the file in errors.
         """
         since, until = self.span
         request = {
@@ -109,8 +110,8 @@ def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[
 
 
 def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: str) -> int:
-    """Number of handlers at once in all workers. Raises UsageError if the file does not say it, or if `asked` is less
-    than one for each worker.
+    """Number of concurrent handlers in all workers. Raises UsageError if neither the file nor `asked` gives it, or if
+    `asked` is less than one for each worker. `name`: name of the subscription, for errors.
     """
     number = workers or spec.expected_workers
     if asked is not None:
@@ -126,9 +127,10 @@ def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: s
 
 
 def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
-    """Run time of the handler in ms, by tenant: the 10th percentile of the messages that were done without a move,
-    limited by the time that the slots had for each message of the busiest ten seconds. Both are upper bounds. Empty if
-    no record has the event done.
+    """Estimated run time of the handler in ms, by tenant; {} if no message was done.
+
+    It is the 10th percentile of the times of messages that were done without a move, but at most the time that the
+    slots had for each message in the busiest ten seconds. Both are upper bounds.
     """
     direct: dict[str, list[int]] = {}
     ends: Counter[int] = Counter()
@@ -148,7 +150,7 @@ def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
 def times_by_state(
     ready: Mapping[str, float], waiting: Iterable[Row], names: Iterable[str]
 ) -> dict[str, dict[str, float]]:
-    """Run times in ms by tenant and state. `ready`: by tenant; `waiting`: rows of
+    """Run times in ms by tenant and state. `ready`: run time by tenant in ready lanes; `waiting`: rows of
     kodo_pipeline.simulate.arrivals.run_times; `names`: all tenants. A tenant that `ready` lacks gets the median of the
     others for ready lanes.
     """
@@ -165,7 +167,9 @@ def _share(ordered: Sequence[float], share: float) -> float:
 
 
 def recorded_figures(arrivals: Sequence[Row]) -> RecordedFigures:
-    """Recorded results of the same messages: the number of done ones, and percentiles (ms) of the time until then."""
+    """Recorded figures of the same messages, to compare the replay with: number of done messages, and percentiles (ms)
+    of the time until then.
+    """
     took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
     return {
@@ -177,8 +181,8 @@ def recorded_figures(arrivals: Sequence[Row]) -> RecordedFigures:
 def document(
     trials: Sequence[tuple[Trial, SimulatedRun, SimulatedRun | None]], notes: Sequence[str]
 ) -> SimulationDocument:
-    """Returns the comparison as a JSON document for programs. `trials`: each with the result of today's file and that
-    of the candidate, or None if there is no candidate. Times are in ms.
+    """Makes the JSON document of a comparison. `trials`: each with the result of today's file and that of the
+    candidate, None without a candidate. Times are in ms.
     """
     return {
         "format_version": FORMAT_VERSION,

@@ -1,9 +1,9 @@
 # adapter: runs Spark
-"""Simulation job: arrivals from the landing, replayed by the engine of the consumer under another topology file, to
-show what the same traffic would have met there.
+"""Simulation job: replays arrivals from the landing by the consumer's engine under another topology file, to show what
+would have happened to the same traffic.
 
-The engine runs in processes of its own, one for each file and subscription, two at a time: a replay is bound by the
-CPU, and the worker that it drives is above the core, which is all that this package may import of the consumer.
+The engine runs in separate processes, one for each file and subscription, two at a time, because a replay is bound by
+the CPU, and because this package may not import the worker that runs the engine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COMMAND: Final = tuple(python_command("kodo_consumer.simulation.simulator"))
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A topology file: its text, its name in messages, and its expansion."""
+    """One side of the comparison: a topology file with its text, its name in messages, and its expansion."""
 
     text: str
     path: str
@@ -50,15 +50,15 @@ class Side:
 
     @classmethod
     def of(cls, expansion: Expansion) -> Side:
-        """The present topology file of an expansion. Reads it."""
+        """Reads today's topology file of an expansion."""
         path = expansion.topology.source.path
         return cls(path.read_bytes().decode("utf-8"), str(path), expansion)
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """Request of a simulation. `newest`: number of arrivals for each subscription; `handler_ms`, `slots`, `workers`:
-    used instead of the records and the file; None: not given. `outages` are put into the replay.
+    """Request of a simulation. `newest`: number of arrivals to replay for each subscription; `handler_ms`, `slots`,
+    `workers`: used instead of values of records and file, None: not given; `outages`: to be simulated.
     """
 
     newest: int
@@ -69,7 +69,7 @@ class SimulationRequest:
 
 
 def candidate(today: Side, data: bytes, name: str) -> Side:
-    """Makes the candidate from `data`, a whole topology file or a patch of today's. `name`: its name in errors. Raises
+    """Makes the candidate from `data`: a whole topology file, or a patch of today's. `name`: its name in errors. Raises
     InvalidFileError with every error of the file, UsageError for a patch that does not fit.
     """
     text, path = data.decode("utf-8", errors="replace"), name
@@ -89,8 +89,8 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
 
 
 def changed_subscriptions(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
-    """((topic, subscription) that are in both files and differ, notes on the others). Raises UsageError if there is no
-    such subscription.
+    """Finds subscriptions that are in both files and differ: ((topic, subscription) of each, notes on the others).
+    Raises UsageError if there is none.
     """
     before, after = (side.expansion.topology.spec.topics for side in (today, then))
     pairs, notes = [], []
@@ -115,8 +115,8 @@ def every_subscription(today: Side) -> list[tuple[str, str]]:
 def build_simulations(
     spark: SparkSession, landing: Landing, today: Side, then: Side | None, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
-    """Reads the arrivals of each subscription that the candidate changes; without one (`then` None), of all. Returns
-    (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed.
+    """Reads the arrivals of each subscription that the candidate changes; without a candidate (`then` None), of all.
+    Returns (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed.
     """
     pairs, notes = changed_subscriptions(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []
@@ -181,8 +181,8 @@ def _trial(
 def run_simulations(
     found: Sequence[Trial], today: Side, then: Side | None
 ) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun | None]]:
-    """Yields (trial, result of today's file, result of the candidate or None), after replaying each trial in processes
-    of their own, two at a time. Raises KodoctlError.
+    """Replays each trial in separate processes, two at a time, and yields (trial, result of today's file, result of the
+    candidate or None). Raises KodoctlError.
     """
     with ThreadPoolExecutor(2) as pool:
         for trial in found:

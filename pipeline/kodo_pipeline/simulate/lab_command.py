@@ -1,5 +1,5 @@
 # adapter: a command line
-"""Command `pipeline lab`: replays recorded traffic under another topology file, before anyone applies it."""
+"""Command `pipeline lab`: replays recorded traffic under another topology file, before it is applied."""
 
 from __future__ import annotations
 

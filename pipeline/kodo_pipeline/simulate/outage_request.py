@@ -1,4 +1,4 @@
-"""Outage requests: outages that did not happen, as text of a user, to be put into a replay. Pure.
+"""Outage requests: outages to simulate in a replay, as users write them. Pure.
 
 tenants=60,state=retrying,duration=8s
 tenant=acme,"tenant=a,b",state=ready,duration=20s,begin=5m,length=10m,outcome=done
@@ -24,9 +24,10 @@ OUTCOMES: Final = ("failed", "done")
 
 @dataclass(frozen=True, slots=True)
 class OutageRequest:
-    """An outage. It is of the `count` tenants with most messages, or of `names` if `count` is None. `duration`: ms that
-    a handler takes in `state`; `begin`: ms since the first arrival; `length`: ms, None: until the last arrival; `done`:
-    the handlers succeed instead of failing.
+    """An outage to simulate: handlers of some tenants take long in a state. It affects the `count` tenants with most
+    messages, or the tenants `names` if `count` is None. `duration`: ms that a handler takes in `state`; `begin`: ms
+    after the first arrival; `length`: ms, None: until the last arrival; `done`: True: the handlers succeed, False: they
+    fail.
     """
 
     count: int | None
@@ -38,8 +39,9 @@ class OutageRequest:
     done: bool = False
 
     def tenants_of(self, ordered: Sequence[str], name: str) -> list[str]:
-        """Tenants of the outage. `ordered`: all tenants, most messages first; `name`: of the subscription, for errors.
-        Raises UsageError if there are too few, or none of a name.
+        """Tenants that the outage affects. `ordered`: all tenants, those with most messages first; `name`: name of the
+        subscription, for errors. Raises UsageError if there are too few tenants, or one that the outage names is
+        missing.
         """
         if self.count is not None and self.count > len(ordered):
             detail = f"{name}: {self.count} tenants are asked for, messages of {len(ordered)} arrived"
@@ -50,8 +52,8 @@ class OutageRequest:
         return list(self.names if self.count is None else ordered[: self.count])
 
     def asked(self, tenants: Sequence[str], until: float) -> dict[str, Any]:
-        """Returns the outage in the format of `kodo_consumer.simulation.simulator`, with times in seconds since the
-        first arrival. `until`: the time of the last arrival.
+        """The outage in the format of `kodo_consumer.simulation.simulator`, with times in seconds since the first
+        arrival. `tenants`: those affected; `until`: time of the last arrival.
         """
         begin = self.begin / 1000
         return {
@@ -64,7 +66,7 @@ class OutageRequest:
         }
 
     def row(self, tenants: int) -> SimulatedOutageRow:
-        """Returns the outage as a row of a JSON document. `tenants`: the number of affected tenants."""
+        """The outage as a row of the JSON document. `tenants`: number of affected tenants."""
         return {
             "tenants": tenants,
             "state": self.state,
@@ -76,7 +78,7 @@ class OutageRequest:
 
 
 def outage_of(text: str) -> OutageRequest:
-    """Parses the text of an outage. Raises UsageError with all of its errors."""
+    """Parses an outage as users write it. Raises UsageError with all of its errors."""
     try:
         pairs = [part.partition("=")[::2] for part in next(csv.reader([text], strict=True), [])]
     except csv.Error as problem:

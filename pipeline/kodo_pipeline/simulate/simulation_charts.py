@@ -1,5 +1,7 @@
 # adapter: draws for people
-"""Charts of a simulation: how long each tenant waits today, and with the candidate. PNG, for a chat or a pull request."""
+"""Charts of a simulation, as PNG for a chat or a pull request: how long each tenant waits today, and with the
+candidate.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ _APART: Final = 0.19  # of a row, between its middle and each of its two lines
 
 
 def tenant_rows(trial: SimulationTrial) -> list[TenantRow]:
-    """Returns (name, (figures today, figures with the candidate)) of each tenant, in today's order; without a candidate
-    only today's. A tenant with a row of its own in only one of the two is left out.
+    """(name, (figures today, figures with the candidate)) of each tenant, in today's order; without a candidate only
+    today's. Tenants that have a row in only one of the two are left out.
     """
     candidate = trial["candidate"]
     found: list[TenantRow] = []
@@ -39,7 +41,7 @@ def tenant_rows(trial: SimulationTrial) -> list[TenantRow]:
 
 def waits(trial: SimulationTrial, style: Style, title: str = "") -> Figure | None:
     """Chart with a line for each tenant and file, from the median to the 95th percentile of the time until a handler
-    started; None if nothing waited.
+    started; None if no message waited.
     """
     found = tenant_rows(trial)
     if not any(one["wait_ms"] for _, sides in found for one in sides):
@@ -84,7 +86,7 @@ def _lines(axes: Axes, rows: list[tuple[float, SimulatedTenant]], kind: tuple[st
 
 
 def for_chat(document: SimulationDocument) -> Iterator[tuple[str, bytes]]:
-    """Yields (name of the file, PNG) of each replayed subscription that has something to show."""
+    """Yields (file name, PNG) for each replayed subscription that has something to show."""
     for trial in document["trials"]:
         ground = f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}"
         title = f"{ground}: how long messages wait until a handler starts"

@@ -26,7 +26,9 @@ Percentiles = Annotated[dict[str, float], DescribedBy(PercentileRow)]
 
 
 class SimulatedFigures(TypedDict):
-    """Figures of one group of messages. Percentiles (p50, p95, p99) in ms, until a handler starts and until done; null: none."""
+    """Figures of a group of messages. `wait_ms`: percentiles (p50, p95, p99) of the time until a handler starts,
+    `latency_ms`: of the time until done; in ms, null: no messages.
+    """
 
     messages: Count
     done: Count
@@ -55,7 +57,7 @@ due; `slot_ms`: how long the runs had slots.
 
 
 class WaitingFigures(TypedDict):
-    """Messages that waited in a state already when the replay began."""
+    """Counts of messages that already waited in a state when the replay began."""
 
     messages: Count
     done: Count
@@ -63,9 +65,9 @@ class WaitingFigures(TypedDict):
 
 
 class SimulatedRun(TypedDict):
-    """One file's replay. `all`, `tenants`: of messages that arrived; `states`: runs of all messages. `moved`:
-    messages by the rule that moved them; `slots`: handlers at once, in all `workers`; `breaker_opened`: number
-    of times.
+    """Result of the replay under one file. `all`, `tenants`: figures of messages that arrived; `states`: handler runs
+    of all messages; `waiting`: messages that waited before; `moved`: number of messages by the rule that moved them;
+    `slots`: concurrent handlers in all `workers`; `breaker_opened`: number of times.
     """
 
     all: SimulatedFigures
@@ -79,8 +81,8 @@ class SimulatedRun(TypedDict):
 
 
 class SimulatedOutageRow(TypedDict):
-    """An outage that was put in: of so many `tenants`, whose handlers took `duration_ms` in `state` and ended as `outcome`
-    (failed, done), from `begin_ms` after the first arrival on for `length_ms`; null: until the last arrival.
+    """An outage that was simulated: from `begin_ms` after the first arrival on, for `length_ms` (null: until the last
+    arrival), the handlers of `tenants` tenants took `duration_ms` in `state` and ended as `outcome`.
     """
 
     tenants: Count
@@ -92,15 +94,15 @@ class SimulatedOutageRow(TypedDict):
 
 
 class RecordedFigures(TypedDict):
-    """Recorded figures of the same messages."""
+    """Figures of the same messages, as workers recorded them. `latency_ms`: time until done."""
 
     done: Count
     latency_ms: Percentiles | None
 
 
 class SimulationTrial(TypedDict):
-    """One subscription under both files; `candidate` is null where there is none. `handler_ms`: the median of all tenants on
-    ready lanes. `waiting`: messages that waited in a state when the first one arrived.
+    """Replay of one subscription under both files. `candidate`: null without one; `handler_ms`: median over all tenants
+    on ready lanes; `waiting`: number of messages that waited in a state when the first one arrived.
     """
 
     topic: str
@@ -117,7 +119,7 @@ class SimulationTrial(TypedDict):
 
 
 class SimulationDocument(TypedDict):
-    """All trials, and notes about messages that were not replayed."""
+    """A simulation as JSON: all trials, and notes about messages that were not replayed."""
 
     format_version: Literal[1]
     trials: list[SimulationTrial]

@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""A simulation as text: for each subscription the accuracy of the replay, tables of states and tenants, and bars."""
+"""Text of a simulation: for each subscription the accuracy of the replay, tables of states and tenants, and bars."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Pulsar's stored messages for table engines: planned by ledger ranges, read as Arrow, and proved by coverage. Spark
-is one user.
+"""Source of Pulsar's stored messages for table engines such as Spark: reads are planned by ledger ranges, return Arrow
+batches, and are proved complete by coverage.
 """

@@ -1,5 +1,5 @@
-"""Coverage of a split: comparison of the entries that were planned with those that were read. Pure. In every silent
-loss that could be provoked the job succeeded, and the coverage showed the loss.
+"""Coverage of a split: comparison of the entries that were planned with those that were read. Pure. Needed because in
+every silent loss that could be provoked the Spark job succeeded, and only the coverage showed the loss.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _MOST_GAPS: Final = 100
 
 @dataclass(slots=True)
 class Coverage:
-    """Record of the entries of a split that were read. Entries must be reported in order; a gap between two is detected
-    by comparison with the planned ranges. `rows`: messages; `seen`: entries with a message; `empty`: stored entries
-    without a message of their own, because they are part of a chunked message or were proved unreadable; `state`: one
-    of the constants above; `ledgers_after`: ids of the partition's ledgers after the reading, None: not asked.
+    """Record of the entries of a split that were read. Entries must be reported in order; gaps are found by comparison
+    with the planned ranges. `rows`: number of messages; `seen`: number of entries with a message; `empty`: number of
+    stored entries without a message of their own, because they are part of a chunked message or were proved unreadable;
+    `state`: one of the constants of this module; `ledgers_after`: ids of the partition's ledgers after the reading,
+    None: not read.
     """
 
     split: Split
@@ -42,7 +43,7 @@ class Coverage:
     _next: int = -1
 
     def entry(self, ledger: int, entry: int) -> None:
-        """Records the first message of the next entry that was read."""
+        """Records that a message of the next entry was read. Call it once for each entry."""
         pieces = self.split.pieces
         expected = (pieces[self._piece].ledger, self._next if self._next >= 0 else pieces[self._piece].first)
         if (ledger, entry) != expected:
@@ -58,11 +59,11 @@ class Coverage:
         self.last_seen = (ledger, entry)
 
     def end(self, state: str) -> None:
-        """Records the state in which the reading ended."""
+        """Records why the reading ended (`state`)."""
         self.state = state
 
     def entries(self, ledger: int, first: int, last: int) -> None:
-        """Records entries `first` to `last` of a ledger, as `entry` with each of them does."""
+        """Records that the entries `first` to `last` of a ledger were read, as calls of `entry` would."""
         self.entry(ledger, first)
         while first < last:
             piece = self.split.pieces[self._piece]
@@ -75,13 +76,13 @@ class Coverage:
 
     @property
     def full(self) -> bool:
-        """True if every planned entry was read, without a problem."""
+        """True if every planned entry was read, and there was no problem."""
         entries = self.seen + self.empty
         return self.state == COMPLETE and entries == self.split.entries and (not self.gaps or self.empty > 0)
 
     @property
     def problem(self) -> str:
-        """Text that says why the split is not full; empty if it is full."""
+        """Text that says why the split was not read in full; "" if it was."""
         if self.full:
             return ""
         if self.state == HOLE:
@@ -94,7 +95,7 @@ class Coverage:
         return f"{self.split.id}: {self.seen:,} of {many(self.split.entries, 'entry', 'entries')}, {why}{trimmed}"
 
     def record(self) -> dict[str, Any]:
-        """Row of the table `coverage` as a dictionary, without run and batch."""
+        """The coverage as a row of the table `coverage`, without run and batch."""
         split = self.split
         ledgers = sorted({piece.ledger for piece in split.pieces})
         return {
@@ -120,7 +121,9 @@ class Coverage:
 
     @property
     def file(self) -> str:
-        """Name of the file for the record. Every attempt at the split has the same, so that the last one counts."""
+        """Name of the file for the record. It is the same for every attempt at the split, so that the last attempt
+        counts.
+        """
         return f"{hashlib.sha256(self.record()['split_id'].encode()).hexdigest()[:24]}.json"
 
 

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 
 class PulsarSource(DataSource):
-    """Stored messages of topics, as columns of kodo_pipeline.landing.tables.MESSAGES. docs/how-to/spark-source.md
-    lists the options.
+    """Spark data source of stored messages, with the columns of kodo_pipeline.landing.tables.MESSAGES.
+    docs/how-to/spark-source.md lists the options.
     """
 
     @classmethod
@@ -65,7 +65,7 @@ class PulsarSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        """Columns of every read, whatever the options are."""
+        """Columns of every read, which do not depend on the options."""
         return MESSAGES.spark()
 
     def _options(self) -> Options:
@@ -75,18 +75,20 @@ class PulsarSource(DataSource):
         return read_options(self.options, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
 
     def reader(self, schema: StructType) -> PulsarReader:  # noqa: ARG002 - Spark names it
-        """Reader of `spark.read`: what is stored when it is planned. Raises UsageError."""
+        """Returns the reader of `spark.read`: messages that are stored when the read is planned. Raises UsageError."""
         return PulsarReader(self._options())
 
     def streamReader(self, schema: StructType) -> PulsarStream:  # noqa: ARG002, N802 - Spark's name
-        """Reader of `spark.readStream`, from the beginning of each partition. Raises UsageError."""
+        """Returns the reader of `spark.readStream`: all messages, from the beginning of each partition. Raises
+        UsageError.
+        """
         return PulsarStream(self._options())
 
 
 @cache
 def broker(connection: Connection) -> BrokerClient:
-    """Returns the client of this process for a connection. Spark reuses its Python processes, and connecting takes as
-    long as reading some thousand messages.
+    """The client of this process for a connection, made once, because Spark uses a Python process again, and connecting
+    takes as long as reading some thousand messages.
     """
     return BrokerClient(connection)
 
@@ -100,7 +102,9 @@ def _spare_collecting() -> None:
 
 
 def read_planned(split: Split, options: Options, client: BrokerClient) -> Iterator[pa.RecordBatch]:
-    """Rows of a split of a plan, as read_split reads them. Who planned a hole accepted it."""
+    """Yields the rows of a planned split, as read_split does. For a hole (see `Split`) yields none, because the planner
+    accepted it.
+    """
     yield from read_split(split, replace(options, strict=False) if split.hole else options, client)
 
 
@@ -129,21 +133,21 @@ class _Planner:
 
 
 class PulsarReader(DataSourceReader, _Planner):
-    """Everything stored when it is planned, and nothing later."""
+    """Reader of a batch query: everything that is stored when the query is planned, and nothing later."""
 
     def __init__(self, options: Options) -> None:
         _Planner.__init__(self, options)
         self.pruning = Pruning()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Limits the read to the topics, partitions and publish times that `filters` name. Returns all filters, because
-        Spark must still apply them to the rows.
+        """Limits the read to the topics, partitions and publish times that `filters` permit. Returns all filters,
+        because Spark must still apply them to the rows.
         """
         self.pruning = Pruning.of(filters)
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """One for each split."""
+        """Plans the query: one Spark partition for each split."""
         pieces = {part: self._pruned_ranges(part, one) for part, one in self.ask(self.pruning).items()}
         return [InputPartition(split) for split in self.splits(pieces)]
 
@@ -157,18 +161,18 @@ class PulsarReader(DataSourceReader, _Planner):
         return trim_ranges(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one split, in a Python process of an executor."""
+        """Yields the rows of one split, in a Python process of an executor."""
         return _read_split(partition.value, self.options)
 
 
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
-    """Stream of all messages from the beginning of each partition. Offsets never go back, whatever the cluster
-    reports.
+    """Reader of a stream: all messages from the beginning of each partition. Offsets never go back, whatever the
+    cluster reports.
 
-    A partition or topic that is created later is read from its beginning. `looks`: state of partitions, by full name,
-    at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; a batch that is
-    read again reports others as left out. `left`: partitions, by full name, that stay where they are:
-    nothing of them is read.
+    A partition or topic that is created later is read from its beginning. `looks`: metadata of partitions, by full
+    name, at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; if a batch
+    is read again, other topics in it are reported as left out. `left`: full names of partitions of which nothing is
+    read, so that their offset stays.
     """
 
     looks: Mapping[str, PartitionMetadata] = MappingProxyType({})
@@ -190,11 +194,13 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return {name: found[part] for name, part in self.parts.items()}
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
-        """Partitions in which messages behind an offset may have been deleted unread, with the reason."""
+        """Partitions in which messages after the offset may have been deleted unread, with the reason."""
         return self._gone_partitions(self._stored_partitions(), start)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Offset before the first message of every partition: a partition that an offset lacks is unread."""
+        """Returns the offset before the first message of every partition: an empty one, because a partition that an
+        offset lacks is unread.
+        """
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -202,12 +208,12 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fixes the end of the stream, for all its batches, at the messages that are stored now."""
+        """Fixes the end of the stream, for all of its batches, at the messages that are stored now."""
         self.now = self._stored_partitions()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch: bytes are dealt out to the partitions, and what one
-        does not need to the others.
+        """Returns the end of the next batch. Its bytes are shared out equally to the partitions; if one needs less, the
+        others get the rest.
         """
         now = self._stored_partitions()
         waiting = offsets.wanted_batches(now, start)
@@ -217,7 +223,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return {**start, **offsets.next_offset(waiting, most)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The splits of a batch. After a restart the range is planned again from what is stored now."""
+        """Plans the splits of a batch. After a restart the range is planned again, from the entries that are stored
+        then.
+        """
         now = self.now or self._stored_partitions()
         gone, left = self._gone_partitions(now, start), {}
         pieces: dict[Part, list[LedgerRange]] = {}
@@ -254,7 +262,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return histories(admin, topic, [number])[number].follows(self.looks.get(part, PartitionMetadata()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of one split, in a Python process of an executor."""
+        """Yields the rows of one split, in a Python process of an executor."""
         return _read_split(partition.value, self.options)
 
 

@@ -1,5 +1,5 @@
 # adapter: reads messages of the client library
-"""Conversion of messages to Arrow batches of the source's columns, from objects of the client library or from buffers
+"""Conversion of messages to Arrow batches with the source's columns, from objects of the client library or from buffers
 of the native border.
 """
 
@@ -28,26 +28,26 @@ ReadableContent = tuple[dict[str, str], str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class NoMessage:
-    """Stand-in for the message of an entry for which the client library gives none. `published`: publish time, in ms
-    since the epoch, of a message beside it.
+    """Placeholder for an entry of which the client library returns no message; it has the methods of the library's
+    messages. `published`: publish time of a readable message next to it, in ms since the epoch.
     """
 
     published: int
 
     def data(self) -> bytes:
-        """An empty payload."""
+        """Returns an empty payload."""
         return b""
 
     def has_null_value(self) -> bool:
-        """True: its payload is null."""
+        """Returns True, so that the payload becomes null."""
         return True
 
     def publish_timestamp(self) -> int:
-        """Publish time of the readable message next to this one."""
+        """Returns the publish time of a readable message next to it, in ms since the epoch."""
         return self.published
 
     def event_timestamp(self) -> int:
-        """0, which stands for no event time."""
+        """Returns 0: no event time."""
         return 0
 
     def properties(self) -> dict[str, str]:
@@ -59,13 +59,13 @@ class NoMessage:
         return ""
 
     def encryption_context(self) -> str:
-        """Marker that replaces the encryption context of a message that cannot be read."""
+        """Returns a text in place of an encryption context, by which the row shows that the message cannot be read."""
         return UNREAD
 
 
 class Columns:
-    """Collector of messages of one split, for Arrow batches of at most `most` messages, fewer if they are large.
-    `payload`: keep payloads; otherwise the column is null.
+    """Collector of the messages of one split, for Arrow batches of at most `most` messages, fewer if they are large.
+    `payload`: False leaves payloads null.
     """
 
     def __init__(self, split: Split, most: int, *, payload: bool) -> None:
@@ -89,11 +89,13 @@ class Columns:
 
     @property
     def full(self) -> bool:
-        """True if the collected messages are enough for a batch."""
+        """True if there are enough messages for a batch."""
         return len(self._messages) >= self._most or self._size >= BATCH_BYTES
 
     def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
-        """Adds neighbouring messages of an entry; `index` is the batch index of the first one, -1 for a message alone."""
+        """Adds consecutive messages of an entry. `index`: batch index of the first one, -1 for a message that is alone
+        in its entry.
+        """
         number = len(messages)
         if self._payload:
             found = [one.data() for one in messages]
@@ -109,7 +111,7 @@ class Columns:
         self._published += [min(messages[0].publish_timestamp(), LATEST)] * number
 
     def batch(self) -> pa.RecordBatch:
-        """Returns the collected messages as an Arrow batch, and begins a new one."""
+        """Returns the collected messages as an Arrow batch, and removes them from the collector."""
         import pyarrow as pa
 
         messages, broken = self._messages, None

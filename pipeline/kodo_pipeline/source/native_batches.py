@@ -1,9 +1,8 @@
 # adapter: reads the broker
-"""Batches of a split by the native border: the optional package kodo-fast, which takes messages from the client library
-without the interpreter and lays them out as Arrow has them.
+"""Reads of a split by the native border: the optional C++ package kodo-fast, which takes messages from the client
+library without the interpreter, and writes them into buffers in Arrow's layout.
 
-Where the border is not used, messages are read one by one (kodo_pipeline.source.split_reader), and the log
-says why.
+If the border is not used, messages are read one by one (kodo_pipeline.source.split_reader), and the log says why.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _STATES: Final = {2: COMPLETE, 3: OVERRUN, 4: TIMEOUT}
 
 
 class EntrySpan(NamedTuple):
-    """Consecutive entries of one ledger, both ends included, of which a message came. It stands for the first of their
-    messages. Times are ms.
+    """Consecutive entries of one ledger, both ends included, whose messages were read. It has the methods of the first
+    of their messages. Times are ms since the epoch.
     """
 
     ledger: int
@@ -51,17 +50,17 @@ class EntrySpan(NamedTuple):
         return self.published
 
     def message_id(self) -> EntrySpan:
-        """Message id: an object with the method `serialize`, here the span itself."""
+        """Returns the span itself as message id: an object with the method `serialize`."""
         return self
 
     def serialize(self) -> bytes:
-        """The first message's id."""
+        """Returns the serialised id of the first message."""
         return self.id
 
 
 class NativeRead(NamedTuple):
     """Result of one read. `batch`: None if no message arrived; `spans`: entries whose first message is in the batch;
-    `state`: the state of the split if this read ends it, else None.
+    `state`: final state of the split if this read was the last one, else None.
     """
 
     batch: pa.RecordBatch | None
@@ -70,7 +69,7 @@ class NativeRead(NamedTuple):
 
 
 class NativeBatches:
-    """Reads of a split until it ends. Iterating raises pulsar.PulsarException."""
+    """Iterator of the reads of a split, until the split ends. Iterating raises pulsar.PulsarException."""
 
     def __init__(self, reader: Any, split: Split, options: Options, border: BatchBorder) -> None:
         self._split = split
@@ -94,8 +93,8 @@ class NativeBatches:
 
 
 def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches | None:
-    """Returns the batches of a reader by the native border. None if the border is not available or does not fit the
-    client library: the split is then read without it.
+    """Reads of `reader` by the native border. None if the border is not available or refuses the client library: the
+    split is then read without it.
     """
     border = BATCHES.choose(native=options.native).border
     if border is None:
@@ -108,7 +107,7 @@ def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches
 
 
 def arrays_of(rows: int, found: Columns) -> MessageArrays:
-    """Arrow arrays over the buffers, without a copy."""
+    """Makes Arrow arrays over the buffers, without a copy. `rows`: number of messages in them."""
     import pyarrow as pa
 
     text, micros = pa.string(), pa.timestamp("us", tz="UTC")

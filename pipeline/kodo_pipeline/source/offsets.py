@@ -1,8 +1,8 @@
-"""Stream offsets: for each partition a position and the number of entries up to it. Pure.
+"""Stream offsets: for each partition a position, and the number of entries up to it. Pure.
 
-The number makes a hole visible: a range is planned again from the entries that are stored *now*, after a restart as
-well, and must have as many entries as when its end was fixed. As JSON: {"persistent://t/ns/orders-partition-0":
-"17:41:1042"}.
+The number of entries makes a hole visible: a range is planned again from the entries that are stored at that time,
+after a restart as well, and must have as many entries as when its end was fixed. As JSON:
+{"persistent://t/ns/orders-partition-0": "17:41:1042"}.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kodo_pipeline.source.splits import START, LedgerRange, Place, StoredPartiti
 
 
 class StreamOffset(NamedTuple):
-    """Offset in one partition: everything up to the position (`ledger`, `entry`) is read, which is `entries` entries
-    since the stream began.
+    """Offset in one partition: everything up to the position (`ledger`, `entry`) has been read, `entries` entries since
+    the stream began.
     """
 
     ledger: int
@@ -25,7 +25,7 @@ class StreamOffset(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Position of the last entry that is read."""
+        """Position of the last entry that has been read."""
         return self.ledger, self.entry
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ Offset = dict[str, str]
 
 
 def mark(offset: Mapping[str, str], part: str) -> StreamOffset:
-    """Returns the offset of one partition. If `offset` lacks the partition, because it was created later, returns its
+    """Offset of the partition `part`. If `offset` lacks the partition, because it was created later, returns its
     beginning.
     """
     text = offset.get(part)
@@ -49,8 +49,8 @@ def mark(offset: Mapping[str, str], part: str) -> StreamOffset:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBatch:
-    """Entries of one partition for the next batch. `since`: offset before them; `pieces`: their ranges; `tip`: position
-    at which a reader of all of them arrives.
+    """Entries of one partition that are available for the next batch. `since`: offset before them; `pieces`: their
+    ranges; `tip`: position of a reader that has read all of them.
     """
 
     since: StreamOffset
@@ -64,7 +64,7 @@ class PartitionBatch:
 
 
 def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, PartitionBatch]:
-    """All entries stored after the offset `since`, by full name of the partition. `now`: stored ranges of each
+    """Entries that are stored after the offset `since`, by full name of the partition. `now`: stored ranges of each
     partition.
     """
     found = {}
@@ -77,8 +77,8 @@ def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str])
 
 
 def next_offset(waiting: Mapping[str, PartitionBatch], limit: int | None) -> Offset:
-    """The end of the next batch: everything, or about `limit` bytes, shared out to the partitions. It is never before
-    the present offset.
+    """Computes the end of the next batch: of everything, or of about `limit` bytes, which are shared out to the
+    partitions. The end is never before the present offset.
     """
     parts = None if limit is None else share({part: one.size for part, one in waiting.items()}, limit)
     return {part: str(_next(one, None if parts is None else parts[part])) for part, one in waiting.items()}
@@ -93,7 +93,9 @@ def _next(one: PartitionBatch, size: int | None) -> StreamOffset:
 
 
 def holes(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, str]:
-    """Returns the partitions in which entries directly after the offset may have been deleted, with the reason."""
+    """Finds partitions in which entries directly after the offset may have been deleted. Returns the reason by full
+    name of the partition.
+    """
     return {
         part: f"ledger {mark(since, part).ledger}, where reading stopped, is gone: what came behind may be gone unread"
         for part, there in now.items()
@@ -102,7 +104,7 @@ def holes(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[
 
 
 def missing(pieces: list[LedgerRange], begin: StreamOffset, end: StreamOffset) -> int:
-    """Number of entries after `begin`, up to `end` and including it, that were stored when `end` was fixed, and are
-    not stored any more. `pieces`: the ranges of this part that are stored now.
+    """Number of entries after `begin`, up to and including `end`, that were stored when `end` was fixed, and are not
+    stored any more. `pieces`: the ranges between the two that are stored now.
     """
     return end.entries - begin.entries - sum(piece.entries for piece in pieces)

@@ -1,4 +1,4 @@
-"""Options of the source, checked before the cluster is asked anything; one error has all findings."""
+"""Options of the Pulsar source, checked before anything is requested from the cluster; one error has all findings."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _ACCESS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the source. `topics`: full names, in the order in which their ends are fixed; `payload`: read
-    payloads; `cores`: tasks that run at once; `splits`: of each partition at most, None: as the cores suggest;
-    `max_bytes`: of a batch of a stream, None: all there is; `rows`: of an Arrow batch; `timeout`: ms without a message
-    after which a split ends and is not full; `skew`: ms that publish times may be off; `coverage`: folder that gets a
-    record of each split, None: none; `strict`: a split that is not full fails the job; `native`: use the native border
-    if possible.
+    """Options of the Pulsar source. `topics`: full names, in the order in which their ends are fixed; `payload`: read
+    payloads; `cores`: number of tasks that run at once; `splits`: maximum for each partition, None: derived from the
+    cores; `max_bytes`: maximum of a stream's batch, None: no maximum; `rows`: maximum of messages in an Arrow batch;
+    `timeout`: ms without a message after which a split ends and is not full; `skew`: ms by which publish times may be
+    wrong; `coverage`: folder for a record of each split, None: none; `strict`: a split that is not read in full fails
+    the job; `native`: use the native border if possible.
     """
 
     connection: Connection
@@ -55,8 +55,8 @@ class Options:
 
 
 def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Options:
-    """Parses the options of the source. `given`: text by name, in any case; `cores`: default of that option; `native`:
-    text of NATIVE_VARIABLE, empty: not set. Raises UsageError with every finding.
+    """Parses the options of the source. `given`: text by name (case does not matter); `cores`: default of that option;
+    `native`: value of the variable NATIVE_VARIABLE, "" if not set. Raises UsageError with every finding.
     """
     strange = unknown(given)
     faults = [_fault(f"no such option: {', '.join(strange)}")] if strange else []
@@ -138,8 +138,8 @@ def _plain(given: Mapping[str, str]) -> Secret | None:
 
 
 def connection_options(connection: Connection) -> dict[str, str]:
-    """The options for a cluster and its credentials. Secrets are given by the names of their files or variables. Raises
-    UsageError for a secret that has neither.
+    """Makes the options for a cluster and its credentials, as `read_options` parses them. Secrets are named by their
+    files or variables. Raises UsageError for a secret that has neither.
     """
     found = {"adminUrl": connection.admin_url, "serviceUrl": connection.broker_url or ""}
     if connection.token:
@@ -176,7 +176,7 @@ KNOWN: Final = (
 
 
 def unknown(given: Mapping[str, str]) -> list[str]:
-    """Sorted names that are no options of the source. Spark itself adds `path`, which is none of them."""
+    """Sorted names that are no options of the source. The option `path`, which Spark itself adds, is ignored."""
     known = {name.lower() for name in KNOWN} | {"path"}
     return sorted(name for name in given if name.lower() not in known)
 

@@ -1,5 +1,5 @@
 # adapter: reads the admin API
-"""Statistics of partitions from the admin API: `internalStats`, one call for all partitions of a topic, and the
+"""Statistics of partitions from the admin API (`internalStats`): one call for all partitions of a topic; and the
 position at which a publish time begins.
 """
 
@@ -26,28 +26,30 @@ Part = tuple[TopicName, int]
 
 
 class PartitionMetadata(NamedTuple):
-    """Metadata of a partition. `created`: its creation time; `rewrites`: number of writes of its metadata, less the
-    number of its ledgers, which grows if ledgers are deleted. None: the broker does not tell.
+    """Metadata of a partition. `created`: creation time; `rewrites`: number of writes of its metadata, less the number
+    of its ledgers, which grows if ledgers are deleted. None: the broker does not report it.
     """
 
     created: datetime | None = None
     rewrites: int | None = None
 
     def follows(self, earlier: PartitionMetadata) -> bool:
-        """True if it is the same partition as in an earlier snapshot, and no ledger of it was deleted since then."""
+        """True if this is the same partition as in the `earlier` metadata, and none of its ledgers was deleted in
+        between.
+        """
         same = self.created is not None and self.created == earlier.created
         return same and nothing_deleted(earlier.rewrites, self.rewrites)
 
     def is_another_than(self, earlier: PartitionMetadata | None) -> bool:
-        """True if it was created at another time than the partition of an earlier snapshot; False if one time is
-        unknown.
+        """True if this partition was created at another time than that of the `earlier` metadata, so it is another one;
+        False if a time is unknown.
         """
         return earlier is not None and None not in (earlier.created, self.created) and earlier.created != self.created
 
 
 def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredPartition]:
-    """Stored ranges of every partition of the topics, in their order. Asks the broker, several topics at once. Raises
-    UsageError (K560) with every topic that does not exist.
+    """Reads the stored ranges of every partition of the topics, in their order, several topics at a time. Raises
+    UsageError (K560) that names every topic that does not exist.
     """
     asked = list(topics)
     answers = each_internal_stats(admin, asked)
@@ -61,7 +63,7 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredP
 
 
 def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[int, Any] | None]:
-    """`internal_stats` of each topic, in their order."""
+    """`internal_stats` of each topic, in the same order, several topics at a time."""
     return map_concurrently(partial(internal_stats, admin), topics)
 
 
@@ -72,9 +74,9 @@ def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> 
 
 
 def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
-    """Returns the statistics by partition; the key is -1 for a topic without partitions. None if the topic does not
-    exist. Partitions that the topic's metadata counts and that do not exist are left out. Raises ClusterError if a
-    partition does not answer, because such a partition may exist.
+    """Reads the statistics of a topic by partition; the key is -1 for a topic without partitions. None if the topic
+    does not exist. Partitions that the topic's metadata counts and that do not exist are left out. Raises ClusterError
+    if a partition does not answer, because it may exist.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
@@ -91,7 +93,7 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
 
 
 def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
-    """Returns the metadata (creation time, number of rewrites) of each partition in `parts`."""
+    """Reads the metadata (creation time, number of rewrites) of each partition in `parts`."""
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
     answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
     each = answer.get("partitions") or {}
@@ -113,14 +115,14 @@ def _history(info: Mapping[str, Any]) -> PartitionMetadata:
 
 
 def to_text(looks: Mapping[str, PartitionMetadata]) -> str:
-    """Returns the metadata as JSON text, which a Spark option can have as its value. Partitions without a creation time
-    are left out. `looks`: by the full name of the partition.
+    """The metadata as JSON text, for a Spark option. Partitions without a creation time are left out. `looks`: by full
+    name of the partition.
     """
     return json.dumps({part: [one.created.isoformat(), one.rewrites] for part, one in looks.items() if one.created})
 
 
 def of_text(text: str) -> dict[str, PartitionMetadata]:
-    """Metadata from a text that `to_text` made, by the full name of the partition."""
+    """Parses a text that `to_text` made: metadata by full name of the partition."""
     return {
         part: PartitionMetadata(datetime.fromisoformat(made), rewrites)
         for part, (made, rewrites) in json.loads(text).items()
@@ -128,8 +130,8 @@ def of_text(text: str) -> dict[str, PartitionMetadata]:
 
 
 def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
-    """Position of the first entry published at or after a moment (ms since the epoch), as the broker finds it; None if
-    it finds none. Asks the broker.
+    """Asks the broker for the position of the first entry published at or after `moment` (ms since the epoch); None if
+    there is none.
     """
     topic, number = part
     path = topic_path(topic) if number < 0 else partition_path(topic, number)

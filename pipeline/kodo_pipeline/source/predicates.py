@@ -1,6 +1,6 @@
 # adapter: takes filters of Spark
-"""Filters of a query, as far as the source can read less because of them. Spark applies all filters to the rows
-afterwards, so it is right to read too much.
+"""Filters of a query, by which the source can read less. Spark applies all filters to the rows afterwards, so the
+source may read too much, but never too little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Bounds of a read, from the filters of a query. None: no bound. Times are ms since the epoch, both included."""
+    """Bounds of a read, derived from the filters of a query. None: no bound. Times are ms since the epoch, both
+    included.
+    """
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -24,7 +26,7 @@ class Pruning:
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Pruning:
-        """Bounds that satisfy all of these filters."""
+        """Derives the bounds within which rows can meet all of these filters."""
         found = cls()
         for one in filters:
             found = found._with(one)
@@ -70,7 +72,7 @@ class Pruning:
         return self.partitions is None or number in self.partitions
 
     def moments(self, skew: int) -> tuple[int | None, int | None]:
-        """The bounds of time, `skew` ms wider, because the clocks of producers, which stamp messages, differ."""
+        """The bounds of time, widened by `skew` ms, because publish times are by the clocks of producers, which differ."""
         since = None if self.since is None else max(0, self.since - skew)
         return since, None if self.until is None else self.until + 1 + skew
 

@@ -1,7 +1,7 @@
 # adapter: reads the broker
-"""One split, read by Pulsar's public reader into Arrow batches. Knows no Spark.
+"""Reader of one split by Pulsar's public reader, into Arrow batches. Knows no Spark.
 
-The loop costs a few microseconds a message; nothing in it may be done that an entry or a batch could do instead.
+The loop takes a few microseconds per message. Work that can be done once per entry or batch must not be in it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
 
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
-    """Its messages in order, as batches of kodo_pipeline.landing.tables.MESSAGES, behind them a row for each entry
-    of which the client library is shown to give out no message. Raises ClusterError behind the last of them when
-    entries are missing and the options are strict; writes the coverage record first. `client`: of the options'
-    connection, for many splits; left open unless something was wrong. None: one for this split alone.
+    """Yields the messages of a split in order, as batches of kodo_pipeline.landing.tables.MESSAGES, and after them a
+    row for each entry of which the client library is proved to return no message. Writes the coverage record; then, if
+    entries are missing and the options are strict, raises ClusterError.
+
+    `client`: client for the options' connection, which may be used for many splits, and stays open unless something
+    failed; None: a client for this split alone.
     """
     coverage = Coverage(split)
     began = time.monotonic()
@@ -98,7 +100,9 @@ def _messages(split: Split, options: Options, coverage: Coverage, broker: Broker
 
 
 def queue_size(split: Split) -> int:
-    """Messages to fetch ahead: as many as help, within memory, and few behind the end of a short split."""
+    """Number of messages that the reader fetches ahead: as many as make it faster, limited by memory, and few for a
+    short split, so that little is fetched beyond its end.
+    """
     each = max(1, split.size // max(1, split.entries))
     return max(16, min(10_000, _MEMORY // each, max(1_000, split.entries)))
 
@@ -203,11 +207,12 @@ def _native_loop(native: NativeBatches, coverage: Coverage, missing: _Missing) -
 
 
 def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
-    """Messages in their order as (ledger, entry, batch index of the first, consecutive messages of that entry).
-    `read` gives the next one within `timeout` ms; its exceptions are raised after the last message.
+    """Yields messages in order, grouped: (ledger, entry, batch index of the first message, consecutive messages of that
+    entry). `read`: returns the next message within `timeout` ms; its exceptions are raised after the last message.
 
-    Reading the position of each message costs a sixth of reading it. A producer's batch is one entry and has its number
-    of messages: once that many were read, from its first to its last, the positions of those between are known.
+    To read the position of each message would cost a sixth of reading the message. A producer's batch is one entry, and
+    its id contains its number of messages: if that many were read between its first and its last message, the positions
+    of those between are known.
     """
     while True:
         first = read(timeout)
@@ -234,7 +239,7 @@ def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, i
 
 
 def batch_size(token: Any) -> int:
-    """Number of messages in the entry of an id: field 6 of the serialised id, a sequence of protobuf numbers."""
+    """Number of messages in the entry of a message id: field 6 of the serialised id, which is a protobuf message."""
     raw: bytes = token.serialize()
     fields: dict[int, int] = {}
     at = 0

@@ -17,7 +17,7 @@ START: Final[Place] = (-1, -1)  # before everything
 
 @dataclass(frozen=True, slots=True)
 class LedgerRange:
-    """Consecutive entries of one ledger, both ends included; `size` in bytes."""
+    """Consecutive entries of one ledger, both ends included. `size`: bytes."""
 
     ledger: int
     first: int
@@ -42,9 +42,9 @@ class LedgerRange:
 
 @dataclass(frozen=True, slots=True)
 class StoredPartition:
-    """One partition at the time of a request. `pieces`: stored ranges; `ledgers`: ids of all its ledgers, ascending;
-    `last`: the last confirmed entry, whose ledger may be deleted; `tip`: position of a reader that has read everything,
-    before the first entry of the open ledger if that is empty.
+    """Stored entries of one partition at the time of a request. `pieces`: ranges of stored entries; `ledgers`: ids of
+    all ledgers, ascending; `last`: the last confirmed entry, whose ledger may be deleted; `tip`: position of a reader
+    that has read everything, which is before the first entry of the open ledger if that is empty.
     """
 
     pieces: tuple[LedgerRange, ...]
@@ -54,27 +54,28 @@ class StoredPartition:
 
     @property
     def opened(self) -> Place:
-        """Position before the first entry of the open ledger; START if there are no ledgers."""
+        """Position before the first entry of the open (newest) ledger; START if there are no ledgers."""
         return (self.ledgers[-1], -1) if self.ledgers else START
 
     def continues(self, after: Place) -> bool:
-        """True if no entry between `after` and the stored ranges can be missing. Brokers trim ledgers from the oldest
-        on. Therefore a missing ledger after an existing one had no entries: brokers replace an empty ledger when they
-        load a topic.
+        """True if no entry between the position `after` and the stored ranges can have been deleted. Brokers delete
+        ledgers from the oldest on. So if an older ledger exists, a missing one after it had no entries: brokers replace
+        an empty ledger when they load a topic.
         """
         return after == START or after >= self.last or any(ledger <= after[0] for ledger in self.ledgers)
 
 
 def nothing_deleted(before: int | None, after: int | None) -> bool:
-    """True if at most one rewrite of a partition's metadata lies between two readings of the number of rewrites (None
-    if unknown). One rewrite deletes nothing if it replaced an empty ledger when the partition was loaded.
+    """True if the number of rewrites of a partition's metadata shows that no ledger with entries was deleted between
+    two readings: it grew by one at most. `before`, `after`: the numbers, None if unknown. One rewrite may be the
+    replacement of an empty ledger when the partition was loaded.
     """
     return before is not None and after is not None and after - before <= 1
 
 
 def stored_partition(stats: Mapping[str, Any]) -> StoredPartition:
-    """Returns the stored ranges of a partition from the admin API's `internalStats`. The open ledger is the last one;
-    the API reports its figures outside the list of ledgers.
+    """Parses the stored ranges of a partition from the JSON of `internalStats`. The open ledger is the last one; its
+    figures are outside the list of ledgers.
     """
     last = parse_position(str(stats.get("lastConfirmedEntry", "-1:-1")))
     rows = [(int(one["ledgerId"]), int(one["entries"]), int(one["size"])) for one in stats.get("ledgers") or ()]
@@ -94,7 +95,7 @@ def stored_partition(stats: Mapping[str, Any]) -> StoredPartition:
 
 
 def parse_position(text: str) -> Place:
-    """Parses a position `LEDGER:ENTRY`; both may be negative, and `-1:-1` is START. Raises ValueError if the text is
+    """Parses a position `LEDGER:ENTRY`. Both may be negative, and `-1:-1` is START. Raises ValueError if the text is
     not two whole numbers with a colon between them.
     """
     ledger, _, entry = text.partition(":")
@@ -102,7 +103,7 @@ def parse_position(text: str) -> Place:
 
 
 def trim_ranges(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None = None) -> list[LedgerRange]:
-    """Parts of the ranges after the position `after`, up to and including `upto`; None: no end."""
+    """The parts of the ranges after the position `after`, up to and including `upto`; None: no end."""
     found = []
     for piece in pieces:
         first = max(piece.first, after[1] + 1) if piece.ledger == after[0] else piece.first
@@ -113,7 +114,7 @@ def trim_ranges(pieces: Iterable[LedgerRange], after: Place = START, upto: Place
 
 
 def split_ranges(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerRange, ...]]:
-    """Splits ranges into at most `most` runs of about the same number of bytes, in order. Entries are not divided."""
+    """Divides ranges into at most `most` groups of about the same number of bytes, in order. Entries are not divided."""
     goal = max(1, -(-sum(piece.size for piece in pieces) // max(1, most)))
     runs: list[tuple[LedgerRange, ...]] = []
     run: list[LedgerRange] = []
@@ -139,8 +140,8 @@ def _split_range(piece: LedgerRange, room: int | None) -> tuple[LedgerRange, Led
 
 
 def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Shares out `limit` bytes to names that have bytes waiting: equal parts, but a name that needs less leaves the
-    rest to the others. Returns the bytes by name.
+    """Distributes `limit` bytes among names that have bytes waiting: equal shares, except that a name that needs less
+    leaves the rest to the others. Returns bytes by name.
     """
     found = dict.fromkeys(waiting, 0)
     left, open_ = limit, sorted((name for name in waiting if waiting[name] > 0), key=lambda name: waiting[name])
@@ -167,7 +168,9 @@ def within(pieces: Iterable[LedgerRange], size: int) -> list[LedgerRange]:
 
 
 def splits_each(cores: int, partitions: int, size: int) -> int:
-    """Number of splits for a partition: enough to fill the cores, and none too small to be worth its connection."""
+    """Number of splits for a partition: enough to occupy the cores, but none so small that its connection takes longer
+    than its reading.
+    """
     return max(1, min(-(-cores // max(1, partitions)), size // SMALLEST))
 
 
@@ -176,10 +179,11 @@ SMALLEST: Final = 4 * 1024 * 1024  # bytes: a split costs some 60 ms, in which a
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Range that one task reads: entries of one partition of `topic` (full name; `partition` -1: it has none), in
-    order.
+    """Work of one task: ranges of entries of one partition of `topic` (full name), in order. `partition`: -1 if the
+    topic has none.
 
-    `hole`: nothing is read, and this text names what can no longer be read; the requester of the read accepted it.
+    `hole`: not empty for a split that reads nothing: it names entries that can no longer be read, which the user has
+    accepted.
     """
 
     topic: str
@@ -194,12 +198,12 @@ class Split:
 
     @property
     def first(self) -> Place:
-        """Position of its first entry. Raises IndexError for a hole, which has none."""
+        """Position of the first entry. Raises IndexError for a hole, which has no entries."""
         return self.pieces[0].ledger, self.pieces[0].first
 
     @property
     def last(self) -> Place:
-        """Position of its last entry. Raises IndexError for a hole, which has none."""
+        """Position of the last entry. Raises IndexError for a hole, which has no entries."""
         return self.pieces[-1].ledger, self.pieces[-1].last
 
     @property
@@ -214,13 +218,13 @@ class Split:
 
     @property
     def id(self) -> str:
-        """Partition and range: the same whenever the same range is planned."""
+        """Partition and range as text: the same whenever the same range is planned."""
         first, last = self.first, self.last
         return f"{self.part}@{first[0]}:{first[1]}..{last[0]}:{last[1]}"
 
 
 def part_name(topic: str, partition: int) -> str:
-    """Full name of a partition; for -1 the name of the topic, which has no partitions."""
+    """Full name of a partition; for -1, a topic without partitions, the name of the topic."""
     return topic if partition < 0 else f"{topic}-partition-{partition}"
 
 

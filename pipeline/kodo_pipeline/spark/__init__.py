@@ -1,2 +1,2 @@
 # adapter: runs Spark
-"""Spark: its session, its errors, and waits for its executors."""
+"""Spark: its session, its errors, its progress, and waits for its executors."""

@@ -1,5 +1,5 @@
-"""Several queries of one session at the same time, in a thread each, or as one query. For few rows Spark takes longer
-to plan a query than to run it, and plans the queries of one thread one after another.
+"""Several queries of one Spark session at the same time: each in a thread, or combined into one query. For few rows
+Spark takes longer to plan a query than to run it, and plans the queries of one thread one after another.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ if TYPE_CHECKING:
 
 @contextmanager
 def query_futures(*queries: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
-    """Context in which each function, which runs queries, runs in a thread of its own; yields their futures in order.
-    The end of the block waits for all of them.
+    """Context in which each of these functions, which run queries, runs in a thread of its own. Its value is their
+    futures, in order. The end of the block waits for all of them.
     """
     with ThreadPoolExecutor(len(queries), thread_name_prefix="kodo-query") as pool:
         yield [pool.submit(query) for query in queries]
 
 
 def run_queries(*queries: Callable[[], Any]) -> list[Any]:
-    """Runs functions in a thread each, waits for all, and returns their results in order. Raises the error of the
-    first, in order, that failed.
+    """Runs each function in a thread, waits for all, and returns their results in order. If some failed, raises the
+    error of the first of them in order.
     """
     with query_futures(*queries) as results:
         return [one.result() for one in results]
 
 
 def collect_all(*frames: DataFrame) -> list[list[Row]]:
-    """Collects the few rows of each frame by one query. Returns a list for each frame, with its rows in any order."""
+    """Collects the rows of several frames, which have few, by one query. Returns a list of rows for each frame, in any
+    order.
+    """
     from pyspark.sql import DataFrame
 
     named = [f"of_{at}" for at in range(len(frames))]

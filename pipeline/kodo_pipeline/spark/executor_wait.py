@@ -1,5 +1,5 @@
-"""Report of a wait for Spark executors: names the resource that a full cluster lacks. Spark waits without end, and its
-own warning is not shown.
+"""Reports of waits for Spark executors: they name the resource that a full cluster lacks. Spark itself waits for ever,
+and its warning is not shown.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LOOK: Final = 1.0
 
 @contextmanager
 def report_executor_wait(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
-    """Context in which a thread calls `tell` with a line if Spark waits for executors, and when the wait is over. Does
-    nothing in local mode, which has no such wait.
+    """Context in which `tell` is called, in another thread, with a line when Spark waits for executors, and with
+    another when the wait is over. Does nothing in local mode, in which there is no such wait.
     """
     context = spark.sparkContext
     master, over = context.master or "", threading.Event()
@@ -59,8 +59,8 @@ def _stands(context: SparkContext) -> bool:
 
 
 class ExecutorWait:
-    """Lines about a wait for an executor, and the times for them. `memory`: that an executor requests, as Spark writes
-    it.
+    """Decides when to print a line about a wait for an executor, and which. `memory`: memory that an executor requests,
+    as Spark writes it.
     """
 
     def __init__(self, master: str, memory: str) -> None:
@@ -69,8 +69,8 @@ class ExecutorWait:
         self._last_message: float | None = None
 
     def look(self, now: float, *, stands: bool) -> str:
-        """Returns the next line to print; empty if none is due. `now`: seconds of a steady clock; `stands`: work waits
-        now.
+        """Line to print now; "" if there is none. `now`: seconds of a monotonic clock; `stands`: True if work is
+        waiting for an executor now.
         """
         if not stands:
             waited, last_message = now - (self._since or now), self._last_message

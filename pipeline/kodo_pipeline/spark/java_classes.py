@@ -1,5 +1,5 @@
-"""Cache of Java classes that pyspark needs for each column of a query: each class and each of its members is looked up
-once.
+"""Cache of the Java classes that pyspark needs for each column of a query, so that each class and each of its members
+is looked up once.
 
 Before each call pyspark asks Java for the class, then for its member, and it releases each column afterwards: four
 requests for a name in a list of columns, of which an audit has thousands. A column object of Java never changes, so
@@ -29,7 +29,7 @@ _MOST: Final = 4096  # columns: values come from anywhere
 
 
 class JavaClassMembers:
-    """A Java class, each member of which is looked up once."""
+    """A Java class that keeps each member once it is looked up."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
@@ -42,7 +42,7 @@ class JavaClassMembers:
 
 
 def keep_java_classes(session: SparkSession) -> None:
-    """Makes pyspark look these classes up only once in this process."""
+    """Installs the cache in this process, for the classes that pyspark's column functions use."""
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark looks them up there and nowhere else
     for name in _CLASSES:
         if name not in vars(jvm):

@@ -1,8 +1,8 @@
 # pure: every branch is tested
-"""Position and cause of a message as Spark SQL, for tables that group by them. Pure: texts only.
+"""Position and cause of a message as Spark SQL expressions, for tables that group by them. Pure: returns text only.
 
-They have the meaning of `kodoctl.recall.message.stored_message` and `kodoctl.protocol.error_causes`; tests compare them
-row by row.
+Their values are those of `kodoctl.recall.message.stored_message` and `kodoctl.protocol.error_causes`; tests compare
+them row by row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ POSITION: Final = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `
 
 
 def cause_column(reason: str, error: str) -> str:
-    """SQL expression of the cause, by the rule of `kodoctl.protocol.error_causes`. `reason`, `error`: SQL expressions,
-    either of which may be NULL; without both the cause is NULL.
+    """SQL expression of the cause, as `kodoctl.protocol.error_causes` defines it. `reason`, `error`: SQL expressions,
+    either of which may be NULL; if both are, the cause is NULL.
     """
     text = f"concat_ws(': ', nullif({reason}, ''), nullif({error}, ''))"
     for pattern, instead in REPLACEMENTS:

@@ -1,5 +1,5 @@
-"""Spark errors as diagnostics: the diagnostics of kodoctl if the report of Spark contains any, else a known cause,
-else the first words of the report. Pure.
+"""Conversion of Spark errors to diagnostics: those of kodoctl that the error text contains, else a known cause, else
+the first words of the text. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS: Final = 500  # characters
 
 
 def findings(text: str) -> Iterator[Diagnostic]:
-    """Yields the diagnostics of kodoctl in the text of a Spark error."""
+    """Yields the diagnostics of kodoctl that the text of a Spark error contains."""
     for code, matches in groupby(_TOLD.finditer(text), key=lambda match: match[1]):
         yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)
 
@@ -47,7 +47,7 @@ def words(text: str) -> str:
 
 
 def spark_error(text: str, otherwise: Diagnostic) -> KodoctlError:
-    """Returns the error for the text of a Spark error: diagnostics of kodoctl in it, else a known cause, else
+    """Makes the error for the text of a Spark error: with the diagnostics of kodoctl in it, else a known cause, else
     `otherwise`.
     """
     if found := list(dict.fromkeys(findings(text))):

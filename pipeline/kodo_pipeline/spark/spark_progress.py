@@ -1,4 +1,4 @@
-"""Progress bar of Spark: on a terminal, below all other lines, for as long as a session lasts; elsewhere no bar."""
+"""Progress bar of Spark: on a terminal below all other lines, during a session; elsewhere there is no bar."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def tell_folded(text: str) -> None:
 
 
 class Bar:
-    """Spark sessions with a progress bar, on a terminal and for text output only. Print lines for people by `tell`,
-    which puts them above the bar.
+    """Makes Spark sessions with a progress bar, which is shown on a terminal and for text output only. Print lines for
+    people by `tell`, so that they appear above the bar.
     """
 
     def __init__(self, output: Format) -> None:
@@ -45,7 +45,7 @@ class Bar:
         self._began = time.monotonic()
 
     def begin(self, run: str, what: str) -> None:
-        """Prints the first line. Call it before any slow work."""
+        """Prints the first line. Call it before anything slow."""
         tell_folded(f"Run {run}: {what}. {STARTS}")
 
     def tell(self, text: str) -> None:
@@ -60,8 +60,8 @@ class Bar:
 
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:
-        """Context with a session, started as `kodo_pipeline.spark.spark_session.spark_session` does. Prints a line
-        while a cluster has no executor for it.
+        """Context with a session, made as by `kodo_pipeline.spark.spark_session.spark_session`. Prints a line while a
+        cluster has no executor for it.
         """
         from kodo_pipeline.spark.executor_wait import report_executor_wait
         from kodo_pipeline.spark.spark_session import spark_session

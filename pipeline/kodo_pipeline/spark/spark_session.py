@@ -1,7 +1,8 @@
-"""Factory of Spark sessions: silent, in UTC, and the same code on a laptop, a cluster or in a session of the caller.
+"""Factory of Spark sessions: without output, in UTC, and with the same code on a laptop, on a cluster or in a session
+of the caller.
 
 Spark starts a Java process that prints eight lines before it has read any configuration: its output goes to a file,
-which is read only if it does not start.
+which is read only if the process does not start.
 """
 
 from __future__ import annotations
@@ -110,11 +111,11 @@ the system ends it when memory runs out, and dmesg tells: take less with --conf 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Settings of a Spark session. `master`: Spark's address of a cluster, or `local[n]`; None: the master of
-    `spark-submit`, else every core here. `extra` has precedence over our own settings. `submitted`: `spark-submit`
-    started this process and made the settings of the context. `light`: for little work, in a session of our own on this
-    machine (kodo_pipeline.landing.landing_store.Landing.is_small). `environ`: environment variables, which have the
-    address and the keys of an object store.
+    """Settings of a Spark session. `master`: Spark's address of a cluster, or `local[n]`, None: that of `spark-submit`,
+    else every core of this machine. `extra`: settings of the user, which have precedence over ours. `submitted`:
+    `spark-submit` started this process and has already configured the context. `light`: for little work, in a session
+    of our own on this machine (kodo_pipeline.landing.landing_store.Landing.is_small). `environ`: environment variables,
+    among them the address and keys of an object store.
     """
 
     master: str | None = None
@@ -125,12 +126,12 @@ class SparkSettings:
 
     @property
     def at(self) -> str | None:
-        """Spark's master; None if the settings of the context have it already."""
+        """Spark's master; None if the context has one already."""
         return self.master or (None if self.submitted else LOCAL)
 
     @property
     def configuration(self) -> dict[str, str]:
-        """Settings of a new context; empty if `spark-submit` made them."""
+        """Settings for a new context; {} if `spark-submit` has configured it."""
         if self.submitted:
             return {}
         local = _LOCAL | (_LIGHT if self.light else {}) if self.is_local else {}
@@ -139,8 +140,8 @@ class SparkSettings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables for executors on other machines. Spark passes the settings of the store for its own
-        tables alone, and tasks of kodoctl write there, too.
+        """Environment variables for executors on other machines: tasks of kodoctl write to the object store as well,
+        and Spark passes the store's settings only to its own tables.
         """
         return (
             {}
@@ -166,7 +167,7 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        """True if Spark runs on this machine alone, in a context of our own."""
+        """True if Spark runs only on this machine, in a context of our own."""
         return self.at is not None and self.at.startswith("local")
 
 
@@ -178,8 +179,8 @@ def _store(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Parses `KEY=VALUE` texts, as spark-submit takes them. Raises UsageError with every wrong key, and without values,
-    which may be secrets.
+    """Parses `KEY=VALUE` texts, as spark-submit takes them. Raises UsageError that names every invalid key, without
+    values, which may be secrets.
     """
     split = [(key.strip(), sign, value.strip()) for key, sign, value in (pair.partition("=") for pair in pairs)]
     wrong = [
@@ -206,8 +207,8 @@ def check_installed() -> None:
 
 
 def open_session(settings: SparkSettings | None = None) -> SparkSession:
-    """Opens a session: of the context that runs in this process, else of a new one, which takes 5 to 10 s. The caller
-    ends it. Raises UsageError without the extra, KodoctlError if Spark does not start.
+    """Opens a session, which the caller has to end: of the context that runs in this process, else of a new one, which
+    takes 5 to 10 s. Raises UsageError without the extra `spark`, KodoctlError if Spark does not start.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -229,8 +230,8 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
 @contextlib.contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """Context with a session of `open_session`. The end of the block ends a session of its own, or makes the session
-    active again that was running before. Errors of Spark in the block become KodoctlError.
+    """Context with a session of `open_session`. At the end of the block a session of its own is ended; otherwise the
+    session that ran before becomes active again. Errors of Spark in the block become KodoctlError.
     """
     check_installed()
     from py4j.protocol import Py4JError
@@ -256,7 +257,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
 
 @contextlib.contextmanager
 def spark_failures(session: SparkSession) -> Iterator[None]:
-    """Context that turns every error of Spark into KodoctlError: with a known cause, else K577. A ConnectionError is
+    """Context that converts every error of Spark to KodoctlError: with a known cause, else K577. A ConnectionError is
     raised unchanged unless the Spark session has ended.
     """
     from py4j.protocol import Py4JError
@@ -274,8 +275,8 @@ def spark_failures(session: SparkSession) -> Iterator[None]:
 
 
 def set_light(session: SparkSession, settings: SparkSettings, *, light: bool) -> None:
-    """Sets, for the following queries, the settings for a few rows, or takes them back if `light` is false. Only in a
-    session of our own on this machine, which several runs use; settings of the user stay.
+    """Sets (`light`) or removes the settings for few rows, for the following queries. Has an effect only in a session
+    of our own on this machine, which several runs use; settings of the user stay.
     """
     if not settings.is_local:
         return
@@ -290,8 +291,8 @@ def set_light(session: SparkSession, settings: SparkSettings, *, light: bool) ->
 
 
 def cancel_jobs(session: SparkSession) -> None:
-    """Cancels all jobs of the session's context, batches of streams included; a caller that waits for one gets an
-    error. Does nothing if the Java process has ended.
+    """Cancels all jobs of the session's context, including those of streams; callers that wait for one get an error.
+    Does nothing if the Java process has ended.
     """
     from py4j.protocol import Py4JError
 
@@ -326,9 +327,9 @@ def _make_active(session: SparkSession) -> None:
 
 
 def small_table(session: SparkSession, rows: Iterable[Mapping[str, Any] | Sequence[Any]], schema: str) -> DataFrame:
-    """Makes a frame of a few rows, mappings or sequences in the order of the columns, that is part of the plan (Spark's
-    LocalRelation): a list would become a data set in Java, and each join with it a job of its own. `schema`: columns in
-    DDL.
+    """Makes a frame of a few rows (mappings, or sequences in the order of the columns) that is part of the query plan,
+    Spark's LocalRelation. From a list, Spark would make a data set in Java, and run a job for each join with it.
+    `schema`: columns in DDL.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema

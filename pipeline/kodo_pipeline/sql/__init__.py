@@ -1,1 +1,1 @@
-"""SQL statements on a landing's tables, answered by DuckDB in this process."""
+"""SQL statements on a landing's tables, run by DuckDB in this process."""

@@ -1,7 +1,7 @@
-"""SQL on the tables of a landing as of one commit: DuckDB reads them as Arrow datasets, and writes nothing.
+"""SQL database over the tables of a landing as of one commit: DuckDB reads them as Arrow datasets, and writes nothing.
 
-DuckDB itself enforces that, whatever a statement looks like: its parser says which statements only read, each runs in a
-read-only transaction, and statements of EXPLAIN, which ANALYZE runs, use a connection that can open no file.
+DuckDB itself ensures that nothing is written: its parser says which statements only read, each runs in a read-only
+transaction, and EXPLAIN, which could run a statement by ANALYZE, uses a connection that can open no file.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ _PART: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|-
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The answer to one statement: names of its columns, and an iterator of rows, which reads them on demand."""
+    """Result of one statement. `columns`: names; `rows`: iterator that reads rows on demand."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
 
 
 class LandingDatabase:
-    """Tables of a landing as of its newest commit, by their names. `number`: of that commit; `read_at`: start of the
-    last ingest that ended by itself, ms since the epoch. Raises KodoctlError; UsageError for a statement that cannot be
-    answered.
+    """Tables of a landing as of its newest commit, by name. `number`: number of that commit; `read_at`: start of the
+    last ingest that ended by itself, ms since the epoch. Methods raise KodoctlError; UsageError for a statement that
+    cannot be answered.
 
     `explaining`: connection for EXPLAIN, which can open no file.
     """
@@ -78,8 +78,8 @@ class LandingDatabase:
             one.register(COMMITS.name, _commits(snapshot.commits))
 
     def answers(self, text: str) -> Iterator[QueryResult]:
-        """Yields the answer to each statement of a text, in order. All statements are parsed before the first one runs.
-        Read the rows of an answer before the next one.
+        """Yields the result of each statement of a text, in order. All statements are parsed before the first one runs.
+        Read the rows of a result before you ask for the next one.
         """
         statements = self._statements(text)
         if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:
@@ -102,16 +102,16 @@ class LandingDatabase:
             return self._connection.extract_statements(text.encode().decode())
 
     def interrupt(self) -> None:
-        """Ends the running statement; for a call while another one waits."""
+        """Ends the running statement; to be called from another thread."""
         self._connection.interrupt()
         self._explaining.interrupt()
 
 
 @contextmanager
 def open_database(landing: Landing, *, other_files: bool = False) -> Iterator[LandingDatabase]:
-    """Opens the newest commit of a landing as a DuckDB database, for the length of a block; the landing must have a
-    commit. `other_files`: statements may read files besides the landing's. Raises UsageError (K812) when the extra
-    `sql` is not installed, KodoctlError when the landing cannot be read.
+    """Context with the newest commit of a landing, which must have one, as a DuckDB database. `other_files`: statements
+    may also read files outside of the landing. Raises UsageError (K812) if the extra `sql` is not installed,
+    KodoctlError if the landing cannot be read.
     """
     check_installed()
     import duckdb
@@ -153,7 +153,7 @@ def check_installed() -> None:
 
 
 def is_complete(text: str) -> bool:
-    """True if the text ends with the semicolon of a statement, outside of strings and comments."""
+    """True if the text ends with the semicolon of a statement, that is, one outside of strings and comments."""
     rest = _PART.sub(lambda found: "" if found[0].startswith(("--", "/*")) else "x", text).rstrip()
     return rest.endswith(";") and not any(sign in rest for sign in ("'", '"', "/*", "$$"))
 

@@ -1,5 +1,5 @@
 # adapter: draws for people
-"""Answers to SQL statements as text: a table if it fits the screen, else one column a line; CSV and JSON for programs."""
+"""Text of SQL results: a table if it fits the screen, else one line per column; CSV and JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Row = Sequence[Any]
 
 
 def text_lines(columns: Sequence[str], rows: Sequence[Row], width: int, *, more: bool) -> Iterator[str]:
-    """Yields rows as the lines of a text table of at most `width` columns; if the table is wider, a record for each
-    row. `more`: there are more rows than these.
+    """Yields a text table of at most `width` columns; if it would be wider, a block for each row with one line per
+    column. `more`: there are more rows than these.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     heads = [printable(name) for name in columns]
@@ -77,7 +77,7 @@ def _text(value: Any) -> str:
 
 
 def csv_line(values: Sequence[Any]) -> str:
-    """A line of CSV (RFC 4180), without its line end. Null is an empty field, an empty text is two quotes."""
+    """A line of CSV (RFC 4180) without its line end. Null is an empty field, an empty text is two quotes."""
     return ",".join("" if value is None else _field(_text(value)) for value in values)
 
 
@@ -86,8 +86,8 @@ def _field(text: str) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """A value of Arrow's as JSON has it. Times are ISO 8601; bytes are text, or hexadecimal digits after a backslash
-    and x.
+    r"""Converts a value of Arrow to a value of JSON. Times become ISO 8601; bytes become text, or hexadecimal digits
+    after `\x`.
     """
     match value:
         case None | bool() | int() | str():
@@ -118,7 +118,7 @@ def _of_bytes(value: bytes) -> str:
 
 
 def unique_names(columns: Sequence[str]) -> list[str]:
-    """Names of columns, each different, because a JSON object has each once: a repeated one gets a number."""
+    """Makes names of columns unique for a JSON object: a repeated name gets a number."""
     found: list[str] = []
     for name in columns:
         other, number = name, 1

@@ -1,5 +1,5 @@
 # adapter: a command line
-"""Command `pipeline sql`: answers SQL statements on the landing's tables by DuckDB. Starts no Spark, writes nothing."""
+"""Command `pipeline sql`: runs SQL statements on the landing's tables by DuckDB. Starts no Spark, writes nothing."""
 
 from __future__ import annotations
 

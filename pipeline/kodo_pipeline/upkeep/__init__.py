@@ -1,2 +1,2 @@
 # adapter: writes the landing
-"""Upkeep of a landing: merging of small files, removal of settled rows, erasure of payloads."""
+"""Upkeep of a landing: merging small files, removing settled rows, erasing payloads."""

@@ -1,4 +1,4 @@
-"""Groups of small files of one partition that are merged into files of up to about 128 MB. Pure."""
+"""Plan of a compaction: groups of small files of one partition to merge into files of up to about 128 MB. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WORTH: Final = (
 def compaction_groups(
     files: Iterable[DataFile], floors: Sequence[int] = (), target: int = TARGET
 ) -> list[list[DataFile]]:
-    """Groups of files to merge, each in order of batches. `floors`: batches up to which a rollup or an audit has
-    counted; files on either side of one are not merged, lest counted rows be read again with new ones. `target`: bytes
-    of a merged file.
+    """Groups of files to merge, each in order of batches. `floors`: numbers of batches up to which a rollup or an audit
+    has counted: files before and after such a batch are not merged with each other, because counted rows would be read
+    again with new ones. `target`: bytes of a merged file.
     """
     apart: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
     for one in files:

@@ -1,4 +1,4 @@
-"""Entries of partitions in columns of Arrow: the positions of the rows of a batch, and ranges of neighbouring entries."""
+"""Entries of partitions in Arrow columns: the positions of a batch's rows, and ranges of neighbouring entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHIFT: Final = 40  # bits of an entry's number in a ledger
 
 
 class NumberRange(NamedTuple):
-    """Range of numbers of one key, both ends included, and the number of rows in which they were seen."""
+    """Range of numbers of one key, both ends included. `rows`: number of rows in which the numbers were seen."""
 
     key: tuple[Any, ...]
     first: int
@@ -24,8 +24,8 @@ class NumberRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """Positions of the entries of rows: one value for each row, null where a row names no entry. `partition`: the topic
-    and the partition number in one text, as `partition_name` makes it.
+    """Positions of the entries of a batch's rows: one value per row, null if the row names no entry. `partition`: topic
+    and partition number in one text, as `partition_name` makes it.
     """
 
     partition: pa.Array
@@ -34,13 +34,13 @@ class EntryColumns:
 
     @classmethod
     def stored(cls, rows: pa.RecordBatch) -> Self:
-        """Returns the entries in which rows of `events` are stored."""
+        """Entries in which rows of `events` are stored."""
         return cls(_join_columns(rows["msg_topic"], rows["msg_partition"]), rows["ledger"], rows["entry"])
 
     @classmethod
     def named(cls, rows: pa.RecordBatch, topic: str, place: str) -> Self:
-        """Returns the entries that rows name: column `topic` has the topic, column `place` the text
-        `ledger:entry:partition:batch index`. A text of another form gives null.
+        """Entries that rows name in columns: `topic` is the name of the column with the topic, `place` that of the
+        column with the text `ledger:entry:partition:batch index`. A text of another form gives null.
         """
         import pyarrow.compute as pc
 
@@ -50,12 +50,12 @@ class EntryColumns:
 
     @property
     def keys(self) -> pa.Array:
-        """A text for each entry, different for each; null without an entry."""
+        """A text for each row that identifies its entry; null if the row names none."""
         return _join_columns(self.partition, self.ledger, self.entry)
 
     def before(self, limits: Sequence[tuple[str, int, int]]) -> pa.Array:
-        """True for each entry before the limit of its partition; null in partitions without one. `limits`: (partition,
-        ledger, entry).
+        """Column: true for each entry before the limit of its partition; null in partitions without a limit. `limits`:
+        (partition, ledger, entry).
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -66,7 +66,7 @@ class EntryColumns:
         return pc.or_kleene(pc.less(self.ledger, ledger), same)
 
     def first_of(self, chosen: pa.Array) -> list[tuple[str, int, int]]:
-        """(partition, ledger, entry) of the first entry of each partition among rows in which `chosen` is true."""
+        """(partition, ledger, entry) of the first entry of each partition, among rows for which `chosen` is true."""
         import pyarrow as pa
 
         rows = pa.table({"partition": self.partition, "ledger": self.ledger, "entry": self.entry})
@@ -79,7 +79,7 @@ class EntryColumns:
 
 
 class RangeIndex:
-    """Index of ranges of entries, to test many rows. `ranges`: their keys are (topic, partition, ledger)."""
+    """Index of ranges of entries, to test many rows at once. `ranges`: with keys (topic, partition, ledger)."""
 
     def __init__(self, ranges: Iterable[NumberRange]) -> None:
         import pyarrow as pa
@@ -93,7 +93,9 @@ class RangeIndex:
         self._last = pa.array([one[1] for one in codes], pa.int64())
 
     def contains(self, rows: EntryColumns) -> pa.Array:
-        """True for each row whose entry is in a range. One sort of ranges and rows finds the range before each row."""
+        """Column: true for each row whose entry is in a range. Ranges and rows are sorted once, to find the range
+        before each row.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -113,8 +115,8 @@ class RangeIndex:
 
 
 def ranges_of(rows: pa.Table, keys: Sequence[str], number: str) -> list[NumberRange]:
-    """Ranges of the numbers in the column `number` of a batch of rows, by the values of `keys`. No key and no number is
-    null.
+    """Ranges of the numbers in the column `number` of a batch of rows, for each combination of values of `keys`. Keys
+    and numbers must not be null.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -137,7 +139,7 @@ def ranges_of(rows: pa.Table, keys: Sequence[str], number: str) -> list[NumberRa
 
 
 def join_ranges(ranges: Iterable[NumberRange]) -> list[NumberRange]:
-    """Joins ranges that overlap or touch; their rows are added."""
+    """Joins ranges of the same key that overlap or touch; `rows` is the sum."""
     found: list[NumberRange] = []
     for one in sorted(ranges, key=lambda it: (it.key, it.first)):
         if found and found[-1].key == one.key and one.first <= found[-1].last + 1:
@@ -149,7 +151,7 @@ def join_ranges(ranges: Iterable[NumberRange]) -> list[NumberRange]:
 
 
 def partition_name(topic: str, partition: int) -> str:
-    """Returns the name that `EntryColumns.partition` has for a partition."""
+    """Text for a partition, as in `EntryColumns.partition`."""
     return f"{topic}\t{partition}"
 
 

@@ -1,5 +1,5 @@
-"""Command `pipeline erase`: removes the payloads of one tenant from the landing, after confirmation, and records that.
-Starts no Spark.
+"""Command `pipeline erase`: removes the payloads of one tenant from the landing, after confirmation, and records the
+erasure. Starts no Spark.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ commits.
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRequest:
-    """Request of a maintenance. `retain`: hours that a replaced file stays for its readers; `target`: bytes of a merged
-    file; `policies`: of payloads, by ground topic.
+    """Request of a maintenance. `retain`: hours for which a replaced file stays, for readers that have it open;
+    `target`: bytes of a merged file; `policies`: payload policies by ground topic.
     """
 
     landing: Landing
@@ -56,8 +56,8 @@ class MaintenanceRequest:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """Result of a maintenance. `files`: the number of files of each table, (before, after). `removed` and `freed`:
-    number and bytes of the removed files. `expired`: number of the payloads that expired.
+    """Result of a maintenance. `files`: number of files of each table, (before, after); `removed`, `freed`: number and
+    bytes of removed files; `expired`: number of expired payloads.
     """
 
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class MaintenanceResult:
 
 def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
     """True if at least `every` batches have landed since the last maintenance, or about as many runs without a batch.
-    `every` 0: never.
+    False if `every` is 0.
     """
     last = next((one for one in commits if one.run == MAINTAIN_RUN), None)
     batch, number = (-1, -1) if last is None else (last.facts["batch"], last.number)
@@ -78,8 +78,8 @@ def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
 
 @contextmanager
 def record_run(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[None]:
-    """Records the start of a run that writes files, and its end after the block. Removes the files of killed runs
-    first, and the files of this run if the block raises.
+    """Context for a run that writes files: records its start and its end. First removes the files of killed runs; if
+    the block raises, removes the files of this run.
     """
     landing.sweep(what, alone=alone)
     landing.start(run, what)
@@ -92,10 +92,11 @@ def record_run(landing: Landing, run: str, what: str, *, alone: bool) -> Iterato
 
 
 def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
-    """Maintains a landing: expires payloads, compacts small files and removes files that no table names. No other
-    ingest may write to the landing at the same time, unless it is in an object store: a store refuses a commit that
-    conflicts with another, and the next maintenance compacts those files. `report` is called with the table, its number
-    of files before, and that after. Raises KodoctlError.
+    """Maintains a landing: expires payloads, merges small files, and removes files that no table names. Calls `report`
+    with each table, its number of files before, and the number after. Raises KodoctlError.
+
+    No ingest may write to the landing at the same time, except in an object store: there a conflicting commit is
+    refused, and the next maintenance merges those files.
     """
     landing = asked.landing
     commits = landing.recover()

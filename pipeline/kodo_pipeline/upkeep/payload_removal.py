@@ -1,5 +1,5 @@
-"""Removal of landed payloads: of payloads older than their policy allows, and of the payloads of one tenant. Identity,
-size and digest of each message stay, and so does every proof. One commit replaces the files with these payloads, and
+"""Removal of landed payloads: of those that are older than their policy permits, and of those of one tenant. Identity,
+size and digest of each message stay, and so does every proof. One commit replaces the files that contain the payloads;
 the old files are then removed.
 """
 
@@ -35,9 +35,9 @@ Choice = Callable[["pa.RecordBatch"], "pa.Array"]  # true for rows that are mean
 
 @dataclass(frozen=True, slots=True)
 class PayloadSelection:
-    """Payloads to remove. `files`: the files that have them; `messages`, `bytes`: their number and size; `since`,
-    `until`: first and last publish time of their messages, in ms; `topics`: number of messages by full name of the
-    topic.
+    """Payloads to remove. `files`: the files that contain them; `messages`, `bytes`: their number and size; `since`,
+    `until`: first and last publish time of their messages, in ms, None if there are none; `topics`: number of messages
+    by full name of the topic.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -50,8 +50,8 @@ class PayloadSelection:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """Request to erase a tenant's payloads. `topic`: ground topic by its name in the file, None: all; `by`: user;
-    `alone`: no other run can be writing.
+    """Request to erase a tenant's payloads. `topic`: ground topic by its name in the file, None: all; `by`: the user;
+    `alone`: a lock ensures that no other run is writing.
     """
 
     landing: Landing
@@ -64,15 +64,17 @@ class ErasureRequest:
 
 
 def select_tenant(landing: Landing, tenant: str, topic: str | None) -> PayloadSelection:
-    """Selects the landed payloads of a tenant. Reads files, changes nothing. `topic`: ground topic; None: all."""
+    """Finds the landed payloads of a tenant; changes nothing. `topic`: ground topic, None: all."""
     files = (one for one in landing.snapshot(EVENTS).files[EVENTS.name] if topic in (None, one.partition["topic"]))
     return _select(landing, files, _of_tenant(tenant))
 
 
 def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
-    """Removes a tenant's payloads, and every old file that may have one. Returns (number of payloads, number of removed
-    files). The table `erasures` gets a row before the removal and one after it, which is missing if the process is
-    killed between them. Raises LockedError if other writers replace the same files without end.
+    """Removes a tenant's payloads, and every old file that may contain one. Returns (number of payloads, number of
+    removed files).
+
+    The table `erasures` gets a row before the removal and one after it; the second is missing if the process was killed
+    between them. Raises LockedError if other writers keep replacing the same files.
     """
     landing = asked.landing
     _record(asked, "begin", selected)
@@ -87,19 +89,20 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
 
 
 def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, int]:
-    """Returns the expiry time in ms by ground topic: payloads of messages published before that time are removed. The
-    times are whole days (UTC), so that a file is not rewritten again and again. A topic whose payloads never land gets
-    the end of today, so that payloads of earlier days are removed too.
+    """Expiry time in ms by ground topic: payloads of messages published before it are to be removed. Times are whole
+    days (UTC), so that a file is not rewritten again and again. For a topic whose payloads do not land it is the end of
+    today, so that payloads that landed under an earlier policy are removed too.
     """
     today, keeps = now // _DAY * _DAY, {name: one.keep for name, one in policies.items()}
     return {name: today - keep if keep else today + _DAY for name, keep in keeps.items() if keep is not None}
 
 
 def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[str, int], batch: int) -> int:
-    """Removes payloads of messages before these times (see `expiry_times`), and returns their number. A message is as
-    old as its publish time or the run that landed it, whichever is older, since its sender chooses the publish time.
-    `done`: times of the last expiry, which has seen all files up to `batch`. Raises LockedError as `erase` does: a time
-    that is recorded as done is not checked again.
+    """Removes payloads of messages older than `before` (see `expiry_times`), and returns their number.
+
+    A message is as old as its publish time or the run that landed it, whichever is older, because its sender chooses
+    the publish time. `done`: times of the last expiry, which has examined all files up to the batch `batch`. Raises
+    LockedError as `erase` does: otherwise a time would be recorded as done that was not.
     """
     now, expired = int(time.time() * 1000), 0
     for topic, at in before.items():

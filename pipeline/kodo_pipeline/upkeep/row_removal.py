@@ -1,6 +1,8 @@
-"""Removal of rows of settled messages that are older than a time. One commit records first which rows are gone, with
-the figures that an audit needs of them; then the files with these rows are replaced one after another, in any order.
-The next maintenance ends a removal that was killed; until then audits leave the rows out.
+"""Removal of the rows of settled messages that are older than a time.
+
+One commit first records which rows are removed, with the figures that an audit needs of them; then the files that
+contain these rows are replaced, in any order. The next maintenance finishes a removal that was killed; until then
+audits ignore the rows.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _PLACED: Final = {
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
     """Plan of a removal of rows of messages published before `before` (ms). `batch`: the last batch whose rows may be
-    removed; `rows`: the rows, None: none; `why`: the reason if nothing is removed, else empty.
+    removed; `rows`: the rows, None: none; `why`: the reason why nothing is removed, else "".
     """
 
     before: int
@@ -62,15 +64,15 @@ class RemovalPlan:
 
 
 def removal_time(keep: int, now: int) -> int:
-    """Time before which the rows of messages are removed: `keep` before `now`, rounded down to whole days (UTC), lest a
-    file be rewritten often. All in ms.
+    """Time before which the rows of messages are to be removed: `keep` before `now`, rounded down to whole days (UTC),
+    so that a file is not rewritten often. All in ms.
     """
     return (now - keep) // _DAY * _DAY
 
 
 def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, before: int) -> RemovalPlan:
-    """Returns the plan of a removal of rows older than `before` (ms), with the reason if the removal is refused.
-    Changes nothing. `keys`: the producers' signing keys, as an audit has them; None if messages are not signed.
+    """Plans the removal of rows older than `before` (ms), or gives the reason why nothing may be removed. Changes
+    nothing. `keys`: the producers' signing keys, as an audit uses them, None if messages are not signed.
     """
     snapshot = landing.snapshot(*TABLES)
     last = RemovalRecord.of(snapshot.commits)
@@ -92,7 +94,9 @@ def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, be
 
 
 def landed_basis(landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, keys: Secret | None) -> str:
-    """The basis of an audit now: result of kodo_pipeline.audit.audit_state.basis_of."""
+    """Present result of kodo_pipeline.audit.audit_state.basis_of: the basis that an audit of the landing would have
+    now.
+    """
     return basis_of(landed_scope(landing, snapshot, expansion, {}), keys)
 
 
@@ -102,8 +106,8 @@ def _totals(commits: Sequence[LandingCommit]) -> RemovedTotals:
 
 
 def remove_rows(landing: Landing, run: str, plan: RemovalPlan) -> None:
-    """Carries out a plan, after which no other removal was made. Does nothing if the plan has no rows. Raises
-    LockedError if another removal was first, or if other writers replace the same files without end.
+    """Carries out a plan. Does nothing if the plan has no rows. Raises LockedError if another removal was made since
+    the plan, or if other writers keep replacing the same files.
     """
     if plan.rows is None or not plan.rows.places:
         return
@@ -154,8 +158,8 @@ def _commit(landing: Landing, record: RemovalRecord, made: Mapping[str, TableFil
 
 
 def finish_removal(landing: Landing, run: str) -> None:
-    """Replaces the files that still have rows of the last removal, and commits that it is finished; does nothing if it
-    is. Raises LockedError as `remove_rows`.
+    """Finishes the last removal, if it is not finished: replaces the files that still contain its rows, and commits
+    that. Raises LockedError as `remove_rows`.
     """
     snapshot = landing.snapshot(*REMOVALS)
     record = RemovalRecord.of(snapshot.commits)

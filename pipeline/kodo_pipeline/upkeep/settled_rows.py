@@ -1,15 +1,15 @@
-"""Choice of the rows of a landing that are settled and older than a time: by the state that the last audit left, never
-by a sender's claim. Reads the tables by Arrow, some columns of a few rows at a time.
+"""Choice of the rows of a landing to remove: rows of settled messages older than a time, by the state that the last
+audit left, and not by what senders claim. Reads the tables by Arrow, some columns of a few rows at a time.
 
 Whole entries are removed, with all of their messages and records. An entry is removed if all of this is true:
 
 - the last audit judged it, and left neither it nor a record about it open;
-- every message of it was published before the time, and lies before the first one of its partition that was not;
+- every message of it was published before the time, and is stored before the first one of its partition that was not;
 - no producer's mark and no dead letter is in it: an audit settles a letter until it is released, then judges it again;
-- the same is true of the entries that records tie to it, and these records are as old.
+- the same is true of the entries that records connect to it, and these records are as old.
 
-So no record stays whose message is gone, and no message whose records are: an audit of the remaining rows sees whole
-histories, and judges all of them as before.
+So no record stays whose message is removed, and no message whose records are removed: an audit of the remaining rows
+sees whole histories, and judges all of them as before.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _RECORD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RemovalBounds:
-    """Bounds of the rows that may be removed. `before`: ms; `batch`: the last batch whose rows were judged and counted;
-    `ends`: the last position of each partition that was read at that time.
+    """Bounds of the rows that may be removed. `before`: only rows of messages published before this time (ms); `batch`:
+    the last batch whose rows were judged and counted; `ends`: last position of each partition that had been read then.
     """
 
     before: int
@@ -74,16 +74,16 @@ class RemovalBounds:
         return file.batch <= self.batch
 
     def may_touch(self, file: DataFile) -> bool:
-        """True if rows of the file may be removed."""
+        """True if some rows of the file may be removed."""
         return self.has_judged(file) and (file.since is None or file.since < self.before)
 
 
 @dataclass(slots=True)
 class SettledRows:
-    """Rows that may be removed. `places`: ranges of entries by (topic, partition, ledger); `records`: of numbers by
-    (worker run, ground topic, subscription); `producers`: of numbers by (topic, partition, producer's run). `left`:
-    number of messages that are as old, and stay; `files`: by table, (number of files with such rows, number of files
-    with no other rows).
+    """Rows to remove. `places`: ranges of entries by (topic, partition, ledger); `records`: ranges of record numbers by
+    (worker run, ground topic, subscription); `producers`: ranges of sequence numbers by (topic, partition, producer's
+    run). `totals`: counts over the rows; `left`: number of messages that are as old and stay; `files`: by table,
+    (number of files with such rows, number of files with only such rows).
     """
 
     places: list[NumberRange] = field(default_factory=list)
@@ -95,8 +95,8 @@ class SettledRows:
 
 
 def settled_rows(landing: Landing, snapshot: LandingSnapshot, bounds: RemovalBounds) -> SettledRows:
-    """Chooses the rows that may be removed; changes nothing. `snapshot`: of `events`, `transitions` and the tables of
-    the audit's state.
+    """Finds the rows that may be removed; changes nothing. `snapshot`: of `events`, `transitions` and the tables of the
+    audit's state.
     """
     reader = _Reader(landing, snapshot)
     kept = _KeptEntries(bounds)

@@ -1,4 +1,4 @@
-"""Removal of files below a table that the table does not name: replaced files, and files of killed runs."""
+"""Removal of files in a table's folder that the table does not name: replaced files, and files of killed runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ YOUNG: Final = 24
 
 
 def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int = YOUNG) -> list[int]:
-    """Removes files that the table has not named for `retain` hours, and files that it never named and that are older
-    than `loose` hours. Returns the sizes of the removed files in bytes.
+    """Removes files that the table has not named for `retain` hours, and files older than `loose` hours that it never
+    named. Returns the sizes of the removed files in bytes.
     """
     place = landing.table(table)
     there = place.folder.written()  # first: what is named later is younger than `retain`

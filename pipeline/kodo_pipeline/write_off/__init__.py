@@ -1,1 +1,1 @@
-"""Write-offs: known losses and doubts, chosen into a plan and booked, each by name."""
+"""Write-offs: losses and doubts that a person accepts by name; planned, reviewed and booked."""

@@ -1,5 +1,5 @@
 # adapter: a command line
-"""Commands `pipeline write-off plan` and `apply`: settle losses and doubts by name, after a review, and book them in
+"""Commands `pipeline write-off plan` and `apply`: accept losses and doubts by name, after a review, and book them in
 the landing.
 """
 

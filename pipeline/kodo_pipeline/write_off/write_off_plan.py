@@ -1,7 +1,7 @@
-"""Plan of a write-off: losses and doubts that prevent *no loss* and should be settled, frozen as a file with a hash.
-Pure.
+"""Plan of a write-off: losses and doubts that prevent the verdict *no loss* and are to be accepted, in a file with a
+hash. Pure.
 
-A reviewer of the file sees each message and each doubt by its name; `apply` books exactly these.
+A reviewer of the file sees each message and each doubt by name; `apply` books exactly these.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HASH: Final = 12  # digits that are shown, and typed
 
 @dataclass(frozen=True, slots=True)
 class WriteOffPlan:
-    """Plan of a write-off. `landing`: address of the landing of the topology and environment, where it is booked;
-    `made_at`: ms since the epoch; `verdict`: of the audit from which it was made; `items`: losses and doubts to settle;
-    `stays`: texts of reasons that no write-off settles.
+    """Plan of a write-off. `landing`: address of the landing of the topology and environment, in which it is booked;
+    `made_at`: ms since the epoch; `verdict`: verdict of the audit from which it was made; `items`: losses and doubts to
+    accept; `stays`: texts of reasons that no write-off can remove.
     """
 
     run: str
@@ -39,19 +39,19 @@ class WriteOffPlan:
     stays: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The plan as JSON, for the file and for output: the fields, and `hash`, the digest of all others."""
+        """The plan as JSON, for the file and for output: its fields, and `hash`, a digest of them."""
         rows = {"items": [one._asdict() for one in self.items], "stays": list(self.stays)}
         body = {"format_version": FORMAT_VERSION, **asdict(self), **rows}
         return {**body, "hash": _digest(body)}
 
     def rows(self, by: str, now: int) -> list[dict[str, Any]]:
-        """Rows of the table `write_offs` for the items. `by`: user; `now`: ms since the epoch."""
+        """Rows of the table `write_offs` for the items. `by`: the user; `now`: ms since the epoch."""
         fixed = {"at_ts": datetime.fromtimestamp(now / 1000, UTC), "run": self.run, "reason": self.reason, "by": by}
         return [{**one._asdict(), **fixed} for one in self.items]
 
 
 def loads(text: str, file: str) -> WriteOffPlan:
-    """Parses the text of a plan's file. Raises UsageError (K827) if it is no plan, or was changed."""
+    """Parses the text of a plan's file. Raises UsageError (K827) if the text is no plan, or was changed."""
     try:
         given = json.loads(text)
         if given["format_version"] == FORMAT_VERSION and given.pop("hash") == _digest(given):
@@ -67,8 +67,8 @@ def loads(text: str, file: str) -> WriteOffPlan:
 def choose_items(
     items: Sequence[WrittenOff], topic: str | None, subscription: str | None, grounds: dict[str, str]
 ) -> list[WrittenOff]:
-    """Returns the items of a ground topic and a subscription; None chooses all. Items without a subscription belong to
-    every subscription. `grounds`: ground topics by full name of a topic.
+    """Filters the items of a ground topic and a subscription; None: of all. Items without a subscription belong to
+    every subscription. `grounds`: ground topic by full name of a topic.
     """
     return [
         one
