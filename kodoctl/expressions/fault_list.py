@@ -77,12 +77,8 @@ def _place(tree: Any) -> tuple[int, int]:
     """(first character of a tree, from 0; length of its first word). Only names, literals and functions have places; a
     tree without any takes that of the nearest node around it.
     """
-    found = (
-        [(node.meta["start"], node.meta["end"]) for node in tree.walk() if "start" in node.meta and "end" in node.meta]
-        if isinstance(tree, exp.Expr)
-        else []
-    )
+    found = _places(tree) if isinstance(tree, exp.Expr) else []
     while not found and tree is not None and (tree := getattr(tree, "parent", None)) is not None:
-        found = [(node.meta["start"], node.meta["end"]) for node in tree.walk() if "start" in node.meta]
+        found = _places(tree)
     start, end = min(found, default=(0, 0))
     return start, end - start + 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kodo_pipeline.audit.report import LostMessages, SampledFinding
 from kodo_pipeline.audit.report import document as told
 from kodo_pipeline.audit.verdict import decide_verdict
 from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
@@ -27,18 +26,22 @@ def audited(lost: int = 0, short: bool = False, **fates: int) -> Any:
         {MessageStatus.LOST: lost} if lost else {}
     )
     parts = (PartitionCoverage(READY, 0, 1_402, 1_402), PartitionCoverage(READY, 1, 1_388, 1_380 if short else 1_388))
-    found = [
-        SampledFinding(
-            "lost", "acknowledged without a record and without a next place", "orders", "billing", READY, f"7:{n}:0:-1"
-        )
+    found: Any = [
+        {
+            "fate": "lost",
+            "cause": "acknowledged without a record and without a next place",
+            "topic": "orders",
+            "subscription": "billing",
+            "msg_topic": READY,
+            "id": f"7:{n}:0:-1",
+        }
         for n in range(min(lost, 20))
     ]
     evidence = AuditEvidence(
         parts, (SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 2_790, **counts}),)
     )
-    return told(
-        decide_verdict(evidence), evidence, found, [LostMessages("orders", "billing", "L1/ready", lost)] if lost else ()
-    )
+    lane: Any = {"topic": "orders", "subscription": "billing", "lane": "L1/ready", "messages": lost}
+    return told(decide_verdict(evidence), evidence, found, [lane] if lost else ())
 
 
 def late(p50: float, p95: float, p99: float) -> dict:

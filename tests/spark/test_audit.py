@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from kodo_pipeline.audit.audit_state import SettledTotals, letter_hash
 from kodo_pipeline.audit.classify import findings, messages, outcomes, place_outcomes, status_counts
-from kodo_pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
+from kodo_pipeline.audit.completeness import (
+    contradictions,
+    gaps_of,
+    missing_of,
+    overview,
+    producer_marks,
+    producer_ranges,
+    record_ranges,
+    strays,
+)
 from kodo_pipeline.audit.job import AuditResult
 from kodo_pipeline.audit.judged_rows import CarriedRows, JudgedRows, LandedTables, RecalledLetter, judged_rows
 from kodo_pipeline.audit.positions import LANES, hops, places
@@ -83,12 +92,13 @@ def found(planted):
     fates = defaultdict(Counter)
     for (family, rank), count in planted.counted.items():
         fates[family][FATES[rank]] += count
-    missing = {row.family: row.missing for row in missing_records(transitions, lanes).collect()}
+    missing = {row.family: row.missing for row in missing_of(record_ranges(transitions, lanes)).collect()}
     forged = {row.family: row.contradictions for row in contradictions(transitions, lanes).collect()}
     gaps = defaultdict(list)
     for keys in {one.keys for one in WORLDS}:
         numbered = events.where(events["msg_topic"].isin([w.topic("ready") for w in WORLDS if w.keys == keys]))
-        for row in producer_gaps(numbered, genuine(Secret(keys)) if keys else None).collect():
+        marks = producer_marks(numbered, genuine(Secret(keys)) if keys else None)
+        for row in gaps_of(producer_ranges(numbered), marks, signed=bool(keys)).collect():
             gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.overdue, row.claimed))
     astray = defaultdict(list)
     for row in strays(events, lanes).collect():

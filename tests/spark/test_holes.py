@@ -10,7 +10,7 @@ from kodo_pipeline.audit.completeness import (
     incomplete_producers,
     incomplete_runs,
     missing_of,
-    missing_records,
+    record_ranges,
 )
 from kodo_pipeline.audit.sequence_gaps import holes, merge_ranges, number_ranges
 from kodo_pipeline.landing.state_tables import MARKS
@@ -150,9 +150,9 @@ def test_no_number_that_a_stranger_writes_ends_an_audit(spark):
         [(*one, "s") for one in numbers], "worker_run string, number bigint, topic string, subscription string"
     )
     lanes = spark.createDataFrame([("t", "s", 1)], "topic string, subscription string, family bigint")
-    (found,) = missing_records(told, lanes).collect()
+    (found,) = missing_of(record_ranges(told, lanes)).collect()
     assert (found.family, found.missing, found.runs) == (1, LARGEST, ["a", "b", "c"])
-    alone = missing_records(told.where("worker_run = 'c'"), lanes).collect()
+    alone = missing_of(record_ranges(told.where("worker_run = 'c'"), lanes)).collect()
     assert [(row.missing, row.repeats) for row in alone] == [(1, 0)]
     ranges = spark.createDataFrame(
         [(one, LARGEST - 1, LARGEST, 2) for one in "ab"], "run string, first bigint, last bigint, rows bigint"

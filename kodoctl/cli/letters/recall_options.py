@@ -141,9 +141,7 @@ def ledger_named(given: str | None, landing: str = "") -> str:
     """
     if given is not None:
         return given
-    if not landing:
-        return LEDGER
-    if landing == LANDING:
+    if landing in ("", LANDING):
         return LEDGER
     uri = absolute_uri(landing)
     scheme, separator, path = uri.rpartition("://")

@@ -24,11 +24,6 @@ _MOST: Final = 2**63 - 1  # stands for all that a sum cannot tell: the numbers o
 _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
-def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Finds missing and repeated record numbers in all audit records: `missing_of` of `record_ranges`."""
-    return missing_of(record_ranges(transitions, lanes))
-
-
 def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Ranges of the record numbers of each worker run and subscription: (run, family, first, last, rows). `rows`:
     number of records with a number of the range; `family`: number of the subscription, null if the file does not have
@@ -97,13 +92,6 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
         .agg(F.count("*").alias("contradictions"))
         .select("family", "contradictions")
     )
-
-
-def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame:
-    """Finds missing and repeated sequence numbers of producers in all messages: `gaps_of`. `genuine`: see
-    `producer_marks`; None: all marks are believed.
-    """
-    return gaps_of(producer_ranges(events), producer_marks(events, genuine), signed=genuine is not None)
 
 
 def producer_ranges(events: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kodo_pipeline.audit.audit_state import SettledTotals
 from kodo_pipeline.audit.classify import (
@@ -33,7 +33,7 @@ from kodo_pipeline.audit.completeness import (
 from kodo_pipeline.audit.judged_rows import JudgedRows, judged_rows
 from kodo_pipeline.audit.positions import LANES, hops, places
 from kodo_pipeline.audit.recalled import resent, with_evidence
-from kodo_pipeline.audit.report import LostMessages, SampledFinding, document
+from kodo_pipeline.audit.report import document
 from kodo_pipeline.audit.samples import sample_findings
 from kodo_pipeline.audit.unbooked_recalls import sent_again
 from kodo_pipeline.audit.verdict import SKEW, decide_verdict
@@ -56,7 +56,7 @@ from kodo_pipeline.spark.spark_session import small_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from kodo_pipeline.audit.audit_document import AuditDocument
+    from kodo_pipeline.audit.audit_document import AuditDocument, AuditFinding, LostLaneRow
     from kodo_pipeline.audit.audit_inputs import AuditInputs
     from kodo_pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
     from kodoctl.pulsar.connection.secret import Secret
@@ -131,13 +131,15 @@ class AuditResult:
         columns = ("msg_topic", "subscription", "id")
         return [tuple(row) for row in found.select(*columns).distinct().orderBy(*columns).limit(most).collect()]
 
-    def _sampled_findings(self, ranks: Collection[int]) -> list[SampledFinding]:
+    def _sampled_findings(self, ranks: Collection[int]) -> list[AuditFinding]:
         """Samples of the findings. `ranks`: ranks of all messages; if none is as bad as a finding, no query runs."""
         if max(ranks, default=0) < RANKS[FINDINGS[0]]:
             return []
-        return [SampledFinding(*row) for row in sample_findings(findings(self.verdicts, self.lanes)).collect()]
+        return [
+            cast("AuditFinding", row.asDict()) for row in sample_findings(findings(self.verdicts, self.lanes)).collect()
+        ]
 
-    def _lost_messages(self, ranks: Collection[int]) -> list[LostMessages]:
+    def _lost_messages(self, ranks: Collection[int]) -> list[LostLaneRow]:
         """Number of lost messages by lane, sorted. `ranks`: as in `_sampled_findings`."""
         if RANKS[MessageStatus.LOST] not in ranks:
             return []
@@ -148,10 +150,10 @@ class AuditResult:
             .groupBy("topic", "subscription", "msg_topic")
             .count()
         )
-        return sorted(
-            LostMessages(row["topic"], row["subscription"], names[row["msg_topic"]], row["count"])
-            for row in lost.collect()
+        rows = sorted(
+            (row["topic"], row["subscription"], names[row["msg_topic"]], row["count"]) for row in lost.collect()
         )
+        return [{"topic": one[0], "subscription": one[1], "lane": one[2], "messages": one[3]} for one in rows]
 
 
 @contextmanager

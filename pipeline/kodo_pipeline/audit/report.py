@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.audit.verdict import Outcome, Verdict
 from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage
@@ -17,35 +17,11 @@ MOST_SAMPLES: Final = 1_000  # of each fate: an incident may have as many lanes 
 EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 6}
 
 
-class SampledFinding(NamedTuple):
-    """A finding that the report names: the message at `id` (`ledger:entry:partition:batch index`) on `msg_topic`, with
-    its status `fate`. `cause`: "" if there is none; `topic`: ground topic.
-    """
-
-    fate: str
-    cause: str
-    topic: str
-    subscription: str
-    msg_topic: str
-    id: str
-
-
-class LostMessages(NamedTuple):
-    """Number of messages that one lane of a subscription lost. `topic`: ground topic; `lane`: such as `L1/ready`, or
-    `dead`.
-    """
-
-    topic: str
-    subscription: str
-    lane: str
-    messages: int
-
-
 def document(
     verdict: Verdict,
     evidence: AuditEvidence,
-    findings: Iterable[SampledFinding],
-    lost: Iterable[LostMessages] = (),
+    findings: Iterable[AuditFinding],
+    lost: Iterable[LostLaneRow] = (),
 ) -> AuditDocument:
     """Makes the JSON document of an audit, without the keys that are not required."""
     found = list(findings)
@@ -66,8 +42,8 @@ def document(
             for tally in evidence.tallies
         ],
         "coverage": [_coverage(part) for part in evidence.parts],
-        "findings": [cast("AuditFinding", one._asdict()) for one in found],
-        "lost": [cast("LostLaneRow", one._asdict()) for one in lost],
+        "findings": found,
+        "lost": list(lost),
         "sql": list(sql(found)),
     }
 
@@ -83,13 +59,13 @@ def _coverage(part: PartitionCoverage) -> AuditCoverage:
     }
 
 
-def sql(findings: Sequence[SampledFinding]) -> Iterator[str]:
+def sql(findings: Sequence[AuditFinding]) -> Iterator[str]:
     """Yields SQL queries on the landing's tables that show the rows behind the findings: for each topic one on `events`
     and one on `transitions`.
     """
     topics: dict[str, list[str]] = {}
     for one in findings:
-        topics.setdefault(one.msg_topic, []).append(one.id)
+        topics.setdefault(one["msg_topic"], []).append(one["id"])
     for topic, ids in topics.items():
         name, listed = _quote(topic), ", ".join(_quote(one) for one in dict.fromkeys(ids))
         yield f"SELECT * FROM events WHERE msg_topic = {name} AND id IN ({listed})"  # noqa: S608 - shown, quoted, not run

@@ -16,6 +16,7 @@ from kodo_pipeline.landing.command_options import (
     Master,
     Output,
     PipelineProgress,
+    must_name_broker,
     new_run,
     one_expansion,
     spark_settings,
@@ -31,7 +32,6 @@ from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_pipeline.ingest.job import LandingResult
-    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
 MaxBytes = Annotated[int, typer.Option("--max-bytes", help="Bytes a batch reads at most, about.", min=1, metavar="N")]
@@ -83,13 +83,6 @@ def ingest(
     with view.bar.session(settings) as spark:
         done = job.ingest(request, topics, spark, view.batch)
     view.end(done, place.root.uri)
-
-
-def must_name_broker(connection: Connection) -> None:
-    """Raises ClusterError if the connection has no address of the broker's binary port."""
-    if connection.broker_url is None:
-        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
-        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
 
 
 class IngestProgress(PipelineProgress):

@@ -18,7 +18,7 @@ from kodo_pipeline.spark.spark_progress import STARTS, Bar
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.console import Environment, say, tell
 from kodoctl.cli.common.options import Format
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.host.private_files import LANDING
 from kodoctl.text.formatting import many
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_store import Landing
     from kodo_pipeline.spark.spark_session import SparkSettings
     from kodoctl.errors import Diagnostic
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.expand import Expansion
 
 File = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
@@ -98,6 +99,13 @@ def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bo
     must_hold(place, typed, messages=messages)
     must_be_same_namespace(place, expansion, place.commits())
     return place
+
+
+def must_name_broker(connection: Connection) -> None:
+    """Raises ClusterError if the connection has no address of the broker's binary port."""
+    if connection.broker_url is None:
+        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
 
 
 def page_stem(expansion: Expansion) -> str:

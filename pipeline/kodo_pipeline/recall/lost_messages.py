@@ -14,8 +14,8 @@ from kodo_pipeline.audit.classify import findings
 from kodo_pipeline.evidence.audit_evidence import Cause, MessageStatus
 from kodo_pipeline.recall.dead_letter_rows import FROM_EVENTS, facts_of_chosen, is_chosen, readable
 from kodo_pipeline.recall.landed_messages import has_payload, moved_properties
-from kodo_pipeline.recall.select_job import CandidateRow
-from kodoctl.recall.message.stored_message import Position, tenant_of
+from kodo_pipeline.recall.select_job import CandidateRow, candidate_of
+from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import ExclusionReason
 
 if TYPE_CHECKING:
@@ -116,17 +116,4 @@ def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
 def _candidate(row: Row, family: RecallSource) -> CandidateRow:
     known: Mapping[str, object] = row.asDict(recursive=True)
     properties = dict(row["properties"] or {}) if row["stored"] else moved_properties(known, row["move"].asDict())
-    key = row["key"] or ""
-    place = Position.parse(row["place"])
-    return CandidateRow(
-        family.source_topic,
-        place,
-        None if row["payload"] is None else bytes(row["payload"]),
-        properties,
-        key,
-        publish_time=row["published"],
-        tenant=tenant_of(family.fair_by, properties, key),
-        fingerprint=row["digest"] or "",
-        length=row["size"] or 0,
-        is_text=bool(row["is_text"]),
-    )
+    return candidate_of(row, family, Position.parse(row["place"]), properties)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodo_pipeline.landing.command_line import command_line
-from kodo_pipeline.landing.command_options import Conf, Master, landed_place, new_run, spark_settings
+from kodo_pipeline.landing.command_options import Conf, Master, landed_place, must_name_broker, new_run, spark_settings
 from kodo_pipeline.recall.lost_planning import LostChoice, choose_lost
 from kodo_pipeline.spark.spark_progress import STARTS, Bar, tell_folded
 from kodoctl.cli.common.command_target import TargetOptions, connects
@@ -18,7 +18,7 @@ from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.letters.recall_apply import apply_plan
 from kodoctl.cli.letters.recall_commands import prepare_plan, show_plan
 from kodoctl.cli.letters.recall_options import ApplyFlags, ChoiceFlags, Output, family_in, signing_keys
-from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.errors import UsageError, error
 from kodoctl.host.private_files import LANDING
 from kodoctl.text.formatting import many
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from kodoctl.cli.letters.recall_apply import ApprovedPlan
-    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions
 
 Landed = Annotated[
@@ -88,7 +87,7 @@ def plan(
     from kodoctl.topology.expand import expand
 
     with target.session() as session:
-        _check_address(session.connection)
+        must_name_broker(session.connection)
         loaded, family = family_in(session, asked.topology, asked.env, asked.topic, asked.subscription)
         typed = command_line(asked.topology, loaded.environment, landing or "")
         place = landed_place(expand(loaded), landing, typed) if landing is not None else None
@@ -139,9 +138,3 @@ def apply(
         )
 
     apply_plan(target, asked, output, parallel_sender)
-
-
-def _check_address(connection: Connection) -> None:
-    if connection.broker_url is None:
-        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
-        raise ClusterError(error("K516", "no address of the broker's binary port", detail))

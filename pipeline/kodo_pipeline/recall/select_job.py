@@ -156,10 +156,18 @@ class CandidateRow(DeadLetter):
 def slip_of(row: Row, family: RecallSource) -> CandidateRow:
     """Makes a CandidateRow of a row of kodo_pipeline.recall.dead_letter_rows.slips."""
     properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
+    place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])
+    return candidate_of(row, family, place, properties)
+
+
+def candidate_of(row: Row, family: RecallSource, place: Position, properties: dict[str, str]) -> CandidateRow:
+    """Makes a CandidateRow at `place` of a row with the columns of kodo_pipeline.recall.dead_letter_rows.facts_of_chosen,
+    `key` and `published`, whose properties the caller has decided.
+    """
     key = row["key"] or ""
     return CandidateRow(
         family.source_topic,
-        Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"]),
+        place,
         None if row["payload"] is None else bytes(row["payload"]),
         properties,
         key,

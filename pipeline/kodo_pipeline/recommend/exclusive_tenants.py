@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_pipeline.recommend.noisy_neighbours import LevelMove
+from kodo_pipeline.recommend.recommendation_document import TenantShare
 from kodo_pipeline.recommend.slot_use import SubscriptionSlots
 from kodo_pipeline.recommend.subscription_routes import SubscriptionRoutes, with_level
 from kodoctl.errors import Diagnostic, UsageError, error
@@ -24,21 +25,6 @@ FREE: Final = tuple(Level(name) for name in ("S1", "S2", "S3", "L2", "L3", "L4",
 
 
 @dataclass(frozen=True, slots=True)
-class TenantFigures:
-    """Load of a tenant on one subscription in the newest windows. `runs`: number of handler runs of messages on their
-    first hop; a late run counts in each window in which its message waited longer than the goal. `share`, `slot_share`:
-    the tenant's shares of all runs and of the slot time, 0 to 1. `late`: share of its runs that began later than its
-    goal, None if it had no runs.
-    """
-
-    subscription: str
-    runs: int
-    share: float
-    slot_share: float
-    late: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class ExclusiveLevel:
     """A level of a topic that admits one tenant. `levels`: new value of the topic's key `levels`, which contains this
     level, as (text in the file, data).
@@ -48,7 +34,7 @@ class ExclusiveLevel:
     tenant: str
     level: str
     levels: tuple[str, Any]
-    figures: tuple[TenantFigures, ...] = ()
+    figures: tuple[TenantShare, ...] = ()
 
 
 def exclusive_levels(
@@ -119,8 +105,10 @@ def released_routes(
 
 def tenant_figures(
     one: ExclusiveLevel, found: Mapping[Key, Sequence[SlotWindow]], width: int
-) -> tuple[TenantFigures, ...]:
-    """Load of the tenant on each subscription of its topic that has records. `width`: width of a window in ms."""
+) -> tuple[TenantShare, ...]:
+    """Load of the tenant on each subscription of its topic that has records, rounded to four digits. A late run counts in
+    each window in which its message waited longer than the goal. `width`: width of a window in ms.
+    """
     figures = []
     for (topic, subscription), windows in found.items():
         if topic != one.topic:
@@ -130,6 +118,9 @@ def tenant_figures(
         own = [window.tenants[one.tenant] for window in recent if one.tenant in window.tenants]
         runs, started = sum(load.started for load in own), sum(lane.started for lane in lanes)
         slot_ms, all_ms = sum(load.slot_ms for load in own), sum(lane.slot_ms for lane in lanes)
-        late = sum(load.late for load in own) / runs if runs else None
-        figures.append(TenantFigures(subscription, runs, runs / max(1, started), slot_ms / max(1, all_ms), late))
+        late = round(sum(load.late for load in own) / runs, 4) if runs else None
+        shares = round(runs / max(1, started), 4), round(slot_ms / max(1, all_ms), 4)
+        figures.append(
+            TenantShare(subscription=subscription, runs=runs, share=shares[0], slot_share=shares[1], late=late)
+        )
     return tuple(figures)

@@ -24,7 +24,7 @@ from kodo_pipeline.recommend.noisy_neighbours import (
     unmovable,
     without_contrast,
 )
-from kodo_pipeline.recommend.report import Victim
+from kodo_pipeline.recommend.recommendation_document import WaitingTenant
 from kodo_pipeline.recommend.slot_judgement import recommend_by_slots, slot_query
 from kodo_pipeline.recommend.slot_query import read_slot_windows
 from kodo_pipeline.recommend.subscription_routes import SubscriptionRoutes, movable_subscriptions
@@ -56,7 +56,7 @@ class RecommendationResult:
     """
 
     wanted: Recommendations
-    victims: dict[LevelMove, tuple[Victim, ...]]
+    victims: dict[LevelMove, tuple[WaitingTenant, ...]]
     notes: tuple[str, ...]
 
 
@@ -114,7 +114,7 @@ def recommend_exclusive(
     notes = [
         f"{one.topic}: no record says how long handlers of {one.tenant} ran"
         for one in known
-        if not any(figures.runs for figures in one.figures)
+        if not any(figures["runs"] for figures in one.figures)
     ]
     return RecommendationResult(Recommendations(released_routes(levels, places), (), known), {}, tuple(notes))
 
@@ -254,7 +254,7 @@ def _late(latencies: DataFrame, pairs: DataFrame, goal: int) -> DataFrame:
 
 def _victims(
     spark: SparkSession, tables: CountedTables, moves: Sequence[LevelMove], goal: int
-) -> dict[LevelMove, tuple[Victim, ...]]:
+) -> dict[LevelMove, tuple[WaitingTenant, ...]]:
     """Tenants with the most late messages in the windows of each move, and their latency in these and in all other
     windows.
     """
@@ -294,10 +294,13 @@ def _victims(
         }
     finally:
         worst.unpersist()
-    found: dict[tuple[str, ...], list[Victim]] = defaultdict(list)
+    found: dict[tuple[str, ...], list[WaitingTenant]] = defaultdict(list)
     for row in tenants:
         key = tuple(row[name] for name in keys)
         found[key[:3]].append(
-            Victim(row["tenant"], row["done"], row["late"], slow.get((*key, True)), slow.get((*key, False)))
-        )
+            WaitingTenant(
+                tenant=row["tenant"], done=row["done"], late=row["late"],
+                p95=slow.get((*key, True)), p95_else=slow.get((*key, False)),
+            )
+        )  # fmt: skip
     return {one: tuple(found[one.topic, one.subscription, one.tenant]) for one in moves}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.recommend.noisy_neighbours import CALM, LevelMove
 
@@ -22,26 +22,13 @@ FORMAT_VERSION: Final = 1
 OWN: Final = ("promote", "return")  # actions by the runs of the tenant itself
 
 
-class Victim(NamedTuple):
-    """A tenant whose messages waited while another tenant was loud. `done`, `late`: messages done in those windows, and
-    how many of these later than the goal; `p95`, `p95_else`: 95th percentile of the time until done, in ms, in those
-    windows and in all others, None: unknown.
-    """
-
-    tenant: str
-    done: int
-    late: int
-    p95: float | None
-    p95_else: float | None
-
-
 def document(
     window: int,
     goal: int,
     moves: Sequence[LevelMove],
     settings: Sequence[SettingChange],
     levels: Sequence[ExclusiveLevel],
-    victims: Mapping[LevelMove, Sequence[Victim]],
+    victims: Mapping[LevelMove, Sequence[WaitingTenant]],
     notes: Sequence[str],
 ) -> RecommendationDocument:
     """Makes the JSON document of recommendations, with an empty patch. `window`: width of a window in ms; `goal`: ms."""
@@ -58,7 +45,7 @@ def document(
     }
 
 
-def _move(one: LevelMove, victims: Sequence[Victim]) -> RecommendedMove:
+def _move(one: LevelMove, victims: Sequence[WaitingTenant]) -> RecommendedMove:
     by_own = one.action in OWN
     late, late_else = _round(one.late), _round(one.late_else)
     return {
@@ -75,7 +62,7 @@ def _move(one: LevelMove, victims: Sequence[Victim]) -> RecommendedMove:
         "own_late": late if by_own else None,
         "own_late_else": late_else if by_own else None,
         "own_goal_ms": one.goal if by_own else None,
-        "victims": [cast("WaitingTenant", victim._asdict()) for victim in victims],
+        "victims": list(victims),
     }
 
 
@@ -103,16 +90,7 @@ def _level(one: ExclusiveLevel) -> RecommendedLevel:
         "topic": one.topic,
         "tenant": one.tenant,
         "level": one.level,
-        "figures": [
-            {
-                "subscription": figures.subscription,
-                "runs": figures.runs,
-                "share": round(figures.share, 4),
-                "slot_share": round(figures.slot_share, 4),
-                "late": _round(figures.late),
-            }
-            for figures in one.figures
-        ],
+        "figures": list(one.figures),
     }
 
 

@@ -14,12 +14,13 @@ import typer
 
 from kodo_pipeline.audit.command_hint import resend_commands
 from kodo_pipeline.charts.chart_files import check_drawable, make_folder, write_pictures
-from kodo_pipeline.ingest.ingest_command import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
+from kodo_pipeline.ingest.ingest_command import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes
 from kodo_pipeline.landing.command_line import command_line
 from kodo_pipeline.landing.command_options import (
     Conf,
     LandingOption,
     Master,
+    must_name_broker,
     new_run,
     page_stem,
     tell_warnings,

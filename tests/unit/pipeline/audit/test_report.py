@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from kodo_pipeline.audit.audit_text import lines
-from kodo_pipeline.audit.report import EXIT_CODES, SampledFinding, document, sql
+from kodo_pipeline.audit.report import EXIT_CODES, document, sql
 from kodo_pipeline.audit.verdict import Outcome, decide_verdict
 from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
 
 TOPIC = "persistent://t/n/orders"
+
+
+def finding(fate, cause, position, topic="orders", subscription="billing", msg_topic=TOPIC):
+    return {
+        "fate": fate, "cause": cause, "topic": topic, "subscription": subscription, "msg_topic": msg_topic, "id": position,
+    }  # fmt: skip
 
 
 def told(*findings, **fates) -> Any:
@@ -34,8 +40,8 @@ def test_a_clean_run():
 
 
 def test_a_loss_names_the_messages_and_shows_how_to_look_at_them():
-    lost = [SampledFinding("lost", "gone", "orders", "billing", TOPIC, f"7:{number}:0:-1") for number in range(7)]
-    found = told(*lost, SampledFinding("overdue", "", "orders", "billing", TOPIC, "7:9:0:-1"), lost=7, overdue=1)
+    lost = [finding("lost", "gone", f"7:{number}:0:-1") for number in range(7)]
+    found = told(*lost, finding("overdue", "", "7:9:0:-1"), lost=7, overdue=1)
     text = list(lines(found))
     assert text[:2] == ["LOSS", "  orders / billing: 7 messages lost"]
     assert f"lost (gone) on {TOPIC}: 7:0:0:-1, 7:1:0:-1, 7:2:0:-1, 7:3:0:-1, 7:4:0:-1 and 2 more" in text
@@ -44,7 +50,7 @@ def test_a_loss_names_the_messages_and_shows_how_to_look_at_them():
         "sql: SELECT * FROM events",
         "sql: SELECT * FROM transitions",
     ]
-    assert [one["id"] for one in found["findings"]] == [*(one.id for one in lost), "7:9:0:-1"]
+    assert [one["id"] for one in found["findings"]] == [*(one["id"] for one in lost), "7:9:0:-1"]
 
 
 def test_the_document_says_what_was_counted_and_read():
@@ -56,7 +62,7 @@ def test_the_document_says_what_was_counted_and_read():
 
 
 def test_text_from_the_cluster_stays_a_text_in_sql():
-    query = next(sql([SampledFinding("lost", "", "t", "s", "a'b\\c", "1")]))
+    query = next(sql([finding("lost", "", "1", "t", "s", "a'b\\c")]))
     assert query == "SELECT * FROM events WHERE msg_topic = 'a''b\\c' AND id IN ('1')"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import yaml
 from kodo_pipeline.recommend.exclusive_tenants import (
-    TenantFigures,
     exclusive_levels,
     released_routes,
     tenant_figures,
@@ -102,5 +101,6 @@ def test_what_the_tenant_brings(expansion):
     windows = [SlotWindow(at * 300_000, 1, lane, {"x": TenantUse(500, 500, 2, 1)} if at else {}) for at in range(2)]
     found = {("plain", "s"): windows, ("plain", "t"): [SlotWindow(0, 1, {}, {})], ("orders", "s"): windows}
     assert tenant_figures(level, found, 300_000) == (
-        TenantFigures("s", 2, 0.1, 0.25, 0.5), TenantFigures("t", 0, 0.0, 0.0, None),
-    )  # fmt: skip
+        {"subscription": "s", "runs": 2, "share": 0.1, "slot_share": 0.25, "late": 0.5},
+        {"subscription": "t", "runs": 0, "share": 0.0, "slot_share": 0.0, "late": None},
+    )

@@ -5,14 +5,22 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from kodo_pipeline.recommend.exclusive_tenants import ExclusiveLevel, TenantFigures
+from kodo_pipeline.recommend.exclusive_tenants import ExclusiveLevel
 from kodo_pipeline.recommend.noisy_neighbours import LevelMove
 from kodo_pipeline.recommend.recommendation_text import lines
-from kodo_pipeline.recommend.report import Victim, document
+from kodo_pipeline.recommend.report import document
 from kodo_pipeline.recommend.slot_use import SettingChange
 from kodo_pipeline.recommend.yaml_patch import unified_diff
 
 from kodoctl.cli.common.terminal import show_lines
+
+
+def victim(tenant, done, late, p95, p95_else):
+    return {"tenant": tenant, "done": done, "late": late, "p95": p95, "p95_else": p95_else}
+
+
+def load(subscription, runs, share, slot_share, late):
+    return {"subscription": subscription, "runs": runs, "share": share, "slot_share": slot_share, "late": late}
 
 
 def text(moves, victims=(), notes=(), settings=(), levels=()):
@@ -22,7 +30,7 @@ def text(moves, victims=(), notes=(), settings=(), levels=()):
 
 def test_a_move_with_its_evidence_and_who_waited():
     move = LevelMove("orders", "billing", "acme", "isolate", "L1", "B1", (0, 300_000), 0.8, 0.431, 0.012)
-    victims = [Victim("u2", 427, 200, 24_000.4, 130.0), Victim("x" * 99, 3, 3, 1.0, None)]
+    victims = [victim("u2", 427, 200, 24_000.4, 130.0), victim("x" * 99, 3, 3, 1.0, None)]
     assert text([move], victims, ["orders has no `fair_by`: everybody is one tenant"]) == [
         "orders / billing: isolate acme, L1 -> B1",
         "  80% of all messages in 2 windows from 1970-01-01 00:00 to 1970-01-01 00:10 UTC; of what others had done, 43% came later than 10s, in all other windows 1%",
@@ -85,7 +93,7 @@ def test_a_setting_with_its_figures():
 
 
 def test_an_exclusive_level_with_what_its_tenant_brings():
-    figures = (TenantFigures("billing", 42, 0.1234, 0.5, 0.25), TenantFigures("audit", 0, 0.0, 0.0, None))
+    figures = (load("billing", 42, 0.1234, 0.5, 0.25), load("audit", 0, 0.0, 0.0, None))
     level = ExclusiveLevel("orders", "u7", "S1", ("[L1, S1]", ["L1", "S1"]), figures)
     assert text([], levels=[level])[:3] == [
         "orders: exclusive level S1 for u7",
@@ -107,8 +115,8 @@ def recommended(name):
     """Everything that is recommended, with this name of a tenant."""
     move = LevelMove("orders", "billing", name, "isolate", "L1", "B1", (0, 300_000), 0.8, 0.431, 0.012)
     bulkhead = SettingChange("o", "b", "limit", ("limits",), 9, 4, name, (0,), 7.0, 8, 4, None, None, name)
-    level = ExclusiveLevel("orders", name, "S1", ("[L1, S1]", ["L1", "S1"]), (TenantFigures(name, 42, 0.1, 0.5, 0.2),))
-    victims = {move: [Victim(name, 427, 200, 24_000.4, 130.0)]}
+    level = ExclusiveLevel("orders", name, "S1", ("[L1, S1]", ["L1", "S1"]), (load(name, 42, 0.1, 0.5, 0.2),))
+    victims = {move: [victim(name, 427, 200, 24_000.4, 130.0)]}
     return document(300_000, 10_000, [move], [bulkhead], [level], victims, [name])
 
 
