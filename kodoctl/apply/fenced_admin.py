@@ -28,7 +28,7 @@ class FencedAdmin:
 
     @property
     def traffic(self) -> RequestCount:
-        """Number of requests; see Admin.traffic."""
+        """Numbers of requests sent so far, by this and every other user of the wrapped Admin."""
         return self._admin.traffic
 
     @property
@@ -39,7 +39,7 @@ class FencedAdmin:
 
     @property
     def waits(self) -> WaitMonitor:
-        """See Admin.waits."""
+        """Monitor that limits and reports waits for this cluster, that of the wrapped Admin."""
         return self._admin.waits
 
     def call(

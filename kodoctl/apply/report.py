@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class ChangeStatus(StrEnum):
-    """Result of a change."""
+    """Status of a change after an apply: done, failed, skipped (a change that it depends on failed), or not started
+    (interrupted, or the lease was lost).
+    """
 
     DONE = "done"
     FAILED = "failed"
@@ -92,7 +94,7 @@ class ApplyReport:
     id: str = ""  # its name in the journal: for history and undo
 
     def count(self, status: ChangeStatus) -> int:
-        """Number of changes with this status."""
+        """Number of changes that ended with this status."""
         return sum(outcome.status is status for outcome in self.outcomes)
 
     @property

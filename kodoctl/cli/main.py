@@ -127,7 +127,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of kodoctl itself."""
+    """Root command `kodoctl`, which has the option --version and the groups of commands."""
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ class Auth(StrEnum):
 
 
 class EngineName(StrEnum):
-    """Engine that runs the broker."""
+    """Programs that can run the broker of an instance: the machine's Java, or Docker."""
 
     JAVA = "java"
     DOCKER = "docker"
@@ -138,12 +138,12 @@ class Instance:
 
     @property
     def admin_url(self) -> str:
-        """Addresses of the admin API, with commas between them."""
+        """Addresses of all brokers' admin API, separated by commas."""
         return ",".join(self.admin_urls)
 
     @property
     def broker_url(self) -> str:
-        """Addresses for clients, as one URL."""
+        """Addresses of all brokers for clients, as one URL with commas."""
         return "pulsar://" + ",".join(f"{HOST}:{binary}" for _, binary in self._brokers())
 
     def _brokers(self) -> tuple[tuple[int, int], ...]:

@@ -23,7 +23,9 @@ _BAD_KEYS: Final = frozenset("'?*`")  # what a path in Spark cannot say
 
 
 def literal(faults: FaultList, tree: Any) -> Node:
-    """Compiles a quoted text or a number. A number that a double cannot represent exactly enough is an error."""
+    """Compiles a quoted text or a number to a Constant. A number beyond a double, and a whole number from 2^53 on,
+    which a double may not distinguish from its neighbours, is recorded as an error.
+    """
     if tree.is_string:
         return Constant(str(tree.this), ValueKind.TEXT)
     value = number(str(tree.this))

@@ -27,7 +27,7 @@ STAY: Final = "stay"  # of a move: what waits already stays on its level
 
 
 class OverrideKind(StrEnum):
-    """Kinds of live orders."""
+    """Kinds of live orders: to pause a lane or tenant, to change a tenant's weight, a limit or slots, to move a tenant."""
 
     PAUSE = "pause"
     WEIGHT = "weight"

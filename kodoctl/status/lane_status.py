@@ -38,7 +38,7 @@ class LaneStatus:
 
     @property
     def reader(self) -> tuple[str, str]:
-        """Ground topic and subscription."""
+        """(ground topic, subscription), by which lanes are grouped."""
         return self.ground, self.subscription
 
     @property

@@ -71,9 +71,9 @@ def approval_of(
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
-    """Asks the user to type `yes`, unless `approval` already approves. A protected context has to be confirmed by its
-    name, typed or with --confirm, even with --auto-approve. Raises UsageError if there is no terminal to ask at,
-    RefusedError for any other answer.
+    """Asks the user to type `yes`, unless --auto-approve was given. For a protected context, the context's name is
+    asked for instead, unless it was given with --confirm; --auto-approve does not replace it. Raises UsageError if
+    there is no terminal to ask at, RefusedError for any other answer.
     """
     context = connection.context
     if context is not None and context.protected:

@@ -32,7 +32,9 @@ def show_progress() -> Iterator[Tell]:
 
 
 def words(event: Download | WaitProgress) -> str:
-    """Returns the text for one progress event."""
+    """Text of a progress event, such as `12 of about 300 MB, 4 files` or `waiting until it is ready: 3 s of at most 120
+    s`.
+    """
     match event:
         case Download(done, files, total):
             of = f" of about {total}" if total else ""

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class PlanFormat(StrEnum):
-    """Views of a plan."""
+    """Formats in which a plan is printed: text, JSON, Markdown, HTML, or annotations of a GitHub job."""
 
     TEXT = "text"
     JSON = "json"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StatusFormat(StrEnum):
-    """Views of a status."""
+    """Formats in which a status is printed."""
 
     TEXT = "text"
     JSON = "json"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ExpandFormat(StrEnum):
-    """Views of an expansion."""
+    """Formats in which `expand` prints the Pulsar objects of a file."""
 
     TREE = "tree"
     TABLE = "table"
@@ -37,7 +37,7 @@ class ExpandFormat(StrEnum):
 
 
 class GraphFormat(StrEnum):
-    """Views of a graph."""
+    """Formats of `graph`: text of a diagram (Mermaid, DOT) or a picture (SVG, PNG)."""
 
     MERMAID = "mermaid"
     DOT = "dot"

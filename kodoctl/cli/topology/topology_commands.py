@@ -26,7 +26,7 @@ from kodoctl.text.formatting import many
 
 
 class LintFormat(StrEnum):
-    """Views of lint findings."""
+    """Formats in which lint findings are printed: text, JSON, SARIF, or annotations of a GitHub job."""
 
     TEXT = "text"
     JSON = "json"

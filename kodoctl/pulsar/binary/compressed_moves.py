@@ -29,8 +29,10 @@ def compression(largest: int) -> Any:
 
 
 def fits_compressed(payload: bytes | None, size: int, largest: int) -> bool:
-    """True if a message of `size` bytes with its properties is within the maximum of its topic when its payload is
-    compressed. The broker closes the connection for a larger message, and the client sends it again, for ever.
+    """True if a message will be within its topic's maximum of `largest` bytes when its payload is compressed; False
+    without a payload. `size`: bytes of the uncompressed message with its properties.
+
+    A larger message must not be sent: the broker closes the connection, and the client sends it again, for ever.
     """
     if not payload:
         return False

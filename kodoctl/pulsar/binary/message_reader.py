@@ -138,7 +138,7 @@ def number_of(part: str) -> int:
 
 
 def place_of(text: str) -> Place:
-    """Parses a place `ledger:entry`."""
+    """Parses a position `ledger:entry` to (ledger, entry)."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 

@@ -68,7 +68,7 @@ class BorderChoice(NamedTuple, Generic[Border]):
 
     @property
     def status(self) -> str:
-        """One line for logs and commands."""
+        """One line for logs and commands: whether the border is on or off, and the `detail`."""
         return f"native border: {'off' if self.border is None else 'on'} ({self.detail})"
 
 

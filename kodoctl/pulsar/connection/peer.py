@@ -28,7 +28,7 @@ class PortError(ClusterError):
 
 
 class Protocol(Enum):
-    """Protocol of an answer. The value is its name in errors."""
+    """Protocol in which an address answered the probe. The value is its name in error messages."""
 
     PULSAR = "Pulsar's binary protocol"
     HTTP = "HTTP"
@@ -37,7 +37,7 @@ class Protocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Service that answers at an address."""
+    """Service that answered the probe of an address: its protocol, and whether it was reached over TLS."""
 
     protocol: Protocol
     tls: bool

@@ -42,7 +42,7 @@ class Style:
 
     @property
     def width(self) -> float:
-        """Width of the chart in inches."""
+        """Width of a chart in this style, in inches."""
         return _NARROW if self.narrow else _WIDE
 
     def state(self, name: str) -> str:

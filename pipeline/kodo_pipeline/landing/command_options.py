@@ -159,7 +159,7 @@ class PipelineProgress:
             self.bar.tell(text)
 
     def begin(self, what: str) -> None:
-        """Prints the first line. Call it before anything slow."""
+        """Prints the first line of a command: the run's id and `what` it does. Call it before anything slow."""
         self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
 
     @property

@@ -83,7 +83,7 @@ class Storage:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def opened(self) -> tuple[Any, str]:
-        """Returns (Arrow's file system, path of the folder in it)."""
+        """Connects to the store, and returns (Arrow's file system, path of the folder in it)."""
         with self._fs() as found:
             return found
 

@@ -70,7 +70,7 @@ class SlotWindow:
         return sum(one.offered_ms for lane, one in self.lanes.items() if chosen(lane)) / width / max(1, self.workers)
 
     def waits(self, chosen: Chosen = lambda _: True) -> tuple[int, int]:
-        """(started, late) summed over the chosen lanes."""
+        """(number of runs started, number of these that began late), summed over the chosen lanes."""
         some = [one for lane, one in self.lanes.items() if chosen(lane)]
         return sum(one.started for one in some), sum(one.late for one in some)
 

@@ -89,7 +89,7 @@ def _coverage(audit: AuditDocument) -> str:
 
 
 def waiting(document: ReportDocument) -> str:
-    """Headline about waiting messages and their lanes."""
+    """Sentence about waiting messages: how many, in which lane most of them wait, how long the oldest has waited."""
     rows = document["waiting"]
     alive = [one for one in rows if one["state"] != "dead"]
     total = sum(one["messages"] for one in alive)
@@ -107,7 +107,9 @@ def waiting(document: ReportDocument) -> str:
 
 
 def slow(document: ReportDocument) -> str:
-    """Headline about slow lanes."""
+    """Sentence about latency: the time within which 95 % of the messages were done, in the busiest and in the slowest
+    lane.
+    """
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
         return "No record says how long anything took"
@@ -221,12 +223,12 @@ def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
 
 
 def cause(row: FailureCount) -> str:
-    """Cause of a failure; its outcome in words if it has no cause."""
+    """Cause of a failure; without a cause the result of `outcome`."""
     return safe_name(row["cause"]) if row["cause"] else outcome(row)
 
 
 def outcome(row: FailureCount) -> str:
-    """Outcome of a failure, in words."""
+    """Name, for people, of the rule by which a failed message was handled."""
     return RULES.get(row["rule"], safe_name(row["rule"]))
 
 

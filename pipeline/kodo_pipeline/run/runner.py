@@ -325,5 +325,5 @@ class Runner:
 
 
 def problem_json(finding: Any) -> dict[str, str]:
-    """A diagnostic as an object, for JSON lines."""
+    """A diagnostic as an object with `code`, `summary` and `detail`, for JSON lines."""
     return {"code": finding.code, "summary": finding.summary, "detail": finding.detail}

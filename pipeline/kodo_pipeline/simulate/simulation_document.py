@@ -13,7 +13,7 @@ from kodoctl.topology.json_forms import DescribedBy
 
 
 class PercentileRow(TypedDict):
-    """Percentiles in ms."""
+    """Percentiles of a duration, in ms."""
 
     p50: float
     p95: float

@@ -45,7 +45,7 @@ class Bar:
         self._began = time.monotonic()
 
     def begin(self, run: str, what: str) -> None:
-        """Prints the first line. Call it before anything slow."""
+        """Prints the first line of a command: the run's id and `what` it does. Call it before anything slow."""
         tell_folded(f"Run {run}: {what}. {STARTS}")
 
     def tell(self, text: str) -> None:

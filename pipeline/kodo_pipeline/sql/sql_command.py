@@ -31,7 +31,7 @@ _HELP = ".tables  .refresh (as of the newest commit)  .help  .quit; a statement 
 
 
 class QueryFormat(StrEnum):
-    """Formats of an answer."""
+    """Formats in which the result of a SQL statement is printed."""
 
     TEXT = "text"
     JSON = "json"
