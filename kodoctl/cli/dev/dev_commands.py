@@ -80,8 +80,8 @@ def up(
 ) -> None:
     """Start a broker or a cluster, or show how to connect to it.
 
-    Data is kept from the last time, and so are ports, version, engine and authentication unless named. Of a cluster
-    that runs, nodes that do not are started.
+    Keeps the data of the last time, and its ports, version, engine and authentication unless an option changes
+    them. If only a part of a cluster runs, the missing nodes are started.
     """
     from kodoctl.cli.dev.dev_progress import show_progress
     from kodoctl.cli.dev.dev_views import startup_text
@@ -185,7 +185,7 @@ def logs(
 ) -> None:
     """Show the end of a broker's log, or of a node's.
 
-    Of a cluster without a node named: of its first broker.
+    For a cluster without a node named: the log of its first broker.
     """
     from kodoctl.dev import drills, service
     from kodoctl.dev.dev_errors import disk_errors

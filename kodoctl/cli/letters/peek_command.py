@@ -58,12 +58,12 @@ def peek(
 ) -> None:
     """Look at stored messages, oldest first; consumes nothing.
 
-    Reads up to what is there now. Consumes nothing, moves no subscription.
+    Reads the messages that are stored now. No subscription moves.
 
-    Counts messages that meet --where, and what failed by cause. Acknowledged messages show as long as the
-    topic keeps them. Exit 1, with all that can be read, where entries cannot be read.
+    Counts messages that meet --where, and failures by cause. Acknowledged messages are shown as long as the
+    topic keeps them. Exits 1 if entries cannot be read, after it has shown all others.
 
-    With --follow, marks of producers are left out, and a lost connection is reported and waited for.
+    With --follow, marks of producers are left out. If the connection is lost, the command reports it and waits.
     """
     from kodoctl.pulsar.binary.message_reader import Unread
     from kodoctl.recall.filter.condition import parse

@@ -89,9 +89,9 @@ def release(
 
     Plans it, pauses each lane, sends each message once, and ends the pause.
 
-    Workers get it within seconds, due at once, and the limits hold for it. A lane without such messages is
-    not paused. Killed or interrupted, the same command goes on where it was; `waiting plan` and `apply` are
-    for who reviews first.
+    Workers get the messages within seconds, and limits apply to them. A lane without such messages is not
+    paused. After a kill or an interruption the same command continues. To review first, use `waiting plan`
+    and `waiting apply`.
     """
     from kodoctl.render.waiting_text import release_lines
 

@@ -88,7 +88,7 @@ def fetch_approved(
 ) -> None:
     """Fetch the plan that was approved.
 
-    It is the plan of the pull request that the commit came with; for `apply PATHS --approved FILE`.
+    Writes the plan of the pull request that was merged as the commit, for `apply PATHS --approved FILE`.
     """
     from kodoctl.plan.fleet import alone
 

@@ -60,7 +60,7 @@ def plan(
 ) -> None:
     """Choose losses and doubts to settle; makes a plan.
 
-    For those that cannot be cured: the plan has each by name, with a hash. Settles nothing.
+    For losses and doubts that cannot be cured. The plan names each of them, and has a hash. Books nothing.
     """
     if not reason.strip():
         raise UsageError(
