@@ -243,13 +243,6 @@ def check_files(plan: Plan) -> None:
         raise RefusedError(error("K543", "the files changed since the plan", detail))
 
 
-def of_one(session: Session, plan: Plan) -> tuple[dict[str, Session], FleetPlan]:
-    """The sessions and the fleet of a command for one cluster, with the context `ONLY`."""
-    from kodoctl.plan.fleet import ONLY, alone
-
-    return {ONLY: session}, alone(plan)
-
-
 def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
     """Prints the plan unless the output is JSON. Raises RefusedError if the plan is refused, with its findings only for
     JSON.
@@ -269,3 +262,15 @@ def confirm_all(sessions: Collection[Session], approval: Approval, *, question: 
         confirm(session.connection, approval, question="")
     for session in [one for one in sessions if one not in protected][:1]:
         confirm(session.connection, approval, question=question)
+
+
+def confirm_changes(
+    sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval, *, question: str
+) -> list[str]:
+    """Asks for confirmation of the plans with changes, as `confirm_all` does; a plan without changes asks nothing.
+    Returns the contexts of these plans. `question`: for one cluster, such as "Take this back?".
+    """
+    waiting = [name for name, plan in fleet.plans.items() if not plan.empty]
+    several = "" if fleet.only is not None else f" On {' and '.join(waiting)}."
+    confirm_all([sessions[name] for name in waiting], approval, question=f"{question}{several}")
+    return waiting

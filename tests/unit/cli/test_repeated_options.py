@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import typer.main
 from kodo_consumer.cli.main import app as consumer_app
 
+from kodoctl.cli.common.command_target import TargetOptions
 from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
+from kodoctl.pulsar.admin import admin_http
+from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.workspace import run_main
 
 
@@ -33,7 +38,7 @@ SINGLE = [
     for option in command.params
     if option.param_type_name == "option" and not option.multiple and not option.is_flag
 ]
-SEVERAL = {"kodoctl plan", "kodoctl apply", "kodoctl drift"}
+SEVERAL = {f"kodoctl {name}" for name in ("plan", "apply", "drift", "destroy", "forget", "undo", "status", "history")}
 
 
 def test_a_second_value_is_refused_before_anything_is_done(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,19 +50,39 @@ def test_a_second_value_is_refused_before_anything_is_done(capsys: pytest.Captur
     assert capsys.readouterr().out == ""
 
 
-def test_commands_take_several_contexts_or_one() -> None:
+def test_no_command_drops_a_context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command that has `--context` connects to all that a line names, or refuses a second one."""
     takes = {
-        " ".join(path): option.multiple
+        " ".join(path): (command, option.multiple)
         for path, command in COMMANDS
         for option in command.params
         if option.name == "context"
     }
-    assert {name for name, several in takes.items() if several} == SEVERAL
-    assert {"kodoctl destroy", "kodoctl undo", "kodoctl forget", "kodoctl status", "kodoctl history"} <= set(takes)
+    assert {name for name, (_, several) in takes.items() if several} == SEVERAL
+    assert len(takes) > 2 * len(SEVERAL)
+    (folder / "shop.yaml").write_text("version: 1\nname: shop\ntenant: t\nnamespace: n\ntopics: {orders: {}}\n")
+    needed = {"destroy": ["shop.yaml"], "forget": ["topic.t/n/x"], "undo": ["last", "t/n"], "history": ["t/n"]}
+    for name, (command, several) in takes.items():
+        given = ["--context", "one", "--context", "two"]
+        if not several:
+            with pytest.raises(Exception, match="Option '--context' is given 2 times"):
+                command.main(given, prog_name=name, standalone_mode=False)
+            continue
+        contexts: list[str | None] = []
+
+        def connection(target: TargetOptions, contexts: list[str | None] = contexts) -> Connection:
+            contexts.append(target.context)
+            return Connection(f"http://{target.context}:1", None)
+
+        monkeypatch.setattr(TargetOptions, "connection", connection)
+        monkeypatch.setattr(admin_http, "FIRST_S", 0.0)
+        with contextlib.suppress(typer.Exit):
+            command.main([*needed.get(name.split()[1], []), *given], prog_name=name, standalone_mode=False)
+        assert contexts == ["one", "two"], name
 
 
 def test_a_second_context_ends_the_command_with_the_exit_code_of_a_wrong_line() -> None:
-    ran = run_main("destroy", "base.yaml", "--context", "ux", "--context", "prodx")
+    ran = run_main("unlock", "kodo/trade", "--context", "ux", "--context", "prodx")
     assert (ran.code, ran.out) == (64, "")
     assert "Error: Option '--context' is given 2 times; this command takes one." in ran.err
 
