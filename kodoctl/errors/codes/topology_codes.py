@@ -55,6 +55,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K029": Code("nothing to export to", "Name --port, --textfile or both, or --once to print."),
         "K030": Code("a variable that changes nothing", "Write the name that it says, or unset it."),
         "K031": Code("no working folder", "Start the command in a folder that exists."),
+        "K032": Code("nothing to explain", "Name a code such as K410, or a key with its path: topics.orders.partitions."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",
