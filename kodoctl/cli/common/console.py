@@ -81,10 +81,10 @@ def printing(stream: IO[Any]) -> Iterator[None]:
         _streams.lost(problem, stream)
 
 
-def say(text: str = "", *, newline: bool = True) -> None:
-    """Prints a line on standard output, for people or programs."""
+def say(text: str = "", *, newline: bool = True, styled: bool = False) -> None:
+    """Prints a line on standard output, for people or programs. `styled`: it keeps codes of terminals, in a pipe too."""
     with printing(sys.stdout):
-        typer.echo(text, nl=newline)
+        typer.echo(text, nl=newline, color=styled or None)
 
 
 def tell(text: str) -> None:
@@ -115,6 +115,11 @@ def one_line(value: object, limit: int) -> str:
 def is_terminal() -> bool:
     """True if a person can reply: standard input and error are a terminal, and CI is not set."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
+
+
+def is_screen() -> bool:
+    """True if standard output is for the eyes of a person: a terminal, or a pipe with FORCE_COLOR, such as a CI log."""
+    return sys.stdout.isatty() or os.environ.get("FORCE_COLOR", "") not in ("", "0")
 
 
 def columns() -> int:
