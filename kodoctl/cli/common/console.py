@@ -9,7 +9,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, NoReturn, TypeVar
 
@@ -197,7 +197,7 @@ def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int
     except typer.Exit as end:
         return end.exit_code
     except KodoctlError as problem:
-        report(problem.diagnostics)
+        _report_failure(problem.diagnostics, problem.exit_code, kwargs)
         return problem.exit_code
     except KeyboardInterrupt:
         tell("Interrupted.")
@@ -207,9 +207,23 @@ def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int
     except Exception as problem:
         if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
             raise
-        report([defect(problem)])
+        _report_failure([defect(problem)], ExitCode.ERROR, kwargs)
         return ExitCode.ERROR
     return ExitCode.OK
+
+
+def _report_failure(problems: Sequence[Diagnostic], code: int, options: Mapping[str, Any]) -> None:
+    """Prints the findings that end a command on standard error; also as a line of JSON on standard output, if the
+    options of the command ask for JSON. `code`: its exit code.
+    """
+    report(problems)
+    if problems and "json" in (options.get("output"), options.get("format")):
+        import json
+
+        from kodoctl.plan.serialization import diagnostic_to_json
+
+        found = [diagnostic_to_json(one) for one in problems]
+        say(json.dumps({"type": "error", "exit_code": code, "problems": found}))
 
 
 def _told_lost(problem: OSError) -> int:
