@@ -113,6 +113,11 @@ def codes_page() -> str:
     rows = {value: meanings[name] for name, value in names.items()}
     rows |= {code: f"`pipeline audit`: {outcome}" for outcome, code in EXIT_CODES.items() if code not in rows}
     lines += [f"| {value} | {rows[value]} |" for value in sorted(rows)]
+    lines += [
+        "",
+        "With `--format json` a command that ends with an error prints the error on standard output as well, as a line of JSON with",
+        '`"type": "error"`, the `exit_code` and the `problems`, unless its document stands there already.',
+    ]
     return NOTE + "\n".join(lines) + "\n"
 
 

@@ -47,12 +47,12 @@ class _Streams:
     """
 
     def __init__(self) -> None:
-        self.only_reads = False
+        self.only_reads = self.printed = False
         self.problem: OSError | None = None  # why one was lost, the first
 
     def begin(self, *, only_reads: bool) -> None:
         """Resets the state for a new command."""
-        self.only_reads, self.problem = only_reads, None
+        self.only_reads, self.problem, self.printed = only_reads, None, False
 
     def lost(self, problem: OSError, stream: IO[Any]) -> None:
         """Records the loss of a stream, and discards everything that is written there later. Raises OutputLostError in
@@ -83,6 +83,7 @@ def printing(stream: IO[Any]) -> Iterator[None]:
 
 def say(text: str = "", *, newline: bool = True, styled: bool = False) -> None:
     """Prints a line on standard output, for people or programs. `styled`: it keeps codes of terminals, in a pipe too."""
+    _streams.printed = True
     with printing(sys.stdout):
         typer.echo(text, nl=newline, color=styled or None)
 
@@ -214,10 +215,10 @@ def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int
 
 def _report_failure(problems: Sequence[Diagnostic], code: int, options: Mapping[str, Any]) -> None:
     """Prints the findings that end a command on standard error; also as a line of JSON on standard output, if the
-    options of the command ask for JSON. `code`: its exit code.
+    options of the command ask for JSON and nothing stands there yet. `code`: its exit code.
     """
     report(problems)
-    if problems and "json" in (options.get("output"), options.get("format")):
+    if problems and not _streams.printed and "json" in (options.get("output"), options.get("format")):
         import json
 
         from kodoctl.plan.serialization import diagnostic_to_json

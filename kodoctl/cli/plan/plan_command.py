@@ -32,7 +32,7 @@ def plan(
     paths: Paths = None,
     env: Environment = None,
     out: Annotated[
-        str | None, typer.Option("--out", help="Write the plan to this file, for `apply FILE`.", metavar="FILE")
+        str | None, typer.Option("-o", "--out", help="Write the plan to this file, for `apply FILE`.", metavar="FILE")
     ] = None,
     output: FormatOption = PlanFormat.TEXT,
     detailed: Detailed = False,

@@ -51,7 +51,7 @@ class TopologyShape(StrEnum):
     DOUBLE = "double"
 
 
-Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of printing.")]
+Output = Annotated[str | None, typer.Option("-o", "--out", metavar="FILE", help="Write there instead of printing.")]
 
 
 @judging
@@ -217,7 +217,7 @@ def schema(output: Output = None) -> None:
     \b
     # yaml-language-server: $schema=../schemas/topology.v1.json
 
-    Example: kodoctl schema --output schemas/topology.v1.json
+    Example: kodoctl schema --out schemas/topology.v1.json
     """  # noqa: D301  # \b keeps the line below it apart
     from kodoctl.topology.json_schema.file_schema import schema_text
 

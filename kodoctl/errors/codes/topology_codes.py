@@ -42,7 +42,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K020": Code("cannot write file", "Check path, rights and room on the disk; nothing else was changed."),
         "K021": Code("file exists", "Name another file, or remove this one yourself: kodoctl overwrites none."),
         "K022": Code("unknown topic", "Name one of the topics it lists."),
-        "K023": Code("image output needs a file", "Name a file with --output."),
+        "K023": Code("image output needs a file", "Name a file with --out."),
         "K024": Code("unknown git revision",
                      "Name a branch, tag or commit that this clone has, with its files; CI may need a deeper fetch, without a filter."),
         "K025": Code("git is needed", "Install git, or leave out --against."),

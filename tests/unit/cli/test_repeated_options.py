@@ -98,3 +98,23 @@ def test_a_habit_of_other_tools_skips_the_question_where_there_is_one(habit: str
     assert "No such option: -" in run_main("plan", "gone.yaml", habit).err
     assert run_main("plan", "gone.yaml", "-out", "x.json", "--admin-url", "http://127.0.0.1:1").code == 64
     assert f" {habit}" not in run_main("apply", "--help").out
+
+
+def test_earlier_and_other_spellings_mean_the_same(folder: Path) -> None:
+    (folder / "shop.yaml").write_text("version: 1\nname: shop\ntenant: t\nnamespace: n\ntopics: {orders: {}}\n")
+    assert run_main("validate", "shop.yaml").out == run_main("lint", "shop.yaml").out
+    assert run_main("lint", "shop.yaml", "--json").json() == run_main("lint", "shop.yaml", "--format=json").json()
+    for spelling in (["--output", "a.json"], ["--output=a.json"], ["-o", "a.json"], ["--out", "a.json"]):
+        (folder / "a.json").unlink(missing_ok=True)
+        assert run_main("schema", *spelling).code == 0
+        assert (folder / "a.json").exists(), spelling
+    assert "--output" not in run_main("schema", "--help").out
+    assert run_main("dev", "reset", "--yes", "--name", "gone").code == 0
+
+
+def test_each_kind_of_option_has_one_spelling() -> None:
+    options = {name for _, command in COMMANDS for option in command.params for name in option.opts}
+    assert {"--format", "--out", "--auto-approve"} <= options
+    assert not options & {"--json", "--output", "--yes", "-y"}
+    outs = [option.opts for _, command in COMMANDS for option in command.params if "--out" in option.opts]
+    assert all(names == ["-o", "--out"] for names in outs)
