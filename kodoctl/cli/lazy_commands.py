@@ -126,11 +126,16 @@ class _Command(TyperCommand):
             _refuse_repeated(ctx, order)
             return super().parse_args(ctx, args)
         rest: list[str]
-        given, rest, _ = self.make_parser(ctx).parse_args(args=args)
+        from kodoctl.cli.completion import completer
+
+        waiting = bool(args) and args[-1].startswith("-")  # for its value: the parser would drop all arguments
+        given, rest, _ = self.make_parser(ctx).parse_args(args=args[:-1] if waiting else args)
         for parameter in self.get_params(ctx):
             value, source = parameter.consume_value(ctx, given)
             ctx.set_parameter_source(parameter.name, source)
             ctx.params[parameter.name] = value
+            if (complete := completer(ctx.command_path, parameter)) is not None:
+                parameter._custom_shell_complete = complete  # noqa: SLF001  # else given where a command is made
         ctx.args = rest
         return rest
 
