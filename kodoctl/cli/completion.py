@@ -1,6 +1,7 @@
 """Values that a shell completes: contexts, environments, topics, subscriptions, namespaces, instances, ids of applies.
 
-Imported only when a shell completes a line. A source that cannot be read is left out without a word: a shell shows no errors.
+Imported only when a shell completes a line. A source that cannot be read is left out without a word, because a shell
+shows no errors.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from kodoctl.cli.apply.apply_flow import (
     show_reviewed,
 )
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.cli.common.cluster_results import open_all
+from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, reaches
 from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import bundles
 from kodoctl.cli.plan.plan_views import read_plans, show_plan
-from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all, plan_each, shown_targets
+from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all, plan_each
 from kodoctl.errors import RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ import typer
 from kodoctl.cli.apply.apply_progress import ApplyProgress
 from kodoctl.cli.apply.apply_report import show_problem, show_result
 from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.cluster_results import shown_targets
 from kodoctl.cli.common.console import command, finish, is_terminal, one_line, say, tell
 from kodoctl.cli.common.options import Format, parse_duration
 from kodoctl.cli.common.protected_contexts import Confirm, confirm_context
 from kodoctl.cli.common.terminal import interruptible
 from kodoctl.cli.plan.plan_views import show_plan
-from kodoctl.cli.plan.planning_flow import shown_targets
 from kodoctl.errors import ExitCode, KodoctlError, RefusedError, UsageError, error
 
 if TYPE_CHECKING:

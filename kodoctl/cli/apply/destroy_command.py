@@ -10,11 +10,11 @@ import typer
 
 from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm_changes, show_reviewed
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.cli.common.cluster_results import open_all
+from kodoctl.cli.common.cluster_results import load_by_context, open_all
 from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import Environment, tell
 from kodoctl.cli.common.options import bundles
-from kodoctl.cli.plan.planning_flow import load_by_context, plan_each
+from kodoctl.cli.plan.planning_flow import plan_each
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:

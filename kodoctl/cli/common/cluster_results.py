@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kodoctl.cli.common.command_target import environment_of, shown_target
 from kodoctl.cli.common.console import finish, report, say, tell
 from kodoctl.errors import KodoctlError, UsageError, error
 
@@ -42,6 +43,21 @@ def side_by_side(work: Callable[[str], T], names: Collection[str]) -> dict[str, 
         return {name: work(name) for name in names}
     with ThreadPoolExecutor(len(names), thread_name_prefix="cluster") as pool:
         return dict(zip(names, pool.map(work, names), strict=True))
+
+
+def load_by_context(sessions: Mapping[str, Session], env: str | None, load: Callable[[str | None], T]) -> dict[str, T]:
+    """Loads the files of each cluster in its environment, and returns the results by context. Clusters of the same
+    environment share a result. `env`: the value of `--env`; `load`: gets the environment, None without one. Raises as
+    `environment_of` and `load` do.
+    """
+    environments = {name: environment_of(session.connection, env) for name, session in sessions.items()}
+    loaded = {environment: load(environment) for environment in dict.fromkeys(environments.values())}
+    return {name: loaded[environment] for name, environment in environments.items()}
+
+
+def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
+    """Context -> text with context and address of its cluster, for the heads of plans."""
+    return {name: shown_target(session.connection) for name, session in sessions.items()}
 
 
 def read_each(sessions: Mapping[str, Session], read: Callable[[str], T]) -> dict[str, T | KodoctlError]:

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli.common import plan_options
-from kodoctl.cli.common.cluster_results import finish_problems, open_all, results_json, show_results
+from kodoctl.cli.common.cluster_results import finish_problems, open_all, results_json, show_results, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import Environment, Paths, finish, judging, say
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import show_lines
-from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all, shown_targets
+from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
 from kodoctl.errors import ClusterError, ExitCode
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.cli.common.cluster_results import require_each, side_by_side
+from kodoctl.cli.common.cluster_results import load_by_context, require_each, side_by_side
 from kodoctl.cli.common.console import paths_or_default, report, tell
 from kodoctl.errors import ClusterError, Severity, UsageError
 
@@ -95,15 +95,6 @@ def plan_all(
     return FleetRun(fleet, {name: one for name, one in found.items() if not isinstance(one, ClusterError)})
 
 
-def load_by_context(sessions: Mapping[str, Session], env: str | None, load: Callable[[str | None], T]) -> dict[str, T]:
-    """Returns by context what `load` returns for the cluster's environment, None without one. Clusters of the same
-    environment share a result. `env`: the value of `--env`. Raises as `environment_of` and `load` do.
-    """
-    environments = {name: command_target.environment_of(session.connection, env) for name, session in sessions.items()}
-    loaded = {environment: load(environment) for environment in dict.fromkeys(environments.values())}
-    return {name: loaded[environment] for name, environment in environments.items()}
-
-
 def plan_each(sessions: Mapping[str, Session], make: Callable[[str], Plan]) -> FleetPlan:
     """Plans by `make` (context) for a command that changes clusters as one. Raises the errors of all clusters, so that
     nothing is written anywhere if one of them cannot be planned; UsageError (K548) if two contexts reach one cluster.
@@ -148,8 +139,3 @@ def _prepare(
     if tell is not None:
         tell(command_target.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))
-
-
-def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
-    """Context -> text with context and address of its cluster, for the heads of plans."""
-    return {name: command_target.shown_target(session.connection) for name, session in sessions.items()}

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodoctl.cli.common import command_target
-from kodoctl.cli.common.cluster_results import finish_problems, open_all, read_each, results_json, show_results
+from kodoctl.cli.common.cluster_results import (
+    finish_problems,
+    load_by_context,
+    open_all,
+    read_each,
+    results_json,
+    show_results,
+    shown_targets,
+)
 from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import Environment, Paths, finish, reading, report, say
 from kodoctl.cli.common.terminal import Screen, live_screen, show_lines
-from kodoctl.cli.plan.planning_flow import load_by_context, shown_targets
 from kodoctl.errors import ClusterError, ExitCode, KodoctlError
 from kodoctl.text.formatting import many
 
