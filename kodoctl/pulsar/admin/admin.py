@@ -157,7 +157,7 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
         return error("K523", "this is not Pulsar's admin API", detail)
     if not reply.forbidden:
         return error("K510", "the broker refused a request", f"{doing}: {reply}")
-    right = missing_right(reply.method, reply.path, reply.reason)
+    right = missing_right(reply.method, reply.path)
     advice = f"this needs a role with more rights (`kodoctl context test` says which): {right}"
     return error("K510", "the broker refused a request", f"{doing}: {reply}\n{advice}")
 
