@@ -55,11 +55,11 @@ def destroy(
     with open_all(reach.by_context) as sessions:
         chosen = _doomed(sessions, paths, name, namespace, env, allow_destroy)
         fleet = plan_each(sessions, lambda context: _destroy_plan(sessions[context], chosen[context]))
-        show_reviewed(sessions, fleet, approval)
         for context, plan in fleet.plans.items():
             if not plan.owners:
                 place = f"on {context}" if context else "on this cluster"
                 tell(f"Nothing of {', '.join(sorted(chosen[context].desired.destroyed))} is {place}.")
+        show_reviewed(sessions, fleet, approval)
         if fleet.empty:
             for session in sessions.values() if approval.verbose else ():
                 command_target.tell_total(session)
